@@ -1,0 +1,333 @@
+"""An experiment as frozen data, in the symbols of the paper, and the hashes that identify it.
+
+`Experiment` decides the numbers; `Hardware` decides only how long they take. The two never mix: no field of `Hardware`
+enters a hash. Defaults are the paper's base model (Vaswani et al. 2017) and live here alone.
+
+Sizes are written at the paper's scale. `Miniature` divides them at the very end (`Experiment.scaled`), so that one list
+of rows serves a laptop and a cluster.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from lightning_tfm.errors import UserError, nearest
+
+NUMERICS_VERSION = 1
+"""Raised whenever the same experiment yields other losses than before (see tests/regression)."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The network (section 3 of the paper)."""
+
+    N: int = 6
+    """layers of the encoder, and of the decoder"""
+    d_model: int = 512
+    """width of embeddings and sub-layer outputs"""
+    d_ff: int = 2048
+    """inner width of the feed-forward sub-layers"""
+    h: int = 8
+    """attention heads"""
+    d_k: int = 64
+    """width of queries and keys, per head"""
+    d_v: int = 64
+    """width of values, per head"""
+    P_drop: float = 0.1
+    """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""
+    positions: str = "sinusoidal"
+    """sinusoidal, learned, none, rotary, shaw, alibi, or the import path of a class of your own"""
+    max_positions: int = 512
+    """longest sequence in pieces that a learned scheme has a vector for"""
+    norm: Literal["post", "pre"] = "post"
+    """layer norm after the residual sum (the paper) or before the sub-layer"""
+    norm_eps: float = 1e-6
+    """epsilon of layer norm; the paper is silent, its first code has 1e-6"""
+    attention_bias: bool = False
+    """biases in the four attention projections (first code; the paper's formulas have none)"""
+    sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
+    """sine and cosine in turn (3.5) or in two halves with a slightly other wavelength (first code)"""
+    init: Literal["xavier", "unit_scaling"] = "xavier"
+    """uniform initialisation by fan-in and fan-out, or by fan-in alone (first code); the paper is silent"""
+    target_spaces: int = 0
+    """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the text comes from and how it becomes pieces (5.1)."""
+
+    corpus: str = "builtin"
+    """builtin, files, or the import path of a class of your own"""
+    folder: str = ""
+    """folder of parallel files `<split>.<language>` or `<split>.<language>.gz`, for corpus=files"""
+    source: str = "en"
+    """language of the source, the suffix of its files"""
+    target: str = "de"
+    """language of the target, the suffix of its files"""
+    train: str = "train"
+    """name of the training split; several joined by '+'"""
+    dev: str = "val"
+    """name of the split that tables are scored on"""
+    test: str = "test"
+    """name of the held-out split; empty for none"""
+    pairs: int = 8000
+    """training pairs that the built-in corpus generates"""
+    corpus_seed: int = 0
+    """seed of the built-in corpus"""
+    vocab_size: int = 37000
+    """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
+    normalization: str = "identity"
+    """SentencePiece normalisation rule; identity leaves the text as it is"""
+    byte_fallback: bool = False
+    """spell characters that the vocabulary lacks in bytes instead of the unknown piece"""
+    max_len: int = 256
+    """training pairs with more pieces on a side (end token included) are counted and left out; dev and test never"""
+    bad_lines: Literal["error", "drop"] = "error"
+    """what an empty or broken line does: stop with its number, or be counted and left out (training only)"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Batch, optimiser, schedule, regularisation, budget (5.1 to 5.4)."""
+
+    tokens: int = 25000
+    """source tokens, and target tokens, that one optimizer step holds at most, over all devices"""
+    steps: int = 100_000
+    """optimizer steps"""
+    warmup: int = 4000
+    """steps over which the learning rate rises"""
+    lr_factor: float = 1.0
+    """factor on the paper's schedule"""
+    schedule: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
+    """after the warm-up: the paper's step^-0.5, or a straight line to zero at the last step"""
+    beta1: float = 0.9
+    beta2: float = 0.98
+    adam_eps: float = 1e-9
+    clip_norm: float = 0.0
+    """upper limit of the gradient's norm; 0 for none (the paper)"""
+    eps_ls: float = 0.1
+    """label smoothing"""
+    smoothing: Literal["vocabulary", "others"] = "vocabulary"
+    """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """arithmetic; bfloat16 means autocast with float32 weights"""
+    masks: Literal["sentence", "device"] = "sentence"
+    """dropout masks keyed by sentence (the same on any hardware), or by the device's generator (equal in distribution)"""
+    average_last: int = 0
+    """weights of how many snapshots are averaged at the end beside the last step's (5 for base, 20 for big); 0 for none"""
+    average_every: int = 1500
+    """steps between these snapshots"""
+    seed: int = 1
+    """decides initial weights, order of the data and dropout"""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Decoding and scoring (6.1). Changing it retrains nothing."""
+
+    beam: int = 4
+    """hypotheses kept by beam search; 1 is greedy"""
+    alpha: float = 0.6
+    """length penalty ((5 + length) / 6)^alpha"""
+    extra_len: int = 50
+    """pieces by which a translation may be longer than its source"""
+    weights: Literal["last", "average"] = "last"
+    """which weights a table scores"""
+    bleu_tokenize: str = "13a"
+    """sacreBLEU tokenizer"""
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """Divisors that shrink the whole paper in proportion; 1 leaves it at full size."""
+
+    width: int = 1
+    """divides d_model, d_ff, d_k, d_v"""
+    depth: int = 1
+    """divides N"""
+    steps: int = 1
+    """divides the optimizer steps"""
+
+
+WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides the numbers of one run."""
+
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+    training: Training = field(default_factory=Training)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    miniature: Miniature = field(default_factory=Miniature)
+
+    def scaled(self, row: str = "experiment") -> "Experiment":
+        """The experiment at its true sizes: the miniature applied, its divisors back at 1.
+
+        Raises UserError where a size does not divide, naming `row`, the field and the divisors that work.
+        """
+        m = self.miniature
+        divided = {name: (getattr(self.model, name), m.width, "width") for name in WIDTHS}
+        divided["N"] = (self.model.N, m.depth, "depth")
+        sizes = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
+        steps = _divide(row, "training.steps", self.training.steps, m.steps, "steps")
+        return replace(
+            self,
+            model=replace(self.model, **sizes),
+            training=replace(self.training, steps=steps),
+            miniature=Miniature(),
+        )
+
+
+def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
+    if divisor >= 1 and size % divisor == 0 and size // divisor >= 1:
+        return size // divisor
+    works = [d for d in range(1, size + 1) if size % d == 0]
+    raise UserError(
+        f"{row}: {name}={size} cannot be divided by miniature.{which}={divisor} without a rest; "
+        f"divisors that work for this size: {', '.join(map(str, works[:16]))}{', …' if len(works) > 16 else ''}"
+    )
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What only decides how long a run takes. Never hashed."""
+
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int = 1
+    """processes on this machine"""
+    num_nodes: int = 1
+    threads: int = 0
+    """CPU threads of each process; 0 leaves the choice to torch"""
+    micro_tokens: int = 0
+    """padded tokens of one micro-batch at most, per device; 0 for no limit: accumulate only where this asks for it"""
+    compile: bool = False
+    """torch.compile on every layer (GPU)"""
+    log_every: int = 50
+    """steps between two lines of the record"""
+    validate_every: int = 0
+    """steps between two dev perplexities; 0: eight in a run"""
+    checkpoint_every: int = 0
+    """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
+
+
+def to_dict(experiment: Any) -> dict[str, Any]:
+    """Nested plain dict of a config dataclass."""
+    return dataclasses.asdict(experiment)
+
+
+def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
+    """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    if not isinstance(values, dict):
+        raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
+    made = {}
+    for key, value in values.items():
+        path = f"{where}.{key}" if where else key
+        if key not in fields:
+            raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
+        kind = fields[key].type
+        made[key] = from_dict(kind, value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+    return cls(**made)
+
+
+def _checked(path: str, kind: Any, value: Any) -> Any:
+    options = getattr(kind, "__args__", None)
+    if options is not None:
+        if value not in options:
+            raise UserError(f"{path}={value!r}: {nearest(str(value), options)}")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-9 as text
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if type(value) is not kind:
+        raise UserError(f"{path}={value!r}: expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Experiment:
+    """`experiment` with dotted keys replaced, e.g. {"model.h": 16}; `where` names the origin in errors."""
+    values = to_dict(experiment)
+    for dotted, value in changes.items():
+        node, *rest = dotted.split(".")
+        if node not in values or len(rest) != 1 or rest[0] not in values[node]:
+            valid = [f"{section}.{key}" for section, keys in values.items() for key in keys]
+            raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
+        values[node][rest[0]] = value
+    try:
+        return from_dict(Experiment, values)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def check(experiment: Experiment) -> None:
+    """Raise UserError where values contradict each other or lie outside their range."""
+    m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
+    positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
+    positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
+    positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
+    positive |= {"evaluation.beam": e.beam, "model.norm_eps": m.norm_eps, "training.adam_eps": t.adam_eps}
+    for name, value in positive.items():
+        if not value > 0:
+            raise UserError(f"{name}={value}: must be above 0")
+    unit = {"model.P_drop": m.P_drop, "training.eps_ls": t.eps_ls, "training.beta1": t.beta1, "training.beta2": t.beta2}
+    for name, value in unit.items():
+        if not 0 <= value < 1:
+            raise UserError(f"{name}={value}: must lie in [0, 1)")
+    least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
+    least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
+    for name, value in least.items():
+        if not value >= 0:
+            raise UserError(f"{name}={value}: must not be negative")
+    if m.d_model % 2 and m.positions == "sinusoidal":
+        raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
+    if m.d_k % 2 and m.positions == "rotary":
+        raise UserError(f"model.d_k={m.d_k}: rotary positions turn pairs of channels and need an even d_k")
+    if e.weights == "average" and t.average_last < 1:
+        raise UserError("evaluation.weights=average needs training.average_last of at least 1")
+    if t.average_last and (t.average_last - 1) * t.average_every >= t.steps:
+        raise UserError(
+            f"training.average_last={t.average_last} snapshots, training.average_every={t.average_every} steps apart, "
+            f"do not fit into training.steps={t.steps}"
+        )
+    if d.corpus == "files" and not d.folder:
+        raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def training_identity(experiment: Experiment, train_fingerprint: str, user_classes: dict[str, str]) -> dict[str, Any]:
+    """What owns a run directory and its checkpoints: everything that decides the weights, and nothing else.
+
+    `train_fingerprint` covers the training text and the tokenizer, so of the data section only what acts after them is
+    named. `user_classes` maps import paths in the experiment to the sha256 of their source.
+    """
+    exact = experiment.scaled()
+    return {
+        "numerics": NUMERICS_VERSION,
+        "model": to_dict(exact.model),
+        "training": to_dict(exact.training),
+        "train": train_fingerprint,
+        "max_len": exact.data.max_len,
+        "user_classes": dict(sorted(user_classes.items())),
+    }
+
+
+def training_hash(identity: dict[str, Any]) -> str:
+    """64 hex digits of `training_identity`."""
+    return _digest(identity)
+
+
+def evaluation_hash(experiment: Experiment, set_fingerprint: str) -> str:
+    """Owns the scores: decoding, scoring, which weights, which text; the same for all cells of a table."""
+    return _digest({"evaluation": to_dict(experiment.evaluation), "set": set_fingerprint})

@@ -1,0 +1,15 @@
+"""The one exception for what a user can mend: the command line prints it without a traceback and exits with code 2."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Wrong input: a key, a file, a value. The message names it, says where it was written and what would work."""
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A clause that names the valid word closest to `word`, or lists the valid ones when none is close."""
+    valid = sorted(valid)
+    close = get_close_matches(word, valid, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"valid: {', '.join(valid)}"
