@@ -1,0 +1,35 @@
+# make table3     train the rows of Table 3 as a miniature and print the table beside the paper's
+# make test       the fast tests        make test-long   the slow ones        make lint   ruff
+#
+# PYTHON       interpreter for the virtual environment, 3.11 or later
+# VENV         where the environment lives
+# TORCH_INDEX  an extra package index for PyTorch. Empty: PyPI's build (with CUDA on Linux). On a machine without a GPU
+#              TORCH_INDEX=https://download.pytorch.org/whl/cpu saves some gigabytes.
+# ARGS         further arguments of the command, e.g. make table3 ARGS="--workers 4"
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+ARGS ?=
+
+.PHONY: install table3 test test-long lint
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, %s is %s: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[dev]'
+	touch $@
+
+table3: install
+	$(VENV)/bin/lightning-tfm sweep sweeps/table3.yaml $(ARGS)
+
+test: install
+	$(VENV)/bin/python -m pytest -q $(ARGS)
+
+test-long: install
+	$(VENV)/bin/python -m pytest -q -m long $(ARGS)
+
+lint: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .

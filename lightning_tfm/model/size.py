@@ -1,0 +1,70 @@
+"""Parameters and floating-point operations from the sizes alone, without torch."""
+
+from typing import NamedTuple
+
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
+
+SHAW_CLIP = 16
+"""farthest relative distance with a vector of its own (Shaw et al. 2018)"""
+BUILTIN_SCHEMES = ("sinusoidal", "learned", "none", "rotary", "shaw", "alibi")
+"""positional schemes that ship with the package; any other name is an import path"""
+
+
+class AttentionPairs(NamedTuple):
+    """Sums over the sentences of a step, S and T being a sentence's source and target length in pieces."""
+
+    source: int
+    """Σ S²"""
+    target: int
+    """Σ T²"""
+    cross: int
+    """Σ S·T"""
+
+
+def count_parameters(model: Model, V: int) -> dict[str, int]:
+    """Trainable numbers of `Transformer(model, V)` by part, and their "total"; embeddings and generator are one matrix.
+
+    Raises UserError for a positional scheme of the user's own, which only the built model can count.
+    """
+    d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
+    attention = d * h * d_k + d * h * d_k + d * h * d_v + h * d_v * d
+    if model.attention_bias:
+        attention += h * d_k + h * d_k + h * d_v + d
+    feed_forward = d * model.d_ff + model.d_ff + model.d_ff * d + d
+    norm = 2 * d
+    final = norm if model.norm == "pre" else 0
+    parts = {
+        "embedding": V * d + model.target_spaces * d,
+        "encoder": model.N * (attention + feed_forward + 2 * norm) + final,
+        "decoder": model.N * (2 * attention + feed_forward + 3 * norm) + final,
+        "positions": _position_parameters(model),
+    }
+    return parts | {"total": sum(parts.values())}
+
+
+def _position_parameters(model: Model) -> int:
+    if model.positions not in BUILTIN_SCHEMES:
+        raise UserError(f"model.positions={model.positions}: only the built model knows its number of parameters")
+    if model.positions == "learned":
+        return 2 * model.max_positions * model.d_model
+    if model.positions == "shaw":
+        return 2 * model.N * (2 * SHAW_CLIP + 1) * model.d_k
+    return 0
+
+
+def training_flops(model: Model, V: int, source_tokens: int, target_tokens: int, pairs: AttentionPairs) -> int:
+    """Multiplications and additions of matrix products in forward and backward passes over true (unpadded) tokens.
+
+    6 per weight and token (2 forward, 4 backward): encoder weights act on source tokens, decoder weights on target
+    tokens, but keys and values of the cross-attention on source tokens; plus the scores and sums of attention and the
+    logits. Softmax, norms, biases and dropout are left out.
+    """
+    d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
+    queries_output = d * h * d_k + h * d_v * d
+    keys_values = d * h * d_k + d * h * d_v
+    feed_forward = 2 * d * model.d_ff
+    source = source_tokens * model.N * (queries_output + keys_values + feed_forward + keys_values)
+    target = target_tokens * model.N * (queries_output + keys_values + feed_forward + queries_output)
+    attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)
+    return 6 * (source + target + attention + target_tokens * d * V)

@@ -1,0 +1,206 @@
+"""Rows: base + a declared change -> an experiment; and whether a run's record belongs into a cell of the table."""
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import Experiment, evaluation_hash, override, training_hash, training_identity
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.files import YamlFile, read_yaml
+from lightning_tfm.model.size import BUILTIN_SCHEMES
+
+TABLE3 = "experiments/table3.yaml"
+ROW_KEYS = ("group", "change", "PPL", "BLEU", "params")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What the paper prints for a row, None where it leaves a blank or the row is not the paper's."""
+
+    ppl: float | None
+    """dev perplexity per piece"""
+    bleu: float | None
+    """dev BLEU"""
+    params: int | None
+    """parameters in millions"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    group: str
+    change: dict[str, Any]
+    """dotted keys and values at the paper's scale"""
+    paper: Paper
+    where: str
+    """file:line that declares it"""
+
+
+def load_rows(path: str | Path) -> list[Row]:
+    """The rows of one file. Raises UserError naming file, line, row, key and the nearest valid one."""
+    file = read_yaml(path)
+    rows = [_row(file, name, values) for name, values in file.values.items()]
+    if not rows:
+        raise UserError(f"{file.path}: holds no rows")
+    return rows
+
+
+def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
+    """The paper's rows and those of further files, by name. Raises UserError where two share a name."""
+    rows: dict[str, Row] = {}
+    for path in (TABLE3, *extra):
+        for row in load_rows(path):
+            if row.name in rows:
+                raise UserError(f"{row.where}: the row '{row.name}' is declared in {rows[row.name].where} already")
+            rows[row.name] = row
+    return rows
+
+
+def find_row(rows: dict[str, Row], name: str) -> Row:
+    """The row of that name. Raises UserError naming the nearest."""
+    if name not in rows:
+        raise UserError(f"no row '{name}': {nearest(name, rows)}")
+    return rows[name]
+
+
+def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
+    """`base` with the row's change, and with `seed` unless it is None; at the paper's scale (see Experiment.scaled)."""
+    seeded = {} if seed is None else {"training.seed": seed}
+    return override(base, row.change | seeded, f"{row.where}: row '{row.name}'")
+
+
+def _row(file: YamlFile, name: str, values: Any) -> Row:
+    where = file.where(name)
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: row '{name}': expected {{group: …, change: {{…}}}}, got {values!r}")
+    for key in values:
+        if key not in ROW_KEYS:
+            raise UserError(
+                f"{file.where(name, key)}: row '{name}': unknown key '{key}': {nearest(str(key), ROW_KEYS)}"
+            )
+    for key in ("group", "change"):
+        if key not in values:
+            raise UserError(f"{where}: row '{name}' needs the key '{key}'")
+    group, change = values["group"], values["change"]
+    if not isinstance(group, str) or not group:
+        raise UserError(f"{where}: row '{name}': group={group!r}: expected a name")
+    if not isinstance(change, dict):
+        raise UserError(f"{where}: row '{name}': change={change!r}: expected dotted keys and values, or {{}}")
+    for key, value in change.items():
+        section = str(key).partition(".")[0]
+        if section in ("data", "evaluation", "miniature") or key == "training.seed":
+            raise UserError(
+                f"{where}: row '{name}': '{key}' (value {value!r}) is the same for all rows of a table: "
+                "set it in the experiment file; a row changes model and training"
+            )
+    printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
+    row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)
+    check_positions(apply(Experiment(), row).model.positions, f"{where}: row '{name}': ")
+    return row
+
+
+def _number(where: str, name: str, key: str, value: Any) -> float | int:
+    kind = int if key == "params" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
+        expected = "a whole number of millions" if key == "params" else "a number"
+        raise UserError(f"{where}: row '{name}': {key}={value!r}: expected {expected} above 0, or leave the key out")
+    return value
+
+
+def check_positions(positions: str, where: str = "") -> None:
+    """Raise UserError where a name is neither a shipped scheme nor looks like the import path of a class."""
+    if positions not in BUILTIN_SCHEMES and "." not in positions and ":" not in positions:
+        raise UserError(
+            f"{where}model.positions='{positions}': {nearest(positions, BUILTIN_SCHEMES)} "
+            "Else the import path of a class, module.Class"
+        )
+
+
+def user_classes(experiment: Experiment) -> dict[str, str]:
+    """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
+
+    The source is that of every module of the user's that the class inherits from, its own included. A corpus needs no
+    entry: the fingerprint of its text says more. Modules are looked up in the working directory too.
+    """
+    path = experiment.model.positions
+    if path in BUILTIN_SCHEMES:
+        return {}
+    check_positions(path)
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module, _, attribute = path.replace(":", ".").rpartition(".")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"model.positions='{path}': cannot import it ({error})") from error
+    if not isinstance(found, type):
+        raise UserError(f"model.positions='{path}': expected a class, got {found!r}")
+    digest = hashlib.sha256()
+    for name in sorted({c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES}):
+        source = inspect.getsourcefile(sys.modules[name])
+        if source is None:
+            raise UserError(f"model.positions='{path}': the module {name} has no source file to identify it by")
+        digest.update(name.encode() + b"\0" + Path(source).read_bytes())
+    return {path: digest.hexdigest()}
+
+
+_LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """What the prepared data contributes to the two hashes."""
+
+    train: str
+    dev: str
+
+
+def run_identity(base: Experiment, row: Row, seed: int, train_fingerprint: str) -> dict[str, Any]:
+    """Training identity of base + exactly the row's change + seed. Raises UserError where a miniature does not fit."""
+    experiment = apply(base, row, seed)
+    experiment.scaled(f"row '{row.name}'")
+    return training_identity(experiment, train_fingerprint, user_classes(experiment))
+
+
+def fits(record: dict[str, Any], base: Experiment, row: Row, seed: int, prints: Fingerprints) -> str | None:
+    """Why a run's record (result.json) does not belong into the cell (row, seed) of the table over `base`, or None.
+
+    It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
+    made by the one evaluation that all cells share.
+    """
+    if record["status"] != "finished":
+        return str(record["status"])
+    if training_hash(record["identity"]) != record["training_hash"]:
+        return "the record's identity does not yield its training hash"
+    asked = run_identity(base, row, seed, prints.train)
+    if training_hash(asked) != record["training_hash"]:
+        return "another experiment: " + "; ".join(_differences(asked, record["identity"]))
+    if "dev" not in record["scores"]:
+        return "no dev score"
+    if record["scores"]["dev"]["evaluation_hash"] != evaluation_hash(base, prints.dev):
+        return "scored by another evaluation (decoding, weights or dev text)"
+    return None
+
+
+def _differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> list[str]:
+    """One phrase for each leaf in which two identities differ."""
+    phrases = []
+    for key in sorted(asked.keys() | found.keys()):
+        a, b = asked.get(key), found.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            phrases += _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            phrases.append(f"{prefix}{key} is {_short(b)}, the cell asks for {_short(a)}")
+    return phrases
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 16 else text[:12] + "…"

@@ -1,0 +1,96 @@
+"""Parameters and operations from sizes alone: against the paper's printed counts and against hand-written sums."""
+
+import math
+
+import pytest
+
+from lightning_tfm.config import Experiment, Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.files import read_yaml
+from lightning_tfm.model import size
+from lightning_tfm.study.rows import all_rows, apply
+
+FIRST_CODE = read_yaml("experiments/first_code.yaml").values
+
+
+def rounded_millions(model: Model, V: int) -> int:
+    return math.floor(size.count_parameters(model, V)["total"] / 1e6 + 0.5)
+
+
+def test_ten_of_the_eleven_printed_counts():
+    """facts: 40,960 pieces with the first code's biases; 'big' needs another vocabulary than the others."""
+    base = Experiment(model=Model(**FIRST_CODE["model"]))
+    V = FIRST_CODE["data"]["vocab_size"]
+    printed = {r.name: r for r in all_rows().values() if r.paper.params is not None}
+    assert len(printed) == 11
+    missed = {n for n, r in printed.items() if rounded_millions(apply(base, r).model, V) != r.paper.params}
+    assert missed == {"big"}
+    assert round(size.count_parameters(apply(base, printed["big"]).model, V)["total"] / 1e6, 2) == 218.33
+
+
+@pytest.mark.parametrize(("row", "body"), [("base", 44_101_632), ("big", 176_283_648)])
+def test_bodies_by_the_papers_formulas(row, body):
+    parts = size.count_parameters(apply(Experiment(), all_rows()[row]).model, 37000)
+    assert parts["encoder"] + parts["decoder"] == body
+    assert sum(v for k, v in parts.items() if k != "total") == parts["total"]
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({"attention_bias": True}, 18 * (2 * 3 * 5 + 3 * 7 + 11)),
+        ({"target_spaces": 4}, 4 * 11),
+        ({"norm": "pre"}, 2 * 2 * 11),
+        ({"positions": "learned"}, 2 * 512 * 11),
+        ({"positions": "shaw"}, 2 * 6 * 33 * 5),
+        ({"positions": "rotary"}, 0),
+        ({"positions": "alibi"}, 0),
+        ({"positions": "none"}, 0),
+    ],
+)
+def test_each_option_adds_what_it_says(change, more):
+    sizes = {"d_model": 11, "d_ff": 13, "h": 3, "d_k": 5, "d_v": 7}
+    plain = size.count_parameters(Model(**sizes), 17)["total"]
+    assert size.count_parameters(Model(**sizes, **change), 17)["total"] == plain + more
+
+
+def test_a_scheme_of_the_users_own_is_not_guessed():
+    with pytest.raises(UserError, match=r"mine\.Mine"):
+        size.count_parameters(Model(positions="mine.Mine"), 100)
+
+
+def test_schemes_named_here_are_those_that_exist():
+    positions = pytest.importorskip("lightning_tfm.model.positions")
+    assert set(size.BUILTIN_SCHEMES) == set(positions.SCHEMES)
+    assert size.SHAW_CLIP == positions.SHAW_CLIP
+
+
+@pytest.mark.parametrize("options", [{}, {"attention_bias": True, "norm": "pre", "target_spaces": 3}])
+@pytest.mark.parametrize("positions", size.BUILTIN_SCHEMES)
+def test_the_built_model_has_as_many(options, positions):
+    from lightning_tfm.model.transformer import Transformer
+
+    model = Model(N=2, d_model=10, d_ff=14, h=3, d_k=4, d_v=6, positions=positions, max_positions=9, **options)
+    built = sum(p.numel() for p in Transformer(model, 23).parameters())
+    assert built == size.count_parameters(model, 23)["total"]
+
+
+def test_flops_are_six_per_weight_and_token_plus_attention():
+    model = Model(N=3, d_model=20, d_ff=50, h=2, d_k=10, d_v=10)
+    d, ff, N, V, Ns, Nt = 20, 50, 3, 100, 70, 60
+    pairs = size.AttentionPairs(source=900, target=800, cross=850)
+    stack = Ns * N * (4 * d * d + 2 * d * ff) + Nt * N * (6 * d * d + 2 * d * ff) + Ns * N * 2 * d * d
+    expected = 6 * (stack + Nt * d * V + N * d * 2 * sum(pairs))
+    assert size.training_flops(model, V, Ns, Nt, pairs) == expected
+
+
+def test_flops_see_d_k_and_d_v_apart():
+    pairs = size.AttentionPairs(5, 7, 6)
+    flops = {
+        (k, v): size.training_flops(Model(N=1, d_model=4, d_ff=8, h=2, d_k=k, d_v=v), 9, 3, 2, pairs)
+        for k in (2, 3)
+        for v in (2, 3)
+    }
+    # one more key channel: Q, K of both self-attentions (3 + 2 tokens), cross Q (2) and K (3), scores
+    assert flops[3, 2] - flops[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)
+    assert flops[2, 3] - flops[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)
