@@ -1,0 +1,114 @@
+"""Piece ids on disk: per split and side one flat array and the offsets of its sentences, memory-mapped.
+
+Every worker on a machine shares the pages. Nothing is read until it is asked for.
+"""
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from lightning_tfm.errors import UserError
+
+SIDES = ("source", "target")
+
+
+def id_type(V: int) -> type[np.generic]:
+    """The smallest integer type that holds V ids."""
+    return np.uint16 if V < 65536 else np.int32
+
+
+class Split:
+    """One split of a store: pairs of id arrays without begin and end, and the raw text where it was kept.
+
+    Training pairs above data.max_len are here too; the batch plan leaves them out.
+    """
+
+    def __init__(self, folder: Path, name: str, V: int):
+        self._folder, self._name = folder, name
+        self._offsets = [_open(_path(folder, name, side, "offsets"), np.int64) for side in SIDES]
+        self._ids = [_open(_path(folder, name, side, "ids"), id_type(V)) for side in SIDES]
+        for side, ids, offsets in zip(SIDES, self._ids, self._offsets, strict=True):
+            if not len(offsets) or len(ids) != offsets[-1] or len(offsets) != len(self._offsets[0]):
+                path = _path(folder, name, side, "ids")
+                raise UserError(f"{path} and its offsets do not fit together: remove {folder}, it is made again")
+
+    def __len__(self) -> int:
+        return len(self._offsets[0]) - 1
+
+    @cached_property
+    def source_lengths(self) -> np.ndarray:
+        """int64 [pairs]: source pieces without the end token."""
+        return np.diff(self._offsets[0])
+
+    @cached_property
+    def target_lengths(self) -> np.ndarray:
+        """int64 [pairs]: target pieces without the end token."""
+        return np.diff(self._offsets[1])
+
+    def source(self, i: int) -> np.ndarray:
+        return self._ids[0][self._offsets[0][i] : self._offsets[0][i + 1]]
+
+    def target(self, i: int) -> np.ndarray:
+        return self._ids[1][self._offsets[1][i] : self._offsets[1][i + 1]]
+
+    def source_text(self) -> list[str]:
+        """Raw source lines (not kept for training)."""
+        return self._text("source")
+
+    def target_text(self) -> list[str]:
+        """Raw target lines, the references (not kept for training)."""
+        return self._text("target")
+
+    def _text(self, side: str) -> list[str]:
+        return _path(self._folder, self._name, side, "txt").read_bytes().decode().split("\n")[:-1]
+
+
+class SplitWriter:
+    """Writes one split into `folder`, batch by batch."""
+
+    def __init__(self, folder: Path, name: str, V: int, keep_text: bool):
+        kinds = ("ids", "txt") if keep_text else ("ids",)
+        self._files = {(side, kind): _path(folder, name, side, kind).open("wb") for side in SIDES for kind in kinds}
+        self._lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
+        self._folder, self._name, self._type, self._keep_text = folder, name, id_type(V), keep_text
+
+    def write(self, side: str, lines: Iterable[str], ids: list[np.ndarray]) -> None:
+        """Append sentences to one side: their raw text (where kept) and their ids."""
+        self._lengths[side].append(np.array([len(row) for row in ids], dtype=np.int64))
+        self._files[side, "ids"].write(np.concatenate(ids).astype(self._type).tobytes())
+        if self._keep_text:
+            self._files[side, "txt"].write("".join(f"{line}\n" for line in lines).encode())
+
+    def close(self) -> dict[str, np.ndarray]:
+        """Finish the files and return the lengths of each side."""
+        for file in self._files.values():
+            sync_and_close(file)
+        lengths = {side: np.concatenate(parts) for side, parts in self._lengths.items()}
+        for side, values in lengths.items():
+            with _path(self._folder, self._name, side, "offsets").open("wb") as file:
+                file.write(np.concatenate(([0], np.cumsum(values))).astype(np.int64).tobytes())
+                sync_and_close(file)
+        return lengths
+
+
+def sync_and_close(file) -> None:
+    """Close a file whose content is to survive a loss of power."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+def _path(folder: Path, name: str, side: str, kind: str) -> Path:
+    return folder / f"{name}.{side}.{kind}"
+
+
+def _open(path: Path, kind: type[np.generic]) -> np.ndarray:
+    try:
+        if not path.stat().st_size:
+            return np.zeros(0, dtype=kind)
+        return np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}): remove {path.parent}, it is made again") from error
