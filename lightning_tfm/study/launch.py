@@ -1,0 +1,221 @@
+"""Run a study on this machine: fork workers, show how far they are, replace the dead, stop in order.
+
+The launcher has imported what the runs need and never computes: OpenMP and CUDA do not survive a fork, imports do.
+It must not touch `torch.cuda` before the fork.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TextIO
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.claim import Cell, CellState, Queue
+from lightning_tfm.study.files import to_json, write_atomic
+from lightning_tfm.study.folder import GRACE, RunFolder
+from lightning_tfm.study.processes import STOP_SIGNALS, adopt_orphans, children, describe, die_with_parent
+from lightning_tfm.study.progress import View, Watch
+from lightning_tfm.study.storage import Storage, find_storage
+from lightning_tfm.study.worker import Train, Worker
+
+LOOP = 0.05
+"""seconds between two looks at the workers"""
+CRASHES = 10
+"""workers that may end with an error of their own before the launcher gives up"""
+
+
+def dev_ppl(result: dict[str, Any]) -> float:
+    """What Optuna is told of a finished run."""
+    return float(result["scores"]["dev"]["ppl"])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the workers of a study share."""
+
+    name: str
+    root: Path
+    storage: Storage
+    train: Train
+    value: Callable[[dict[str, Any]], float]
+    threads: int
+    grace: float
+    patience: float
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "studies" / self.name
+
+
+def run_study(
+    name: str,
+    cells: list[Cell],
+    root: Path,
+    train: Train,
+    workers: int = 1,
+    threads: int = 1,
+    storage: str = "",
+    value: Callable[[dict[str, Any]], float] = dev_ppl,
+    grace: float = GRACE,
+    patience: float = 60.0,
+    stream: TextIO | None = None,
+) -> list[CellState]:
+    """Run every cell that is not finished yet and return how each ended (state "done" or "failed").
+
+    `train(task)` runs in a process of its own for each cell. `storage` is empty for the study's journal file, or what
+    `find_storage` takes. On SIGINT or SIGTERM the runs get `patience` seconds to write a checkpoint, are handed back,
+    and SystemExit(130 or 143) is raised; a second signal kills them at once. Raises UserError before anything starts.
+    """
+    study = Study(name, root, find_storage(storage, root / "studies" / name), train, value, threads, grace, patience)
+    view = View(name, stream)
+    try:
+        queue = Queue(name, study.storage, view.say, grace)
+        queue.enqueue(cells, kept=lambda training_hash: RunFolder(root, training_hash).finished())
+        _link(study.folder, cells)
+        _Launcher(study, queue, view, workers).run()
+        view.show(Watch(root, workers).look(queue.states()))
+        return queue.states()
+    finally:
+        view.close()
+
+
+def _link(folder: Path, cells: list[Cell]) -> None:
+    """Write cells/<row>/<seed>.json, which name the run of each cell."""
+    for cell in cells:
+        path = folder / "cells" / cell.row / f"{cell.seed}.json"
+        data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, data)
+
+
+@dataclass
+class _Launcher:
+    study: Study
+    queue: Queue
+    view: View
+    workers: int
+    _slots: dict[int, int] = field(default_factory=dict)
+    """pid of each living worker -> its slot"""
+    _crashes: int = 0
+    _signals: list[int] = field(default_factory=list)
+
+    def run(self) -> None:
+        before = children()
+        self._inbox, self._outbox = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(self._outbox, True)
+        handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        adopt_orphans(True)
+        try:
+            self._run(before)
+        finally:
+            for pid in self._slots:
+                os.kill(pid, signal.SIGKILL)
+            while self._slots:
+                self._reap_workers(before)
+                time.sleep(LOOP)
+            self._reap_workers(before)
+            adopt_orphans(False)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self._relay()
+            os.close(self._inbox)
+            os.close(self._outbox)
+        if self._signals:
+            raise SystemExit(128 + self._signals[0])
+
+    def _run(self, before: set[int]) -> None:
+        watch = Watch(self.study.root, self.workers)
+        wanted = set(range(self.workers))
+        forwarded = 0
+        while True:
+            self._relay()
+            wanted |= self._reap_workers(before)
+            while len(self._signals) > forwarded:
+                forwarded += 1
+                self._pass_on(forwarded)
+            if self._signals:
+                if not self._slots:
+                    return
+            elif wanted and not self.queue.done():
+                for slot in sorted(wanted):
+                    self._fork(slot)
+                wanted = set()
+            elif not self._slots:
+                return
+            if self.view.due():
+                self.view.show(watch.look(self.queue.states()))
+            time.sleep(LOOP)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+    def _pass_on(self, times: int) -> None:
+        number = self._signals[0] if times == 1 else signal.SIGKILL
+        if times == 1:
+            self.view.say("stopping: the runs write a checkpoint and are handed back (once more to kill them at once)")
+        for pid in self._slots:
+            os.kill(pid, number)
+
+    def _reap_workers(self, before: set[int]) -> set[int]:
+        """Collect dead workers, and the orphans that they left; returns the slots that died before their time."""
+        lost = set()
+        for pid in children() - before:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if not done or pid not in self._slots:
+                continue
+            slot = self._slots.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code == 0 or self._signals:
+                continue
+            lost.add(slot)
+            self.view.say(f"worker {slot} (process {pid}): {describe(code)}; another one takes its place")
+            self._crashes += code > 0
+            if self._crashes > CRASHES:
+                raise UserError(f"study '{self.study.name}': {self._crashes} workers ended with an error, see above")
+        return lost
+
+    def _relay(self) -> None:
+        """Show what the workers had to say."""
+        try:
+            for text in os.read(self._inbox, 1 << 16).decode(errors="replace").splitlines():
+                self.view.say(text)
+        except BlockingIOError:
+            pass
+
+    def _fork(self, slot: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(launcher)
+            self._be_worker(slot)
+        self._slots[pid] = slot
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+    def _be_worker(self, slot: int) -> NoReturn:
+        code = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            study = self.study
+
+            def say(text: str) -> None:
+                os.write(self._outbox, f"{text[:2000]}\n".encode())
+
+            queue = Queue(study.name, study.storage, say, study.grace)
+            worker = Worker(
+                queue, study.root, study.train, study.value, study.threads, slot, study.grace, study.patience, say
+            )
+            code = worker.work()
+        except BaseException:  # the last stop before _exit
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)

@@ -1,0 +1,89 @@
+"""Process manners: die with the parent, leave no zombie, exit codes that say what happened."""
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.folder import RunIsOwned, StaleAttempt
+
+_LIBC = ctypes.CDLL(None, use_errno=True)  # looked up before any fork
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+EXIT_CODES = {"failed": 1, "refused": 2, "owned": 75, "stale": 76, "out_of_memory": 77, "nan_loss": 78, "disk_full": 79}
+"""Exit code of a run's process by outcome; 0 is finished, 130 and 143 are interrupted."""
+OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()} | {130: "interrupted", 143: "interrupted"}
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class RunFailed(Exception):
+    """A run ends with a named outcome: out_of_memory, nan_loss, disk_full or failed."""
+
+    def __init__(self, outcome: str, reason: str, step: int | None = None) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason, self.step = outcome, reason, step
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent, process `parent`, dies by whatever cause (prctl(2))."""
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(128 + signal.SIGKILL)
+
+
+def adopt_orphans(yes: bool) -> None:
+    """Make this process the parent of its descendants' orphans, so that it can reap them (prctl(2))."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes)) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def children() -> set[int]:
+    """Pids of this process's children, zombies included."""
+    tasks = Path("/proc/self/task")
+    return {int(pid) for task in os.listdir(tasks) for pid in (tasks / task / "children").read_text().split()}
+
+
+def set_threads(threads: int) -> None:
+    """CPU threads of this process, 0 for torch's choice; torch is not imported for it."""
+    if threads and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def name_of(error: BaseException) -> str:
+    """The outcome that an exception stands for."""
+    if isinstance(error, RunFailed):
+        return error.outcome
+    if isinstance(error, UserError):
+        return "refused"
+    if isinstance(error, RunIsOwned):
+        return "owned"
+    if isinstance(error, StaleAttempt):
+        return "stale"
+    if isinstance(error, (KeyboardInterrupt, SystemExit)) or exit_code_of(error) is not None:
+        return "interrupted"
+    if isinstance(error, FloatingPointError):
+        return "nan_loss"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk_full"
+    # torch is not imported here: torch.OutOfMemoryError by its name, the CPU allocator by its text
+    named = type(error).__name__ == "OutOfMemoryError"
+    if named or isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "out_of_memory"
+    return "failed"
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """130 or 143 where an exception says that a signal stopped the run, by the attribute `exit_code` or `code`."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    code = getattr(error, "code" if isinstance(error, SystemExit) else "exit_code", None)
+    return code if code in (130, 143) else None
+
+
+def describe(status: int) -> str:
+    """What a wait status or a multiprocessing exit code (negative: signal) says, in words."""
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"

@@ -1,0 +1,174 @@
+"""Housekeeping over the runs of a results folder: list, retry, remove, and give disk space back."""
+
+import json
+import shutil
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.files import TEMPORARY
+from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.owner import Owner
+
+TRASH = ".trash-"
+OLD = 3600.0
+"""seconds after which a temporary file that nobody renamed is taken for left behind"""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One line of `runs list`."""
+
+    run: str
+    """first 16 hex digits of the training hash"""
+    state: str
+    """finished, running, interrupted, failed or empty"""
+    reason: str
+    step: int | None
+    steps: int | None
+    attempts: int
+    cells: list[str]
+    """study/row/seed that link to it"""
+    bytes: int
+    owner: Owner | None
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Something that `gc` would remove."""
+
+    path: Path
+    bytes: int
+    why: str
+
+
+def list_runs(root: Path) -> list[RunInfo]:
+    """All runs of a results folder, by name."""
+    cells = _cells(root)
+    return [_info(RunFolder(root, path.name), cells.get(path.name, [])) for path in _run_folders(root)]
+
+
+def find_run(root: Path, start: str) -> RunFolder:
+    """The run whose name starts with `start`. Raises UserError where there is none or several."""
+    names = [path.name for path in _run_folders(root)]
+    found = [name for name in names if name.startswith(start[:16])]
+    if len(found) != 1:
+        what = f"several: {', '.join(found)}" if found else f"none; {nearest(start, names)}" if names else "none"
+        raise UserError(f"run '{start}' under {root / 'runs'}: {what}")
+    return RunFolder(root, found[0])
+
+
+def retry(root: Path, start: str, storage: str = "") -> int:
+    """Queue the failed cells of a run again, in every study of `root`; returns how many.
+
+    `storage` names the database of studies that have no journal file in their folder.
+    """
+    from lightning_tfm.study.claim import Queue
+    from lightning_tfm.study.storage import find_storage
+
+    folder = find_run(root, start)
+    hashes = {json.loads(path.read_bytes())["training_hash"] for path in _links(root) if _names(path, folder.path.name)}
+    queued = 0
+    for study in sorted({path.parents[2] for path in _links(root) if _names(path, folder.path.name)}):
+        queue = Queue(study.name, find_storage(storage, study))
+        queued += sum(queue.retry(training_hash) for training_hash in hashes)
+    return queued
+
+
+def remove(root: Path, start: str) -> Path:
+    """Remove a run with everything in it; returns its path. Raises RunIsOwned while a process works on it.
+
+    A study that links to it runs it again when it is started the next time.
+    """
+    folder = find_run(root, start)
+    folder.claim()  # so that a process that was stopped cannot write into it any more
+    trash = folder.path.with_name(f"{TRASH}{folder.path.name}-{uuid.uuid4().hex[:8]}")
+    folder.path.rename(trash)  # in one step: nobody sees half a run
+    shutil.rmtree(trash)
+    return folder.path
+
+
+def gc(root: Path, dry_run: bool = True) -> list[Garbage]:
+    """What can go: checkpoints of finished runs, temporary files and folders that a crash left, unused data stores.
+
+    Weights under snapshots/ stay. Removes nothing unless `dry_run` is False.
+    """
+    garbage = [item for path in _run_folders(root) for item in _run_garbage(RunFolder(root, path.name))]
+    garbage += [_item(path, "half removed run") for path in sorted((root / "runs").glob(f"{TRASH}*"))]
+    garbage += _data_garbage(root)
+    if not dry_run:
+        for item in garbage:
+            if item.path.is_dir():
+                shutil.rmtree(item.path)
+            else:
+                item.path.unlink(missing_ok=True)
+    return garbage
+
+
+def _run_garbage(folder: RunFolder) -> list[Garbage]:
+    if folder.owner() is not None:
+        return []
+    garbage = [_item(path, "half-written file") for path in folder.path.rglob(f".*{TEMPORARY}") if _old(path)]
+    if folder.finished() and folder.checkpoints.is_dir() and any(folder.snapshots.glob("*")):
+        garbage.append(_item(folder.checkpoints, "checkpoints of a finished run"))
+    return garbage
+
+
+def _data_garbage(root: Path) -> list[Garbage]:
+    """Data stores whose name no run or study mentions."""
+    stores = [path for path in sorted((root / "data").glob("*")) if path.is_dir()]
+    records = [*(root / "runs").glob("*/*.json"), *(root / "studies").glob("*/*.json")]
+    text = "\n".join(path.read_text() for path in records)
+    unused = [path for path in stores if path.name not in text and _old(path)]
+    return [_item(path, "data store that no run refers to") for path in unused]
+
+
+def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
+    progress, outcome, owner = folder.read_progress(), folder.read_outcome(), folder.owner()
+    reason = ""
+    if folder.finished():
+        state = "finished"
+    elif owner is not None:
+        state = "running"
+    elif outcome is not None and outcome["outcome"] != "interrupted":
+        state, reason = "failed", f"{outcome['outcome']}: {outcome['reason']}"
+    else:
+        state = "interrupted" if progress else "empty"
+    step, steps = (progress["step"], progress["steps"]) if progress else (None, None)
+    size = _size(folder.path)
+    return RunInfo(folder.path.name, state, reason, step, steps, folder.newest(), cells, size, owner)
+
+
+def _run_folders(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "runs").glob("[0-9a-f]*") if path.is_dir())
+
+
+def _links(root: Path) -> list[Path]:
+    return sorted((root / "studies").glob("*/cells/*/*.json"))
+
+
+def _names(link: Path, run: str) -> bool:
+    return json.loads(link.read_bytes())["training_hash"][:16] == run
+
+
+def _cells(root: Path) -> dict[str, list[str]]:
+    cells: dict[str, list[str]] = {}
+    for path in _links(root):
+        run = json.loads(path.read_bytes())["training_hash"][:16]
+        cells.setdefault(run, []).append(f"{path.parents[2].name}/{path.parent.name}/{path.stem}")
+    return cells
+
+
+def _item(path: Path, why: str) -> Garbage:
+    return Garbage(path, _size(path), why)
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not p.is_symlink()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > OLD

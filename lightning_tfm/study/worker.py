@@ -1,0 +1,241 @@
+"""One worker of a study: claim a cell, fork a child that runs it, record how the child ended, go on.
+
+The child starts warm (torch is imported already) and its memory returns with it. Only the worker talks to Optuna.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.claim import Cell, Claim, Queue
+from lightning_tfm.study.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.study.processes import (
+    EXIT_CODES,
+    OUTCOMES,
+    STOP_SIGNALS,
+    die_with_parent,
+    exit_code_of,
+    name_of,
+    set_threads,
+)
+
+TICK = 0.02
+"""seconds between two looks at the child"""
+LOOK = 0.5
+"""seconds between two looks at a queue that has nothing for us"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run is given: `train(task)` computes the cell and writes result.json through `attempt`."""
+
+    cell: Cell
+    folder: RunFolder
+    attempt: Attempt
+    threads: int
+    slot: int
+    """0, 1, … on this machine: workers that run at once have different slots"""
+
+
+Train = Callable[[Task], None]
+
+
+@dataclass
+class Worker:
+    """The life of one worker process, from the fork to the last cell."""
+
+    queue: Queue
+    root: Path
+    train: Train
+    value: Callable[[dict[str, Any]], float]
+    threads: int
+    slot: int
+    grace: float
+    patience: float
+    """seconds that a run is given to write its checkpoint after a stop signal"""
+    say: Callable[[str], None]
+    stop: int = 0
+    """the stop signal that arrived, 0 for none"""
+
+    def work(self) -> int:
+        """Run cells until none is left or a stop signal arrives; returns the exit code."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        while not self.stop:
+            self.queue.reap()
+            claim = self.queue.claim(skip=self._busy)
+            if claim is not None:
+                self._run(claim)
+            elif self.queue.done():
+                return 0
+            else:
+                self._pause(LOOK)
+        return 128 + self.stop
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.stop = self.stop or number
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.stop and time.monotonic() < end:
+            time.sleep(TICK)
+
+    def _busy(self, training_hash: str) -> bool:
+        """Somebody else, outside this study, works on the run: leave the cell until that is over."""
+        return self._folder(training_hash).owner() is not None
+
+    def _folder(self, training_hash: str) -> RunFolder:
+        return RunFolder(self.root, training_hash, self.grace, self.grace / 12)
+
+    def _run(self, claim: Claim) -> None:
+        folder = self._folder(claim.cell.training_hash)
+        if folder.finished():
+            self._record(claim, folder, "finished", "")
+            return
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # none may fall between the fork and the handlers
+        worker = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with_parent(worker)
+            run_child(self.train, claim.cell, folder, self.threads, self.slot)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        self._record(claim, folder, *self._wait(pid, claim, folder))
+
+    def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
+        """Wait for the child, beating; returns (outcome, reason)."""
+        beaten = seen = time.monotonic()
+        told: float | None = None
+        pulse = _pulse(folder)
+        killed_for = ""
+        mine = True
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            now = time.monotonic()
+            if self.stop and told is None:
+                os.kill(pid, self.stop)
+                told = now
+            if told is not None and now - told > self.patience and not killed_for:
+                killed_for = f"wrote no checkpoint within {self.patience:g} s of the stop signal"
+                os.kill(pid, signal.SIGKILL)
+            if now - beaten > self.grace / 4:
+                mine = mine and self.queue.beat(claim)
+                beaten = now
+                if _pulse(folder) != pulse:
+                    pulse, seen = _pulse(folder), now
+                elif now - seen > self.grace and not killed_for:
+                    killed_for = f"gave no sign of life for {self.grace:g} s"
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(TICK)
+        return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, told is not None)
+
+    def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
+        name = f"{claim.cell.row} seed {claim.cell.seed}"
+        if outcome == "finished":
+            result = folder.read_result()
+            assert result is not None, "finished() was seen"
+            if not self.queue.finish(claim, self.value(result)):
+                self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
+            return
+        again = self.queue.fail(claim, outcome, reason)
+        if outcome == "owned":
+            self._pause(LOOK)
+        elif outcome != "interrupted":
+            self.say(f"{name}: {outcome}: {reason}; {'queued again' if again else 'given up'} (log: {folder.log})")
+
+
+def _pulse(folder: RunFolder) -> float:
+    """Time of the newest heartbeat of the run, 0 without one."""
+    return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
+
+
+def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> tuple[str, str]:
+    """Outcome and reason of a child, from its exit code (negative: signal) and outcome.json."""
+    if status == 0 and folder.finished():
+        return "finished", ""
+    progress = folder.read_progress()
+    where = f" at step {progress['step']}" if progress else ""
+    if status < 0:
+        if stopped:
+            return "interrupted", killed_for or "stopped"
+        hint = " (out of memory?)" if status == -signal.SIGKILL and not killed_for else ""
+        return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{killed_for and ': '}{killed_for}"
+    record = folder.read_outcome()
+    reason = record["reason"] if record else f"exit code {status}{where}, see the log"
+    return OUTCOMES.get(status, "failed"), reason
+
+
+def run_child(train: Train, cell: Cell, folder: RunFolder, threads: int, slot: int) -> None:
+    """Body of a run's process; never returns. What it prints goes to the run's log."""
+    code = EXIT_CODES["failed"]
+    try:
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        set_threads(threads)
+        code = attempt_run(train, cell, folder, threads, slot)
+    except BaseException:  # the last stop before _exit: say it in the log, whatever it is
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def attempt_run(train: Train, cell: Cell, folder: RunFolder, threads: int = 0, slot: int = 0) -> int:
+    """Claim the run, train unless it is finished, and leave outcome.json; returns the exit code (EXIT_CODES)."""
+    try:
+        attempt = folder.claim()
+    except RunIsOwned as error:
+        print(error, file=sys.stderr)
+        return EXIT_CODES["owned"]
+    try:
+        folder.outcome.unlink(missing_ok=True)
+        try:
+            if not folder.finished():
+                train(Task(cell, folder, attempt, threads, slot))
+            if not folder.finished():
+                raise UserError(f"{folder.path}: training ended without result.json")
+            code = 0
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            code = _leave_outcome(attempt, error)
+        attempt.release()
+    except StaleAttempt as error:
+        print(error, file=sys.stderr)
+        return EXIT_CODES["stale"]
+    return code
+
+
+def _leave_outcome(attempt: Attempt, error: BaseException) -> int:
+    """Write how the run ended and return the exit code that says the same. Raises StaleAttempt."""
+    if isinstance(error, StaleAttempt):
+        raise error
+    outcome = name_of(error)
+    if outcome != "interrupted":
+        traceback.print_exc()
+    progress = attempt.folder.read_progress()
+    step = getattr(error, "step", None) or (progress["step"] if progress else None)
+    try:
+        named = "failed" if outcome == "refused" else outcome
+        attempt.write_outcome(named, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, step)
+    except OSError as full:  # the exit code still says it
+        print(f"outcome.json could not be written: {full}", file=sys.stderr)
+    if outcome == "interrupted":
+        return exit_code_of(error) or 143
+    return EXIT_CODES[outcome]
+
+
+def _exit_on_signal(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
