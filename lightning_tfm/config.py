@@ -15,6 +15,9 @@ from typing import Any, Literal
 
 from lightning_tfm.errors import UserError, nearest
 
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Ids of the special pieces, in every vocabulary."""
+
 NUMERICS_VERSION = 1
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 

@@ -1,0 +1,96 @@
+"""The LightningDataModule: prepared text in, planned batches out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightning.pytorch as pl
+import numpy as np
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.data.batch import Batch, Step, make_batch
+from lightning_tfm.data.plan import Plan, cut_by_budget
+from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.store import Split
+
+EVALUATION_TOKENS = 4096
+"""Source or target tokens of one batch when scoring. Fixed, so that scores do not depend on the hardware."""
+
+
+class TranslationData(pl.LightningDataModule):
+    """Batches of `experiment` (at its true sizes, see `Experiment.scaled`).
+
+    `root` holds prepared data and is filled on first use. `micro_tokens` limits the padded tokens of a micro-batch
+    (0: no limit). Use it with `Trainer(use_distributed_sampler=False, max_steps=…)`: one batch is one optimizer step.
+    """
+
+    def __init__(self, experiment: Experiment, root: str | Path = "results", micro_tokens: int = 0):
+        super().__init__()
+        self.experiment, self.root, self.micro_tokens = experiment, Path(root), micro_tokens
+        self._prepared: Prepared | None = None
+
+    @property
+    def prepared(self) -> Prepared:
+        if self._prepared is None:
+            self._prepared = prepare(self.experiment.data, self.root)
+        return self._prepared
+
+    def prepare_data(self) -> None:
+        """Train the tokenizer and write the token store, where that has not been done (once per machine)."""
+        prepare(self.experiment.data, self.root)
+
+    def plan(self) -> Plan:
+        """The plan of the training split, without the pairs above data.max_len."""
+        split, limit = self.prepared.split(self.experiment.data.train), self.experiment.data.max_len
+        source, target = split.source_lengths + 1, split.target_lengths + 1
+        ids = np.flatnonzero((source <= limit) & (target <= limit))
+        return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
+
+    def train_dataloader(self) -> "StepLoader":
+        trainer = self.trainer
+        split = self.prepared.split(self.experiment.data.train)
+        world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
+        return StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
+
+    def val_dataloader(self) -> list[Batch]:
+        return self.evaluation_batches(self.experiment.data.dev)
+
+    def test_dataloader(self) -> list[Batch]:
+        return self.evaluation_batches(self.experiment.data.test)
+
+    def evaluation_batches(self, split_name: str) -> list[Batch]:
+        """This rank's batches of a split: whole batches are dealt, none padded, every line exactly once over all ranks."""
+        batches = evaluation_batches(self.prepared.split(split_name))
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        return batches[rank::world]
+
+
+def evaluation_batches(split: Split) -> list[Batch]:
+    """All batches of a split, sentences of like length together; `index_B` holds line numbers from 0."""
+    source, target = split.source_lengths + 1, split.target_lengths + 1
+    order = np.lexsort((target, source))
+    edges = cut_by_budget(source[order], target[order], max(EVALUATION_TOKENS, int(source.max()), int(target.max())))
+    lines = [order[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [make_batch([split.source(i) for i in ids], [split.target(i) for i in ids], ids) for ids in lines]
+
+
+class StepLoader:
+    """Endless optimizer steps from `first` on. Its only state is the trainer's own step count."""
+
+    def __init__(self, plan: Plan, split: Split, first: int, rank: int, world: int, micro_tokens: int):
+        self.plan, self.split, self.first = plan, split, first
+        self.rank, self.world, self.micro_tokens = rank, world, micro_tokens
+
+    def __iter__(self) -> Iterator[Step]:
+        step = self.first
+        while True:
+            yield self.step(step)
+            step += 1
+
+    def step(self, step: int) -> Step:
+        ids = self.plan.global_batch(step)
+        micro = []
+        for positions in self.plan.micro_batches(step, self.rank, self.world, self.micro_tokens):
+            chosen = ids[positions]
+            source, target = [self.split.source(i) for i in chosen], [self.split.target(i) for i in chosen]
+            micro.append(make_batch(source, target, positions))
+        return Step(step, *self.plan.step_tokens(step), micro)

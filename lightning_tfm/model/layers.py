@@ -1,0 +1,135 @@
+"""Feed-forward, residual with norm and dropout, and the two kinds of layer (3.1, 3.3, 5.4). Shapes: see `transformer`.
+
+Dropout takes its mask from outside where one is given (`keep`: 0 or 1/(1-P_drop), shaped like the activation), so that
+training can key masks by sentence; without one it asks torch's generator.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_tfm.model.attention import CrossAttention, KeyValueCache, SelfAttention
+from lightning_tfm.model.positions import PositionScheme
+
+Keep = Tensor | None
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
+
+    def __init__(self, d_model: int, d_ff: int):
+        super().__init__()
+        self.W_1 = nn.Linear(d_model, d_ff)
+        self.W_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.W_2(F.relu(self.W_1(x_BTD)))
+
+
+class Dropout(nn.Module):
+    """Dropout of embeddings, y * keep."""
+
+    def __init__(self, P_drop: float):
+        super().__init__()
+        self.P_drop = P_drop
+
+    def forward(self, y_BTD: Tensor, keep: Keep) -> Tensor:
+        return F.dropout(y_BTD, self.P_drop, self.training) if keep is None else y_BTD * keep
+
+
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))) (5.4), or x + Dropout(Sublayer(LayerNorm(x))) where `norm` is pre.
+
+    The sub-layer runs between the two calls: y = sublayer(residual.before(x)); x = residual.after(x, y, keep).
+    """
+
+    def __init__(self, d_model: int, P_drop: float, norm: str, norm_eps: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, norm_eps)
+        self.P_drop, self.pre = P_drop, norm == "pre"
+
+    def before(self, x_BTD: Tensor) -> Tensor:
+        return self.norm(x_BTD) if self.pre else x_BTD
+
+    def after(self, x_BTD: Tensor, y_BTD: Tensor, keep: Keep) -> Tensor:
+        if keep is None:
+            x_BTD = x_BTD + F.dropout(y_BTD, self.P_drop, self.training)
+        else:
+            x_BTD = torch.addcmul(x_BTD, y_BTD, keep)
+        return x_BTD if self.pre else self.norm(x_BTD)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, feed-forward."""
+
+    sublayers = 2
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        h: int,
+        d_k: int,
+        d_v: int,
+        P_drop: float,
+        norm: str,
+        norm_eps: float,
+        bias: bool,
+        scheme: PositionScheme | None,
+    ):
+        super().__init__()
+        self.self_attention = SelfAttention(d_model, h, d_k, d_v, bias, scheme)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.residual_1 = Residual(d_model, P_drop, norm, norm_eps)
+        self.residual_2 = Residual(d_model, P_drop, norm, norm_eps)
+
+    def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
+        y_BSD = self.self_attention(self.residual_1.before(x_BSD), allowed, causal=False)
+        x_BSD = self.residual_1.after(x_BSD, y_BSD, keeps[0])
+        y_BSD = self.feed_forward(self.residual_2.before(x_BSD))
+        return self.residual_2.after(x_BSD, y_BSD, keeps[1])
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the memory, feed-forward."""
+
+    sublayers = 3
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        h: int,
+        d_k: int,
+        d_v: int,
+        P_drop: float,
+        norm: str,
+        norm_eps: float,
+        bias: bool,
+        scheme: PositionScheme | None,
+    ):
+        super().__init__()
+        self.self_attention = SelfAttention(d_model, h, d_k, d_v, bias, scheme)
+        self.cross_attention = CrossAttention(d_model, h, d_k, d_v, bias)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.residual_1 = Residual(d_model, P_drop, norm, norm_eps)
+        self.residual_2 = Residual(d_model, P_drop, norm, norm_eps)
+        self.residual_3 = Residual(d_model, P_drop, norm, norm_eps)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        k_BHSK: Tensor,
+        v_BHSV: Tensor,
+        allowed: Tensor | None,
+        keeps: list[Keep],
+        cache: KeyValueCache | None = None,
+        start: int = 0,
+    ) -> Tensor:
+        """`k` and `v` are this layer's keys and values of the memory; `allowed` masks the memory."""
+        y_BTD = self.self_attention(self.residual_1.before(x_BTD), None, True, cache, start)
+        x_BTD = self.residual_1.after(x_BTD, y_BTD, keeps[0])
+        y_BTD = self.cross_attention(self.residual_2.before(x_BTD), k_BHSK, v_BHSV, allowed)
+        x_BTD = self.residual_2.after(x_BTD, y_BTD, keeps[1])
+        y_BTD = self.feed_forward(self.residual_3.before(x_BTD))
+        return self.residual_3.after(x_BTD, y_BTD, keeps[2])

@@ -1,0 +1,191 @@
+"""Positional schemes. One scheme is one class and one line in `SCHEMES`.
+
+A scheme acts at one of three places, and says so by the abstract class it derives from:
+
+- `EmbeddingScheme.embed` adds to the embeddings, once for each stack (3.5 of the paper);
+- `RotationScheme.rotate` turns queries and keys of every self-attention;
+- `BiasScheme.bias` adds to the scores of every self-attention.
+
+Cross attention sees positions only through the embeddings, as in the works cited below. `start` is the position of the
+first row, above 0 when decoding one piece at a time. Shapes: see `transformer`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from lightning_tfm.errors import UserError, nearest
+
+SHAW_CLIP = 16
+
+
+@dataclass(frozen=True)
+class PositionSizes:
+    """What a scheme may need to know of the model."""
+
+    d_model: int
+    h: int
+    d_k: int
+    max_positions: int
+    sinusoid_layout: str
+
+
+class PositionScheme(nn.Module, ABC):
+    """Constructed as `Scheme(sizes)`; parameters are initialised by name with all others (model/init.py)."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__()
+
+
+class EmbeddingScheme(PositionScheme):
+    @abstractmethod
+    def embed(self, x_BTD: Tensor, scale: float, start: int) -> Tensor:
+        """scale * x_BTD + what the scheme adds for positions start … start+T-1."""
+
+
+class RotationScheme(PositionScheme):
+    @abstractmethod
+    def rotate(self, x_BHTK: Tensor, start: int) -> Tensor:
+        """Queries or keys at positions start … start+T-1, turned."""
+
+
+class BiasScheme(PositionScheme):
+    @abstractmethod
+    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
+        """What is added to the scaled scores of queries start … start+T-1 with keys 0 … S-1: broadcasts to [B, H, T, S]."""
+
+
+def sinusoids(T: int, d_model: int, layout: str) -> Tensor:
+    """[T, d_model] table of 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same.
+
+    `concatenated` is the first code's timing signal: all sines, then all cosines, exponent i / (d_model/2 - 1).
+    """
+    half = d_model // 2
+    i = torch.arange(half, dtype=torch.float64)
+    exponent = 2 * i / d_model if layout == "interleaved" else i / max(half - 1, 1)
+    angle_TI = torch.arange(T, dtype=torch.float64)[:, None] * 10000.0**-exponent
+    pair = (angle_TI.sin(), angle_TI.cos())
+    return torch.stack(pair, -1).flatten(1) if layout == "interleaved" else torch.cat(pair, 1)
+
+
+class Sinusoidal(EmbeddingScheme):
+    """The paper's fixed sinusoids (3.5)."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.d_model, self.layout = sizes.d_model, sizes.sinusoid_layout
+        self.register_buffer("table_TD", torch.empty(0, sizes.d_model), persistent=False)
+
+    def embed(self, x_BTD: Tensor, scale: float, start: int) -> Tensor:
+        end = start + x_BTD.shape[1]
+        if end > self.table_TD.shape[0]:
+            table_TD = sinusoids(max(64, 2 * end), self.d_model, self.layout)
+            self.table_TD = table_TD.to(dtype=x_BTD.dtype, device=x_BTD.device)
+        return torch.add(self.table_TD[start:end], x_BTD, alpha=scale)
+
+
+class Learned(EmbeddingScheme):
+    """One learned vector for each position (row E of Table 3)."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.table_TD = nn.Parameter(torch.empty(sizes.max_positions, sizes.d_model))
+
+    def embed(self, x_BTD: Tensor, scale: float, start: int) -> Tensor:
+        end = start + x_BTD.shape[1]
+        if end > self.table_TD.shape[0]:
+            raise UserError(
+                f"a sequence of {end} pieces is longer than the {self.table_TD.shape[0]} learned positions: "
+                "raise model.max_positions"
+            )
+        return torch.add(self.table_TD[start:end], x_BTD, alpha=scale)
+
+
+class NoPositions(EmbeddingScheme):
+    """None: order reaches the model only through the decoder's causal mask."""
+
+    def embed(self, x_BTD: Tensor, scale: float, start: int) -> Tensor:
+        return x_BTD * scale
+
+
+class Rotary(RotationScheme):
+    """Rotary embedding (Su et al. 2021): channel pairs (2i, 2i+1) turned by pos / 10000^(2i/d_k)."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.d_k = sizes.d_k
+        self.register_buffer("table_TK", torch.empty(0, sizes.d_k), persistent=False)
+
+    def rotate(self, x_BHTK: Tensor, start: int) -> Tensor:
+        end = start + x_BHTK.shape[2]
+        if end > self.table_TK.shape[0]:
+            table_TK = sinusoids(max(64, 2 * end), self.d_k, "interleaved")
+            self.table_TK = table_TK.to(dtype=x_BHTK.dtype, device=x_BHTK.device)
+        sin_TI, cos_TI = self.table_TK[start:end, 0::2], self.table_TK[start:end, 1::2]
+        even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
+        return torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)
+
+
+class Shaw(BiasScheme):
+    """Relative positions (Shaw et al. 2018, eq. 4): q_t · a_clip(s-t) / sqrt(d_k), clip 16, a table for each layer.
+
+    Only the key term: their Table 3 finds 25.8 BLEU with both terms, 25.8 with this one alone.
+    """
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.table_RK = nn.Parameter(torch.empty(2 * SHAW_CLIP + 1, sizes.d_k))
+
+    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
+        B, H, T, K = q_BHTK.shape
+        t_T1 = torch.arange(start, start + T, device=q_BHTK.device)[:, None]
+        distance_TS = torch.arange(S, device=q_BHTK.device) - t_T1
+        index_TS = distance_TS.clamp(-SHAW_CLIP, SHAW_CLIP) + SHAW_CLIP
+        scores_BHTR = q_BHTK @ self.table_RK.T * K**-0.5
+        return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
+
+
+class ALiBi(BiasScheme):
+    """Linear bias (Press et al. 2022): -m_h |t - s| with slopes m_h = 2^(-8 h / H), h = 1 … H, at any H."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        slopes = 2.0 ** (-8.0 * torch.arange(1, sizes.h + 1, dtype=torch.float64) / sizes.h)
+        self.register_buffer("slopes_H11", slopes[:, None, None].float(), persistent=False)
+
+    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
+        t_T1 = torch.arange(start, start + q_BHTK.shape[2], device=q_BHTK.device)[:, None]
+        distance_TS = (torch.arange(S, device=q_BHTK.device) - t_T1).abs()
+        return (-self.slopes_H11.to(q_BHTK.dtype) * distance_TS).unsqueeze(0)
+
+
+SCHEMES: dict[str, type[PositionScheme]] = {
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "none": NoPositions,
+    "rotary": Rotary,
+    "shaw": Shaw,
+    "alibi": ALiBi,
+}
+
+
+def find_scheme(name: str) -> type[PositionScheme]:
+    """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    module, _, attribute = name.replace(":", ".").rpartition(".")
+    if not module:
+        raise UserError(f"model.positions='{name}': {nearest(name, SCHEMES)}, or the import path of a class")
+    try:
+        scheme = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"model.positions='{name}': cannot import it ({error})") from error
+    if not (isinstance(scheme, type) and issubclass(scheme, (EmbeddingScheme, RotationScheme, BiasScheme))):
+        raise UserError(
+            f"model.positions='{name}' must derive from EmbeddingScheme, RotationScheme or BiasScheme "
+            "(lightning_tfm.model.positions)"
+        )
+    return scheme

@@ -1,0 +1,126 @@
+"""Beam search over a key/value cache (6.1): beam 4, length penalty ((5 + length) / 6)^alpha, greedy with beam 1.
+
+`length` counts the pieces of the translation with its end token, as does the limit source length + `extra_len`. A score is
+log P(translation | source) divided by the penalty. A sentence leaves the batch as soon as no open hypothesis can still
+beat its finished ones: log-probabilities only fall and the penalty only grows, so an open hypothesis is worth at most
+logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_tfm.config import BOS, EOS, PAD
+from lightning_tfm.model.attention import KeyValueCache
+from lightning_tfm.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: pieces without begin and end token."""
+
+    pieces: list[int]
+    score: float
+    logprob: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """((5 + length) / 6)^alpha (Wu et al. 2016)."""
+    return ((5 + length) / 6) ** alpha
+
+
+class CachedDecoder:
+    """The decoder, one piece at a time. Rows are beams of sentences, `width` to a sentence.
+
+    Keys and values of the memory are held once for each sentence: its beams are queries of the same attention.
+    """
+
+    def __init__(self, model: Transformer, source_BS: Tensor):
+        self.model = model
+        self.allowed = (source_BS != PAD)[:, None, None, :]
+        memory_BSD = model.encode(source_BS, self.allowed)
+        self.memory = [layer.cross_attention.keys_values(memory_BSD) for layer in model.decoder]
+        self.caches = [KeyValueCache() for _ in model.decoder]
+
+    def step(self, pieces_R: Tensor, position: int) -> Tensor:
+        """log P of the piece after `pieces_R`, which stand at `position`: [R, W], R = sentences * width."""
+        sentences = self.allowed.shape[0]
+        x_R1D = self.model.embed_target(pieces_R[:, None], position)
+        for layer, (k, v), cache in zip(self.model.decoder, self.memory, self.caches, strict=True):
+            y_R1D = layer.self_attention(layer.residual_1.before(x_R1D), None, True, cache, position)
+            x_R1D = layer.residual_1.after(x_R1D, y_R1D, None)
+            q_BTD = layer.residual_2.before(x_R1D).view(sentences, -1, x_R1D.shape[-1])
+            y_R1D = layer.cross_attention(q_BTD, k, v, self.allowed).reshape(x_R1D.shape)
+            x_R1D = layer.residual_2.after(x_R1D, y_R1D, None)
+            y_R1D = layer.feed_forward(layer.residual_3.before(x_R1D))
+            x_R1D = layer.residual_3.after(x_R1D, y_R1D, None)
+        logits_RW = self.model.logits(self.model.decoder_norm(x_R1D[:, 0]))
+        return F.log_softmax(logits_RW.float() if logits_RW.dtype is torch.bfloat16 else logits_RW, -1)
+
+    def select(self, rows: Tensor, sentences: Tensor | None) -> None:
+        """Reorder rows after a beam step; drop sentences that are done where `sentences` names those that stay."""
+        for cache in self.caches:
+            cache.select(rows)
+        if sentences is not None:
+            self.allowed = self.allowed[sentences]
+            self.memory = [(k[sentences], v[sentences]) for k, v in self.memory]
+
+
+@torch.no_grad()
+def beam_search(
+    model: Transformer, source_BS: Tensor, beam: int, alpha: float, extra_len: int, n_best: int = 1
+) -> list[list[Hypothesis]]:
+    """For each source the `n_best` finished hypotheses (at most `beam`), best first. Each finishes with the end token.
+
+    The model must be in evaluation mode. Ties go to the smaller piece id of the better beam.
+    """
+    assert not model.training and alpha >= 0 and 1 <= n_best <= beam
+    device = source_BS.device
+    limits = [min(int(n) + extra_len, model.max_length) for n in (source_BS != PAD).sum(1)]
+    finished: list[list[Hypothesis]] = [[] for _ in limits]
+    decoder = CachedDecoder(model, source_BS)
+    open_ids = list(range(len(limits)))  # sentences still in the batch
+    pieces_R = torch.full((len(limits),), BOS, device=device)
+    history = torch.empty(len(limits), 1, 0, dtype=torch.long, device=device)  # [sentences, width, pieces so far]
+    logprob = torch.zeros(len(limits), 1, device=device, dtype=model.embedding_WD.dtype)
+    position = 0
+    while open_ids:
+        sentences, width = history.shape[:2]
+        total = logprob[:, :, None] + decoder.step(pieces_R, position).view(sentences, width, -1)
+        position += 1
+        ends = total[:, :, EOS].clone()
+        total[:, :, [PAD, BOS, EOS]] = float("-inf")
+        # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
+        row_best, row_piece = total.topk(min(beam, total.shape[-1]), -1)
+        best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
+        parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
+
+        # an end counts where it stands among what the beam keeps, or where nothing else may follow
+        last = torch.tensor([position >= limits[sentence] for sentence in open_ids], device=device)
+        everything = width * total.shape[-1] <= beam
+        counts = (ends >= best[:, -1:]) | last[:, None] | everything
+        penalty = length_penalty(position, alpha)
+        for row, b in (counts & (ends > float("-inf"))).nonzero().tolist():
+            end = float(ends[row, b])
+            finished[open_ids[row]].append(Hypothesis(history[row, b].tolist(), end / penalty, end))
+
+        stay = []
+        for row, (sentence, open_best, is_last) in enumerate(
+            zip(open_ids, best[:, 0].tolist(), last.tolist(), strict=True)
+        ):
+            done = finished[sentence] = sorted(finished[sentence], key=lambda x: -x.score)[:beam]
+            bound = open_best / length_penalty(limits[sentence], alpha)
+            enough = len(done) >= n_best and done[n_best - 1].score >= bound
+            if not (is_last or enough or bound == float("-inf")):
+                stay.append(row)
+        if not stay:
+            break
+        rows = torch.tensor(stay, device=device)
+        parent, piece, logprob = parent[rows], piece[rows], best[rows]
+        decoder.select((rows[:, None] * width + parent).flatten(), rows if len(stay) < sentences else None)
+        history = torch.cat((history[rows[:, None], parent], piece[:, :, None]), 2)
+        pieces_R = piece.flatten()
+        open_ids = [open_ids[row] for row in stay]
+    return [hypotheses[:n_best] for hypotheses in finished]

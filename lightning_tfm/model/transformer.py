@@ -1,0 +1,118 @@
+"""The Transformer of "Attention Is All You Need", in the paper's symbols.
+
+Shape suffixes, here and in attention, layers, positions, search and loss:
+B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V d_v, W vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_tfm.config import PAD, Model
+from lightning_tfm.model.init import initialise
+from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer, Keep
+from lightning_tfm.model.positions import (
+    BiasScheme,
+    EmbeddingScheme,
+    NoPositions,
+    PositionScheme,
+    PositionSizes,
+    RotationScheme,
+    find_scheme,
+)
+
+
+@dataclass
+class Noise:
+    """Dropout masks of one micro-batch: 0 or 1/(1-P_drop).
+
+    source: [1 + 2N, B, S, D], target: [1 + 3N, B, T, D]; the first of each is the embedding's, then sub-layer by sub-layer.
+    """
+
+    source: Tensor
+    target: Tensor
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder, and one matrix for both embeddings and the output (3.4).
+
+    `V` is the vocabulary's size; weights are drawn by (seed, parameter name, shape), see model/init.py.
+    """
+
+    def __init__(self, config: Model, V: int, seed: int = 0):
+        super().__init__()
+        self.config, self.V = config, V
+        self.max_length = config.max_positions if config.positions == "learned" else 1 << 20
+        c = config
+        scheme = find_scheme(c.positions)
+        sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout)
+        layer_sizes = (c.d_model, c.d_ff, c.h, c.d_k, c.d_v, c.P_drop, c.norm, c.norm_eps, c.attention_bias)
+
+        def at_embedding() -> EmbeddingScheme:
+            return scheme(sizes) if issubclass(scheme, EmbeddingScheme) else NoPositions(sizes)
+
+        def at_attention() -> PositionScheme | None:
+            return scheme(sizes) if issubclass(scheme, (RotationScheme, BiasScheme)) else None
+
+        self.embedding_WD = nn.Parameter(torch.empty(V, c.d_model))
+        self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
+        self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
+        self.dropout = Dropout(c.P_drop)
+        self.encoder = nn.ModuleList(EncoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        self.decoder = nn.ModuleList(DecoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        pre = c.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()
+        initialise(self, c.init, seed)
+
+    def forward(self, source_BS: Tensor, target_BT: Tensor, noise: Noise | None = None) -> Tensor:
+        """Ids (0 pads, at the end only) -> logits_BTW: row t predicts the piece after target_BT[:, t]."""
+        allowed = (source_BS != PAD)[:, None, None, :]
+        return self.logits(self.hidden(source_BS, target_BT, allowed, noise))
+
+    def hidden(self, source_BS: Tensor, target_BT: Tensor, allowed: Tensor | None, noise: Noise | None) -> Tensor:
+        """The decoder's output [B, T, D]. `allowed` masks the source, [B, 1, 1, S]; None where it has no padding."""
+        memory_BSD = self.encode(source_BS, allowed, noise)
+        return self.decode(target_BT, memory_BSD, allowed, noise)
+
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        return F.linear(hidden_BTD, self.embedding_WD)
+
+    def encode(self, source_BS: Tensor, allowed: Tensor | None, noise: Noise | None = None) -> Tensor:
+        """-> memory_BSD."""
+        keeps = _keeps(noise.source if noise else None, EncoderLayer.sublayers * self.config.N)
+        x_BSD = self._embed(source_BS, self.encoder_positions, keeps[0], 0, self.target_space_D)
+        for i, layer in enumerate(self.encoder):
+            x_BSD = layer(x_BSD, allowed, keeps[1 + 2 * i : 3 + 2 * i])
+        return self.encoder_norm(x_BSD)
+
+    def decode(
+        self, target_BT: Tensor, memory_BSD: Tensor, allowed: Tensor | None, noise: Noise | None = None
+    ) -> Tensor:
+        """-> hidden_BTD, every position from those before it."""
+        keeps = _keeps(noise.target if noise else None, DecoderLayer.sublayers * self.config.N)
+        x_BTD = self._embed(target_BT, self.decoder_positions, keeps[0], 0, None)
+        for i, layer in enumerate(self.decoder):
+            k_BHSK, v_BHSV = layer.cross_attention.keys_values(memory_BSD)
+            x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i])
+        return self.decoder_norm(x_BTD)
+
+    def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
+        """Embeddings of pieces at positions start …, for decoding piece by piece."""
+        return self._embed(target_BT, self.decoder_positions, None, start, None)
+
+    def _embed(
+        self, ids_BT: Tensor, positions: EmbeddingScheme, keep: Keep, start: int, extra: Tensor | None
+    ) -> Tensor:
+        x_BTD = F.embedding(ids_BT, self.embedding_WD)
+        x_BTD = positions.embed(x_BTD, math.sqrt(self.config.d_model), start)
+        if extra is not None:  # one language pair, so always the first target space
+            x_BTD = x_BTD + extra[0]
+        return self.dropout(x_BTD, keep)
+
+
+def _keeps(masks: Tensor | None, sublayers: int) -> list[Keep]:
+    return [None] * (1 + sublayers) if masks is None else list(masks.unbind(0))

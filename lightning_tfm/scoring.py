@@ -1,0 +1,23 @@
+"""Scores of translations: sacreBLEU on detokenised text, with its signature."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sacrebleu
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score with all that is needed to compare it."""
+
+    value: float
+    signature: str
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:
+    """Corpus BLEU (Papineni et al. 2002; Post 2018), 0 to 100, one reference, cased."""
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    metric = sacrebleu.BLEU(tokenize=tokenize)
+    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return Score(value, str(metric.get_signature()))

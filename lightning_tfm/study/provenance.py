@@ -1,0 +1,65 @@
+"""Where a number was made: machine, versions, commit."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of the checkout that this code runs from, and whether it was changed; None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) != folder.parents[1]:
+            return None
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "lightning_tfm")
+        return {"commit": git("rev-parse", "HEAD"), "changed": bool(changed)}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def hardware(world: int) -> dict[str, Any]:
+    """The machine as this process sees it. Imports torch."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "host": platform.node(),
+        "cpu": cpu_model(),
+        "cpus": os.cpu_count(),
+        "gpus": gpus,
+        "processes": world,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.release()}",
+        "command": sys.argv,
+    }

@@ -1,0 +1,217 @@
+"""The one callback that decides when a run logs, validates, writes a checkpoint, and stops. Steps count from 1 here.
+
+Validation runs in our own loop: Lightning counts its validations in batches of the current process, so that a resumed run
+would validate at other steps.
+"""
+
+import math
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.training.evaluate import evaluate_lines, perplexity
+from lightning_tfm.training.schedule import learning_rate
+
+KEPT_CHECKPOINTS = 2
+PROGRESS_SECONDS = 1.0
+
+
+class Interrupted(Exception):
+    """SIGTERM or SIGINT arrived; a checkpoint of the last whole step was written."""
+
+    def __init__(self, signum: int):
+        super().__init__(f"stopped by {signal.Signals(signum).name} after a checkpoint")
+        self.signum = signum
+        self.exit_code = 128 + signum
+
+
+class Record(Protocol):
+    """Where a run writes; every method may refuse with an exception. Only rank 0 writes."""
+
+    def append_metrics(self, record: dict[str, Any]) -> None: ...
+    def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None: ...
+    def commit(self, half: Path, path: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What happens at which steps of a run of `steps` steps."""
+
+    steps: int
+    log_every: int
+    validate_every: int
+    checkpoint_every: int
+    average_last: int = 0
+    average_every: int = 1
+
+    @classmethod
+    def of(cls, hardware, training) -> "Timetable":
+        """The defaults of `Hardware` made definite."""
+        steps = training.steps
+        validate = hardware.validate_every or max(1, math.ceil(steps / 8))
+        checkpoint = hardware.checkpoint_every or max(1, min(1500, math.ceil(steps / 10)))
+        return cls(steps, hardware.log_every, validate, checkpoint, training.average_last, training.average_every)
+
+    def logs(self, step: int) -> bool:
+        return step % self.log_every == 0 or step == self.steps
+
+    def validates(self, step: int) -> bool:
+        return step % self.validate_every == 0 or step == self.steps
+
+    def saves(self, step: int) -> bool:
+        return step % self.checkpoint_every == 0 or step == self.steps
+
+    def snapshots(self, step: int) -> bool:
+        """The last `average_last` steps that lie whole multiples of `average_every` before the end."""
+        before = self.steps - step
+        return before % self.average_every == 0 and before // self.average_every < self.average_last
+
+
+class Conductor(pl.Callback):
+    """Drives one run. `record` is None on every rank but 0; `batches` is this rank's share of the dev text."""
+
+    def __init__(
+        self,
+        timetable: Timetable,
+        checkpoints: Path,
+        snapshots: Path,
+        record: Record | None,
+        batches: list[Batch],
+        n: int,
+    ):
+        self.timetable, self.checkpoints, self.snapshots = timetable, checkpoints, snapshots
+        self.record, self.batches, self.n = record, batches, n
+        self.seconds = {"train": 0.0, "validate": 0.0, "checkpoint": 0.0, "data": 0.0}
+        self.tokens = {"source": 0, "target": 0, "cells": 0}
+        self.pending = np.zeros(2)
+        self.pending_tokens = 0
+        self.signum = 0
+        self._clock = self._shown = 0.0
+        self._rate: list[tuple[float, int]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "seconds": dict(self.seconds),
+            "tokens": dict(self.tokens),
+            "pending": self.pending.tolist(),
+            "pending_tokens": self.pending_tokens,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds, self.tokens = dict(state_dict["seconds"]), dict(state_dict["tokens"])
+        self.pending, self.pending_tokens = np.array(state_dict["pending"]), state_dict["pending_tokens"]
+
+    # --- hooks ---
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for signum in (signal.SIGTERM, signal.SIGINT):  # Lightning's own handlers broadcast from inside the handler
+            with suppress(ValueError):  # not in the main thread
+                signal.signal(signum, self._on_signal)
+        self._clock = time.perf_counter()
+        self._rate = [(self._clock, 0)]
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Step, batch_idx: int
+    ) -> None:
+        self._lap("data")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Step, batch_idx: int
+    ) -> None:
+        self._lap("train")
+        step, when = trainer.global_step, self.timetable
+        self.tokens["source"] += batch.source_tokens
+        self.tokens["target"] += batch.target_tokens
+        self.tokens["cells"] += sum(b.source_BS.numel() + b.target_in_BT.numel() for b in batch.micro)
+        self.pending_tokens += batch.target_tokens
+        signum = self._agreed_signal(trainer, step)
+        if when.logs(step) or when.saves(step) or signum:
+            self.pending = self.pending + module.take_sums()
+        if when.logs(step):
+            self._log(module, step)
+        self._lap("train")
+        if when.validates(step):
+            self._show(step, "validate", force=True)
+            self._validate(module, step)
+            self._lap("validate")
+        if when.snapshots(step):
+            self._snapshot(trainer, module, step)
+        if when.saves(step) or signum:
+            self._save(trainer, step)
+        self._lap("checkpoint")
+        self._show(step, "train", force=step == when.steps)
+        if signum:
+            raise Interrupted(signum)
+
+    # --- parts ---
+
+    def _on_signal(self, signum: int, frame: Any) -> None:
+        self.signum = signum
+
+    def _agreed_signal(self, trainer: pl.Trainer, step: int) -> int:
+        """The signal that any rank received, the same answer on all. A collective when there are several ranks."""
+        if trainer.world_size == 1:
+            return self.signum
+        if trainer.strategy.root_device.type == "cuda" and step % 10:  # reading it stalls the device
+            return 0
+        tensor = torch.tensor(self.signum, device=trainer.strategy.root_device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return int(tensor)
+
+    def _lap(self, part: str) -> None:
+        now = time.perf_counter()
+        self.seconds[part] += now - self._clock
+        self._clock = now
+
+    def _log(self, module: pl.LightningModule, step: int) -> None:
+        loss, nll = (self.pending / self.pending_tokens).tolist()
+        self.pending, self.pending_tokens = np.zeros(2), 0
+        if self.record is not None:
+            experiment = module.experiment
+            rate = learning_rate(step - 1, experiment.model.d_model, experiment.training)
+            line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tokens["target"]}
+            self.record.append_metrics(line | {"seconds": round(self.seconds["train"] + self.seconds["data"], 3)})
+
+    def _validate(self, module: pl.LightningModule, step: int) -> None:
+        found = perplexity(evaluate_lines(module, self.batches, self.n))
+        if self.record is not None:
+            self.record.append_metrics({"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl})
+
+    def _snapshot(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        if self.record is not None:
+            self.snapshots.mkdir(parents=True, exist_ok=True)
+            half = self.snapshots / f".half-{step:08d}"
+            torch.save(module.transformer.state_dict(), half)
+            self.record.commit(half, self.snapshots / f"step-{step:08d}.pt")
+
+    def _save(self, trainer: pl.Trainer, step: int) -> None:
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        half = self.checkpoints / f".half-{step:08d}"
+        trainer.save_checkpoint(half)
+        if self.record is not None:
+            self.record.commit(half, self.checkpoints / f"step-{step:08d}.ckpt")
+            for old in checkpoint_files(self.checkpoints)[:-KEPT_CHECKPOINTS]:
+                old.unlink()
+
+    def _show(self, step: int, phase: str, force: bool = False) -> None:
+        now = time.perf_counter()
+        if self.record is None or not (force or now - self._shown >= PROGRESS_SECONDS):
+            return
+        self._shown = now
+        self._rate = [*self._rate[-10:], (now, self.tokens["target"])]
+        (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
+        self.record.write_progress(step, self.timetable.steps, (n1 - n0) / max(t1 - t0, 1e-9), phase)
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Whole checkpoints, oldest first."""
+    return sorted(folder.glob("step-*.ckpt"))

@@ -1,0 +1,85 @@
+"""Scoring a text line by line, over any number of ranks: every line exactly once, sums in line order."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from lightning_tfm.config import Evaluation
+from lightning_tfm.data.batch import Batch
+from lightning_tfm.model.search import beam_search
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a model makes of one line of a text."""
+
+    nll: float
+    """of the reference, unsmoothed, end token included, in nats"""
+    tokens: int
+    """pieces of the reference with its end token"""
+    pieces: list[int] | None = None
+    """the translation"""
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """exp(nll / tokens), per piece with the end token (caption of Table 3)."""
+
+    nll: float
+    tokens: int
+
+    @property
+    def ppl(self) -> float:
+        return math.exp(self.nll / self.tokens) if self.nll / self.tokens < 700 else math.inf
+
+
+def score_batch(module, batch: Batch) -> dict[int, Line]:
+    """Line number -> nll and tokens."""
+    nll, tokens = module.sentence_nll(batch).tolist(), batch.target_lengths_B.tolist()
+    return {line: Line(*values) for line, *values in zip(batch.index_B.tolist(), nll, tokens, strict=True)}
+
+
+def translate_batch(module, batch: Batch, how: Evaluation) -> dict[int, Line]:
+    """As `score_batch`, with the best translation."""
+    scored = score_batch(module, batch)
+    found = beam_search(module.transformer, batch.source_BS, how.beam, how.alpha, how.extra_len)
+    pairs = zip(scored.items(), found, strict=True)
+    return {line: Line(s.nll, s.tokens, best[0].pieces, best[0].score) for (line, s), best in pairs}
+
+
+def all_lines(local: dict[int, Line], n: int) -> list[Line]:
+    """Lines 0 … n-1 from all ranks. A collective. Raises RuntimeError unless each came exactly once."""
+    parts = [local]
+    if dist.is_available() and dist.is_initialized():
+        parts = [{} for _ in range(dist.get_world_size())]
+        dist.all_gather_object(parts, local)
+    numbers = sorted(line for part in parts for line in part)
+    if numbers != list(range(n)):
+        raise RuntimeError(f"{n} lines were to be scored, each once; got {len(numbers)} ({len(set(numbers))} distinct)")
+    whole = {line: value for part in parts for line, value in part.items()}
+    return [whole[line] for line in range(n)]
+
+
+def perplexity(lines: Iterable[Line]) -> Perplexity:
+    lines = list(lines)
+    return Perplexity(math.fsum(x.nll for x in lines), sum(x.tokens for x in lines))
+
+
+@torch.no_grad()
+def evaluate_lines(module, batches: list[Batch], n: int, how: Evaluation | None = None) -> list[Line]:
+    """All `n` lines scored, and translated where `how` is given; `batches` is this rank's share. A collective.
+
+    Leaves the module's mode as it was.
+    """
+    training = module.training
+    module.eval()
+    local: dict[int, Line] = {}
+    for batch in batches:
+        batch = module.transfer_batch_to_device(batch, module.device, 0)
+        local |= score_batch(module, batch) if how is None else translate_batch(module, batch, how)
+    module.train(training)
+    return all_lines(local, n)

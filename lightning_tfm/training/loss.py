@@ -1,0 +1,71 @@
+"""Label-smoothed cross entropy of a tied output layer, with its gradient formed in the forward pass.
+
+For a target y the smoothed distribution is q_y = 1 - eps + b, q_c = b elsewhere, with b = eps/V (`vocabulary`: Szegedy
+et al. 2016, cited in 5.4) or, with q_y = 1 - eps, b = eps/(V-1) (`others`: the first code). The loss is -sum_c q_c
+log p_c, its gradient in the logits p - q. Rows go through in chunks, so that logits of the whole batch never exist.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK_BYTES = 32 << 20
+"""Upper limit of one chunk of logits."""
+
+
+def smoothing_weights(eps_ls: float, V: int, smoothing: str) -> tuple[float, float]:
+    """(q_y, b)."""
+    if smoothing == "others":
+        return 1 - eps_ls, eps_ls / (V - 1)
+    return 1 - eps_ls + eps_ls / V, eps_ls / V
+
+
+def chunk_rows(V: int, itemsize: int) -> int:
+    return max(64, CHUNK_BYTES // (V * itemsize))
+
+
+class _SmoothedNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, q_y: float, b: float) -> tuple[Tensor, Tensor]:
+        N, V = x_ND.shape[0], E_WD.shape[0]
+        grad_x, grad_E = torch.empty_like(x_ND), torch.zeros_like(E_WD)
+        loss, nll = x_ND.new_zeros((), dtype=E_WD.dtype), x_ND.new_zeros((), dtype=E_WD.dtype)
+        rows = chunk_rows(V, E_WD.element_size())
+        for start in range(0, N, rows):
+            x, y = x_ND[start : start + rows], y_N[start : start + rows, None]
+            z = F.linear(x, E_WD).to(E_WD.dtype)
+            log_sum = z.logsumexp(1, keepdim=True)
+            z_y = z.gather(1, y)
+            nll_rows = log_sum - z_y
+            nll += nll_rows.sum()
+            loss += ((q_y - b) * nll_rows).sum() + b * (V * log_sum.sum() - z.sum())
+            grad_z = z.sub_(log_sum).exp_().sub_(b)
+            grad_z.scatter_add_(1, y, torch.full_like(z_y, b - q_y))
+            grad_z = grad_z.to(x.dtype)
+            torch.mm(grad_z, E_WD.to(x.dtype), out=grad_x[start : start + rows])
+            grad_E.addmm_(grad_z.T.to(grad_E.dtype), x.to(grad_E.dtype))
+        ctx.save_for_backward(grad_x, grad_E)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_loss: Tensor, _: Tensor):
+        grad_x, grad_E = ctx.saved_tensors
+        return grad_x * grad_loss, grad_E * grad_loss, None, None, None
+
+
+def smoothed_nll(x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str) -> tuple[Tensor, Tensor]:
+    """(loss, nll): sums over the N rows, in nats; nll is without smoothing and carries no gradient.
+
+    Logits are x E^T. Equals F.cross_entropy(x E^T, y, reduction="sum", label_smoothing=eps_ls) for `vocabulary`.
+    """
+    return _SmoothedNLL.apply(x_ND, E_WD, y_N, *smoothing_weights(eps_ls, E_WD.shape[0], smoothing))
+
+
+@torch.no_grad()
+def token_nll(x_ND: Tensor, E_WD: Tensor, y_N: Tensor) -> Tensor:
+    """Unsmoothed -log p(y) of every row [N], in nats."""
+    rows = chunk_rows(E_WD.shape[0], E_WD.element_size())
+    parts = zip(x_ND.split(rows), y_N.split(rows), strict=True)
+    return torch.cat([F.cross_entropy(F.linear(x, E_WD).to(E_WD.dtype), y, reduction="none") for x, y in parts])

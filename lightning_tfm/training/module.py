@@ -1,0 +1,159 @@
+"""The LightningModule: loss, optimiser, metrics. One batch is one optimizer step (`data.batch.Step`).
+
+The loss of a step is its sum over target tokens divided by their number over all ranks and micro-batches, which the plan
+knows beforehand. Nothing here depends on how the step was cut.
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lightning_tfm.config import Experiment, from_dict, to_dict
+from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.keys import key
+from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.loss import smoothed_nll, token_nll
+from lightning_tfm.training.schedule import learning_rate
+from lightning_tfm.training.seeding import SentenceMasks
+
+
+class NotFinite(FloatingPointError):
+    """The loss of a step is NaN or infinite."""
+
+
+class TransformerModule(pl.LightningModule):
+    """Trains `Transformer(experiment.model, V)`. `experiment` is at its true sizes, as a dataclass or its plain dict.
+
+    Optimisation is manual: Lightning's accumulation divides a short last window wrongly and knows no token counts.
+    """
+
+    def __init__(self, experiment: Experiment | dict[str, Any], V: int):
+        super().__init__()
+        plain = to_dict(experiment) if isinstance(experiment, Experiment) else experiment
+        self.experiment = from_dict(Experiment, plain)
+        self.save_hyperparameters({"experiment": plain, "V": V})
+        self.automatic_optimization = False
+        t = self.experiment.training
+        self.transformer = Transformer(self.experiment.model, V, t.seed)
+        if t.precision == "float64":
+            self.double()
+        keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
+        self.sentence_masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
+        self.sums = np.zeros(2)
+        """loss and nll of this rank since the last `take_sums`"""
+        self.lines: dict[int, Line] = {}
+        """lines that this rank scored in the running validation or test"""
+        self.tested_lines: list[Line] = []
+        """all lines of the last test, with their translations"""
+
+    # --- optimisation ---
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        t = self.experiment.training
+        return torch.optim.Adam(self.parameters(), lr=0.0, betas=(t.beta1, t.beta2), eps=t.adam_eps, fused=True)
+
+    def training_step(self, step: Step, batch_idx: int) -> None:
+        t, optimizer = self.experiment.training, self.optimizers()
+        scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
+        for number, batch in enumerate(step.micro, 1):
+            with self._without_sync() if number < len(step.micro) else nullcontext():
+                loss, nll = self.batch_loss(batch, self._noise(step.step, batch))
+                self.manual_backward(loss * scale)
+            sums = torch.stack((loss.detach(), nll)).double().cpu().numpy()
+            if not np.isfinite(sums).all():
+                shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
+                raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
+            self.sums += sums
+        if t.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
+        """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
+        t, model = self.experiment.training, self.transformer
+        if len(batch.index_B) == 0:  # more ranks than sentences: exact zeros for every parameter
+            zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
+            return zero, zero.detach()
+        x_ND, y_N = self._target_rows(batch, noise)
+        return smoothed_nll(x_ND, model.embedding_WD, y_N, t.eps_ls, t.smoothing)
+
+    def take_sums(self) -> np.ndarray:
+        """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
+        total = self._reduce(self.sums)
+        self.sums = np.zeros(2)
+        return total
+
+    def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
+        """The decoder's output and the wanted piece of every true target position."""
+        hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
+        x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
+        if batch.target_tokens < len(y_N):
+            rows = np.flatnonzero(np.arange(batch.target_in_BT.shape[1]) < batch.target_lengths_B[:, None])
+            rows_N = torch.from_numpy(rows).to(x_ND.device)
+            x_ND, y_N = x_ND.index_select(0, rows_N), y_N.index_select(0, rows_N)
+        return x_ND, y_N
+
+    def _noise(self, step: int, batch: Batch) -> Noise | None:
+        if self.sentence_masks is not None and len(batch.index_B):
+            noise = self.sentence_masks.noise(step, batch, self.transformer.embedding_WD.dtype)
+            return Noise(noise.source.to(self.device), noise.target.to(self.device))
+        if self.experiment.model.P_drop and len(batch.index_B):
+            seed, first = self.experiment.training.seed, int(batch.index_B[0])
+            torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
+        return None
+
+    def _without_sync(self):
+        strategy = self.trainer.strategy
+        return strategy.block_backward_sync() if hasattr(strategy, "block_backward_sync") else nullcontext()
+
+    def _reduce(self, values: np.ndarray) -> np.ndarray:
+        if not (dist.is_available() and dist.is_initialized()):
+            return values
+        tensor = torch.from_numpy(values.copy()).to(self.device)
+        dist.all_reduce(tensor)
+        return tensor.cpu().numpy()
+
+    # --- scoring a text, in a Trainer's own validation and test loops or in ours ---
+
+    @torch.no_grad()
+    def sentence_nll(self, batch: Batch) -> np.ndarray:
+        """Unsmoothed nll [B] of each sentence, end token included, in nats: float64 sums in the order of positions."""
+        x_ND, y_N = self._target_rows(batch, None)
+        nll_N = token_nll(x_ND, self.transformer.embedding_WD, y_N).double().cpu().numpy()
+        starts = np.concatenate(([0], np.cumsum(batch.target_lengths_B)[:-1]))
+        return np.add.reduceat(nll_N, starts)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.lines |= score_batch(self, batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self.lines |= translate_batch(self, batch, self.experiment.evaluation)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_ppl", perplexity(self.gather_lines()).ppl, prog_bar=True)
+
+    def on_test_epoch_end(self) -> None:
+        self.tested_lines = self.gather_lines()
+        self.log("test_ppl", perplexity(self.tested_lines).ppl)
+
+    def gather_lines(self) -> list[Line]:
+        """All ranks' lines since the last call, in order. A collective."""
+        local, self.lines = self.lines, {}
+        highest = self._reduce_max(max(local, default=-1))
+        return all_lines(local, highest + 1)
+
+    def _reduce_max(self, value: int) -> int:
+        if not (dist.is_available() and dist.is_initialized()):
+            return value
+        tensor = torch.tensor(value, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return int(tensor)
