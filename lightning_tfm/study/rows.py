@@ -181,7 +181,7 @@ def fits(record: dict[str, Any], base: Experiment, row: Row, seed: int, prints: 
         return "the record's identity does not yield its training hash"
     asked = run_identity(base, row, seed, prints.train)
     if training_hash(asked) != record["training_hash"]:
-        return "another experiment: " + "; ".join(_differences(asked, record["identity"]))
+        return "another experiment: " + "; ".join(differences(asked, record["identity"], "the cell asks for"))
     if "dev" not in record["scores"]:
         return "no dev score"
     if record["scores"]["dev"]["evaluation_hash"] != evaluation_hash(base, prints.dev):
@@ -189,15 +189,15 @@ def fits(record: dict[str, Any], base: Experiment, row: Row, seed: int, prints: 
     return None
 
 
-def _differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> list[str]:
-    """One phrase for each leaf in which two identities differ."""
+def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix: str = "") -> list[str]:
+    """One phrase for each leaf in which two nested dicts differ: `model.h is 8, the cell asks for 16`."""
     phrases = []
     for key in sorted(asked.keys() | found.keys()):
         a, b = asked.get(key), found.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            phrases += _differences(a, b, f"{prefix}{key}.")
+            phrases += differences(a, b, asker, f"{prefix}{key}.")
         elif a != b:
-            phrases.append(f"{prefix}{key} is {_short(b)}, the cell asks for {_short(a)}")
+            phrases.append(f"{prefix}{key} is {_short(b)}, {asker} {_short(a)}")
     return phrases
 
 

@@ -1,0 +1,33 @@
+"""`doctor`: what this installation runs on, and what of it is deterministic."""
+
+import os
+from collections.abc import Sequence
+
+from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.study.provenance import cpu_model, git_state, versions
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    settings = parse(
+        make_parser(verb, "Versions, devices, threads, and what is deterministic for an experiment."), argv
+    )
+    exact, hardware = settings.exact, settings.hardware
+    for name, found in versions().items():
+        print(f"{name:16} {found}")
+    git = git_state()
+    print(f"{'git':16} {'not a checkout' if git is None else git['commit'] + (', changed' if git['changed'] else '')}")
+    print(f"{'cpu':16} {cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
+
+    import torch
+
+    print(f"{'threads':16} {hardware.threads or torch.get_num_threads()} in a run of its own")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    print(f"{'gpus':16} {', '.join(gpus) or 'none'}")
+
+    from lightning_tfm.study.run import inexact
+
+    reasons = inexact(exact, hardware)
+    print(f"{'deterministic':16} {'yes: sums may differ in their last bits between machines' if not reasons else 'no'}")
+    for reason in reasons:
+        print(f"{'':16} {reason}")
+    return 0

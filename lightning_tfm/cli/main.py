@@ -1,0 +1,58 @@
+"""The command line: finds the verb, runs it, turns the user's mistakes into one message and exit code 2."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from lightning_tfm.errors import UserError, nearest
+
+VERBS = {
+    "fit": ("run", "train one experiment, or one row, and score it"),
+    "validate": ("score", "score the dev text with a trained run"),
+    "test": ("score", "score the test text with a trained run"),
+    "translate": ("translate", "translate standard input with a trained run"),
+    "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
+    "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
+    "runs": ("runs", "list runs, retry or remove one, give disk space back"),
+    "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
+}
+"""verb -> module of this package with `main(verb, argv) -> exit code`, and help"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `lightning-tfm` and return its exit code: 0, 1 (a run failed), 2 (a mistake to mend), 130 (interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(arguments)
+    except UserError as error:
+        print(f"lightning-tfm: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output has left
+        sys.stderr.close()
+        return 141
+
+
+def _main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if arguments else 2
+    verb, *rest = arguments
+    if verb == "--version":
+        from importlib.metadata import version
+
+        print(version("lightning_tfm"))
+        return 0
+    if verb not in VERBS:
+        raise UserError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
+    return import_module(f"lightning_tfm.cli.{VERBS[verb][0]}").main(verb, rest)
+
+
+def _help() -> str:
+    lines = [f"  {verb:10} {text}" for verb, (_, text) in VERBS.items()]
+    return "\n".join(["usage: lightning-tfm VERB …; lightning-tfm VERB --help for its options", "", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

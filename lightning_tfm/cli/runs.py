@@ -1,0 +1,72 @@
+"""`runs`: list | retry | remove | gc."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.errors import UserError, nearest
+
+ACTIONS = ("list", "retry", "remove", "gc")
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "List runs, try failed ones again, remove one, give disk space back.", experiment=False)
+    parser.add_argument("action", type=str, help=" | ".join(ACTIONS))
+    parser.add_argument("run", type=str, nargs="?", default=None, help="start of a run's name, for retry and remove")
+    parser.add_argument("--json", action="store_true", help="list as JSON")
+    parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
+    parser.add_argument("--storage", type=str, default="", help="retry: the database of studies that use one")
+    options = parse_plain(parser, argv)
+    action, run = options["action"], options["run"]
+    if action not in ACTIONS:
+        raise UserError(f"runs {action}: {nearest(action, ACTIONS)}")
+    if (run is None) == (action in ("retry", "remove")):
+        raise UserError(f"runs {action} " + ("needs a run, see: runs list" if run is None else "takes no run"))
+    print(_act(action, Path(options["out"]), options))
+    return 0
+
+
+def _act(action: str, root: Path, options: dict[str, Any]) -> str:
+    from lightning_tfm.study import runs
+    from lightning_tfm.study.folder import RunIsOwned
+
+    try:
+        match action:
+            case "retry":
+                return f"{runs.retry(root, options['run'], options['storage'])} cells queued; `sweep` runs them"
+            case "remove":
+                return f"removed {runs.remove(root, options['run'])}"
+            case "gc":
+                return _gc(runs.gc(root, dry_run=not options["yes"]), options["yes"])
+            case _:
+                return _list(runs.list_runs(root), options["json"])
+    except RunIsOwned as error:
+        raise UserError(str(error)) from error
+
+
+def _list(found: list[Any], as_json: bool) -> str:
+    if as_json:
+        return json.dumps(
+            [asdict(info) | {"owner": str(info.owner) if info.owner else None} for info in found], indent=1
+        )
+    if not found:
+        return "no runs"
+    lines = []
+    for info in found:
+        step = "" if info.step is None else f"{info.step}/{info.steps}"
+        cells = ", ".join(info.cells)
+        lines.append(f"{info.run} {info.state:11} {step:>13} {_size(info.bytes):>8}  {cells}  {info.reason}".rstrip())
+    return "\n".join(lines)
+
+
+def _gc(garbage: list[Any], removed: bool) -> str:
+    lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
+    total = _size(sum(item.bytes for item in garbage))
+    return "\n".join([*lines, f"{total} removed" if removed else f"{total} could go: runs gc --yes"])
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,70 @@
+"""`table`: a study's table from its records; `table --params`: the paper's parameter counts, without training."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_tfm.cli.arguments import check_file, make_parser, parse_plain
+from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.errors import UserError
+from lightning_tfm.files import read_yaml
+from lightning_tfm.report import parameters, render, table
+from lightning_tfm.study.rows import all_rows
+
+FIRST_CODE = "experiments/first_code.yaml"
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Print the table of a study, from the records of its runs.", experiment=False)
+    parser.add_argument("study", type=str, nargs="?", default=None, help="name of the study under <out>/studies")
+    parser.add_argument(
+        "--format", type=Literal["text", "markdown", "csv", "json"], default="text", help="of the output"
+    )
+    parser.add_argument("--width", type=int, default=0, help="columns of the text; 0: the terminal's")
+    parser.add_argument("--params", action="store_true", help="printed against computed parameter counts; no training")
+    parser.add_argument("--vocab", type=int | None, default=None, help=f"pieces for --params [as {FIRST_CODE}]")
+    parser.add_argument("--rows", type=list[str], default=[], help="file with rows of your own, for --params")
+    options = parse_plain(parser, argv)
+    print(_params(options) if options["params"] else _study(options), end="")
+    return 0
+
+
+def _study(options: dict[str, Any]) -> str:
+    from lightning_tfm.report.records import write
+    from lightning_tfm.study.definition import load
+
+    built = write(load(Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"]))
+    width = options["width"] or shutil.get_terminal_size((80, 24)).columns
+    match options["format"]:
+        case "markdown":
+            return render.to_markdown(built)
+        case "csv":
+            return table.to_csv(built)
+        case "json":
+            return table.to_json(built)
+        case _:
+            return render.to_text(built, width)
+
+
+def _only(root: Path) -> str:
+    names = sorted(path.parent.name for path in (root / "studies").glob("*/study.json"))
+    if len(names) != 1:
+        there = f"there are: {', '.join(names)}" if names else "there is none; make one with lightning-tfm sweep"
+        raise UserError(f"which study of {root / 'studies'}? {there}")
+    return names[0]
+
+
+def _params(options: dict[str, Any]) -> str:
+    if options["study"] is not None:
+        raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
+    if options["format"] not in ("text", "json"):
+        raise UserError(f"--format={options['format']}: --params knows text and json")
+    file = read_yaml(FIRST_CODE)
+    check_file(file)
+    base = from_dict(Experiment, file.values)
+    V = base.data.vocab_size if options["vocab"] is None else options["vocab"]
+    if V < 1:
+        raise UserError(f"--vocab={V}: must be above 0")
+    found = parameters.counts(base, V, all_rows(options["rows"]).values())
+    return parameters.to_json(found, V) if options["format"] == "json" else parameters.to_text(found, V)

@@ -1,0 +1,55 @@
+"""The paper's printed parameter counts against computed ones. No training, no torch."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.study.rows import Row, apply
+
+
+@dataclass(frozen=True)
+class Count:
+    """One row's parameters."""
+
+    row: str
+    printed: int | None
+    """millions in the paper"""
+    computed: int
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the computed number rounds to the printed million; None where nothing is printed."""
+        return None if self.printed is None else math.floor(self.computed / 1e6 + 0.5) == self.printed
+
+
+def counts(base: Experiment, V: int, rows: Iterable[Row]) -> list[Count]:
+    """Every row over `base` at the paper's scale with a vocabulary of `V` pieces."""
+    return [Count(r.name, r.paper.params, count_parameters(apply(base, r).model, V)["total"]) for r in rows]
+
+
+def to_text(found: list[Count], V: int) -> str:
+    width = max(len(c.row) for c in found)
+    lines = [f"{'row':{width}}  printed   computed  rounds to it"]
+    for c in found:
+        printed = "" if c.printed is None else f"{c.printed} M"
+        verdict = {True: "yes", False: "no", None: ""}[c.agrees]
+        lines.append(f"{c.row:{width}}  {printed:>7}  {c.computed / 1e6:>7.2f} M  {verdict}".rstrip())
+    return "\n".join([*lines, "", summary(found, V)]) + "\n"
+
+
+def to_json(found: list[Count], V: int) -> str:
+    rows = [{"row": c.row, "printed": c.printed, "computed": c.computed, "agrees": c.agrees} for c in found]
+    return json.dumps({"V": V, "rows": rows, "agree": _agree(found)}, indent=1) + "\n"
+
+
+def summary(found: list[Count], V: int) -> str:
+    missed = [c.row for c in found if c.agrees is False]
+    but = f"; not: {', '.join(missed)}" if missed else ""
+    return f"{_agree(found)} of {sum(c.printed is not None for c in found)} printed counts with {V:,} pieces{but}"
+
+
+def _agree(found: list[Count]) -> int:
+    return sum(c.agrees is True for c in found)
