@@ -154,7 +154,7 @@ class ALiBi(BiasScheme):
     def __init__(self, sizes: PositionSizes):
         super().__init__(sizes)
         slopes = 2.0 ** (-8.0 * torch.arange(1, sizes.h + 1, dtype=torch.float64) / sizes.h)
-        self.register_buffer("slopes_H11", slopes[:, None, None].float(), persistent=False)
+        self.register_buffer("slopes_H11", slopes[:, None, None], persistent=False)
 
     def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
         t_T1 = torch.arange(start, start + q_BHTK.shape[2], device=q_BHTK.device)[:, None]
