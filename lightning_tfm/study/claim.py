@@ -31,8 +31,6 @@ RETRIES = {
     "lost": 20,  # the owner died; not the run's fault, but one that takes machines down must end somewhere
 }
 """How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
-UNCLAIMED = 10.0
-"""seconds that a trial may be RUNNING without naming its owner: the time between two writes"""
 
 
 @dataclass(frozen=True)
@@ -96,35 +94,35 @@ class Queue:
         A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
         the study holds a cell with another experiment.
         """
-        added = 0
         with self._exclusive():
             newest = _newest(self._trials())
-            for cell in cells:
-                trial = newest.get((cell.row, cell.seed))
-                if trial is not None and trial.user_attrs["run"] != cell.training_hash:
-                    raise UserError(
-                        f"study '{self.name}' holds row {cell.row}, seed {cell.seed} of another experiment (run "
-                        f"{trial.user_attrs['run'][:16]}, now {cell.training_hash[:16]}): choose another name"
-                    )
-                if trial is None or (trial.state == TrialState.COMPLETE and not kept(cell.training_hash)):
-                    self._add(_attributes(cell))
-                    added += 1
-        return added
+            fresh = [cell for cell in cells if self._is_fresh(cell, newest.get((cell.row, cell.seed)), kept)]
+            for cell in fresh:
+                self._add(_attributes(cell))
+        return len(fresh)
+
+    def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
+        if trial is None:
+            return True
+        if trial.user_attrs["run"] != cell.training_hash:
+            raise UserError(
+                f"study '{self.name}' holds row {cell.row}, seed {cell.seed} of another experiment (run "
+                f"{trial.user_attrs['run'][:16]}, now {cell.training_hash[:16]}): choose another name"
+            )
+        return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
 
     def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
         """Take the waiting cell with the longest predicted run; None if there is none that `skip(hash)` leaves."""
-        waiting = sorted(self._trials(TrialState.WAITING), key=lambda t: (-t.user_attrs["cost"], t.number))
-        for trial in waiting:
-            cell = _cell(trial)
-            if skip(cell.training_hash):
-                continue
-            try:
-                if not self._storage.set_trial_state_values(trial._trial_id, state=TrialState.RUNNING):
-                    continue
-                self._storage.set_trial_user_attr(trial._trial_id, "owner", me().to_dict())
-            except UpdateFinishedTrialError:
-                continue
-            return Claim(trial._trial_id, trial.number, cell, trial.user_attrs["attempt"])
+        if not self._trials(TrialState.WAITING):
+            return None
+        with self._exclusive():
+            for trial in sorted(self._trials(TrialState.WAITING), key=lambda t: (-t.user_attrs["cost"], t.number)):
+                cell, key = _cell(trial), trial._trial_id
+                if not skip(cell.training_hash):
+                    # the name first: a trial that is RUNNING always says whose death to look out for
+                    self._storage.set_trial_user_attr(key, "owner", me().to_dict())
+                    if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
+                        return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
         return None
 
     def beat(self, claim: Claim) -> bool:
@@ -240,10 +238,9 @@ class Queue:
         if seen != sign:
             self._beats[trial._trial_id] = (sign, time.monotonic())
             return None
-        limit = min(self.grace, UNCLAIMED) if owner is None else self.grace
-        if time.monotonic() - since <= limit:
+        if time.monotonic() - since <= self.grace:
             return None
-        return f"{owner or 'the process that claimed it'} has been silent for {limit:g} s"
+        return f"{owner or 'its unnamed owner'} has been silent for {self.grace:g} s"
 
 
 def _attributes(cell: Cell) -> dict[str, Any]:
@@ -266,6 +263,6 @@ def _state(trial: FrozenTrial) -> CellState:
     a = trial.user_attrs
     names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "done", TrialState.WAITING: "waiting"}
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
-    owner = Owner(**a["owner"]) if "owner" in a else None
+    owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
     return CellState(_cell(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds)

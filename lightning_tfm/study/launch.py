@@ -204,6 +204,7 @@ class _Launcher:
         try:
             os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object may hold unwritten text
             study = self.study
 
             def say(text: str) -> None:

@@ -63,7 +63,7 @@ def name_of(error: BaseException) -> str:
         return "owned"
     if isinstance(error, StaleAttempt):
         return "stale"
-    if isinstance(error, (KeyboardInterrupt, SystemExit)) or exit_code_of(error) is not None:
+    if exit_code_of(error) is not None:
         return "interrupted"
     if isinstance(error, FloatingPointError):
         return "nan_loss"

@@ -101,7 +101,8 @@ class View:
             from rich.live import Live
 
             # no refresh thread of its own: the launcher forks workers, and a fork copies locks but no threads
-            self._live = Live(console=Console(file=self._stream), auto_refresh=False, transient=False)
+            console = Console(file=self._stream)
+            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
 
     def due(self) -> bool:

@@ -183,6 +183,9 @@ def run_child(train: Train, cell: Cell, folder: RunFolder, threads: int, slot: i
         log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         for stream in (1, 2):
             os.dup2(log, stream)
+        # fresh objects: those of the launcher may hold unwritten text, or draw on a terminal
+        sys.stdout = open(1, "w", buffering=1, closefd=False)
+        sys.stderr = open(2, "w", buffering=1, closefd=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         set_threads(threads)
         code = attempt_run(train, cell, folder, threads, slot)
@@ -233,7 +236,7 @@ def _leave_outcome(attempt: Attempt, error: BaseException) -> int:
     except OSError as full:  # the exit code still says it
         print(f"outcome.json could not be written: {full}", file=sys.stderr)
     if outcome == "interrupted":
-        return exit_code_of(error) or 143
+        return exit_code_of(error) or EXIT_CODES["failed"]
     return EXIT_CODES[outcome]
 
 

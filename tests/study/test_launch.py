@@ -1,0 +1,358 @@
+"""Studies with real workers that are killed, stopped and interrupted; the runs themselves only sleep and write."""
+
+import errno
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.claim import Cell, CellState, Queue
+from lightning_tfm.study.files import to_json
+from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.launch import run_study
+from lightning_tfm.study.processes import RunFailed, children
+from lightning_tfm.study.storage import find_storage
+from lightning_tfm.study.worker import Task
+
+STEPS = 10
+
+
+def make_cells(count: int) -> list[Cell]:
+    return [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(count)]
+
+
+class Fake:
+    """Trains by sleeping: STEPS steps with a checkpoint after each, from which it goes on."""
+
+    def __init__(self, root: Path, step_seconds: float = 0.01) -> None:
+        self.root, self.step_seconds = root, step_seconds
+        root.mkdir(parents=True, exist_ok=True)
+
+    def note(self, kind: str, task: Task) -> None:
+        with (self.root / "notes").open("a") as file:
+            file.write(f"{kind} {task.cell.row} {os.getpid()}\n")
+
+    def notes(self, kind: str) -> list[tuple[str, int]]:
+        path = self.root / "notes"
+        lines = [text.split() for text in path.read_text().splitlines()] if path.exists() else []
+        return [(row, int(pid)) for found, row, pid in lines if found == kind]
+
+    def __call__(self, task: Task) -> None:
+        self.note("began", task)
+        folder, attempt = task.folder, task.attempt
+        checkpoint = folder.checkpoints / "last"
+        step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        attempt.truncate_metrics(step)
+        while step < STEPS:
+            time.sleep(self.step_seconds)
+            step += 1
+            attempt.append_metrics({"step": step, "loss": hash((task.cell.row, step)) % 1000})
+            attempt.write(checkpoint, str(step).encode())
+            attempt.write_progress(step, STEPS, 100.0, "train")
+        attempt.write_json(folder.result, {"status": "finished", "scores": {"dev": {"ppl": 2.0}}})
+        self.note("ended", task)
+
+
+def study(root: Path, train: Callable[[Task], None], count: int, workers: int, **more: object) -> list[CellState]:
+    with (root / "shown").open("a") as stream:
+        return run_study("s", make_cells(count), root, train, workers=workers, stream=stream, **more)
+
+
+def shown(root: Path) -> str:
+    return (root / "shown").read_text()
+
+
+def states(root: Path) -> dict[str, CellState]:
+    queue = Queue("s", find_storage("", root / "studies" / "s"))
+    return {state.cell.row: state for state in queue.states()}
+
+
+def assert_whole(root: Path, fake: Fake, count: int) -> None:
+    """Every run finished exactly once, with the metrics of an undisturbed one, and nobody is left."""
+    assert {state.state for state in states(root).values()} == {"done"} and len(states(root)) == count
+    assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(count)}
+    for cell in make_cells(count):
+        folder = RunFolder(root, cell.training_hash)
+        assert folder.finished() and folder.owner() is None
+        assert [record["step"] for record in folder.read_metrics()] == list(range(1, STEPS + 1))
+
+
+def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    before = children()
+    ended = study(tmp_path, fake, 6, workers=3)
+    assert [(state.cell.row, state.state, state.attempt) for state in ended] == [(f"r{i}", "done", 1) for i in range(6)]
+    assert_whole(tmp_path, fake, 6)
+    pids = {pid for _, pid in fake.notes("began")}
+    assert len(pids) == 6 and os.getpid() not in pids and children() == before
+    link = json.loads((tmp_path / "studies/s/cells/r0/1.json").read_text())
+    assert link == {"row": "r0", "seed": 1, "training_hash": make_cells(1)[0].training_hash}
+    study(tmp_path, fake, 8, workers=1)  # two more rows
+    assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(8)}
+    assert "s: 8 done, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
+
+
+def test_a_run_finished_elsewhere_is_not_run_again(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
+    attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+    attempt.release()
+    assert study(tmp_path, fake, 1, workers=1)[0].state == "done"
+    assert not fake.notes("began")
+
+
+def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def other() -> None:  # `fit` asking for the same run
+        attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
+        (tmp_path / "ready").touch()
+        time.sleep(0.8)
+        attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+        attempt.release()
+
+    pid = forks.start(other)
+    forks.until((tmp_path / "ready").exists)
+    assert {state.state for state in study(tmp_path, fake, 2, workers=1)} == {"done"}
+    assert [row for row, _ in fake.notes("began")] == ["r1"] and forks.join(pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "words"),
+    [
+        (ValueError("no luck"), 3, "ValueError: no luck"),
+        (RunFailed("nan_loss", "loss of step 7 is nan", 7), 1, "loss of step 7 is nan"),
+        (FloatingPointError("nan"), 1, "nan"),
+        (UserError("your fault"), 1, "your fault"),
+        (MemoryError(), 2, "MemoryError"),
+        (OSError(errno.ENOSPC, "No space left"), 2, "No space left"),
+        (SystemExit(3), 3, "SystemExit: 3"),
+    ],
+)
+def test_a_failing_run_is_named_and_the_study_goes_on(
+    tmp_path: Path, error: BaseException, tries: int, words: str
+) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        if task.cell.row == "r0":
+            fake.note("tried", task)
+            raise error
+        fake(task)
+
+    study(tmp_path, train, 2, workers=1)
+    found = states(tmp_path)
+    assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("done", "failed", tries)
+    assert words in found["r0"].reason and words in shown(tmp_path)
+    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    outcome = folder.read_outcome()
+    assert outcome is not None and words in outcome["reason"] and outcome["attempt"] == tries
+    assert type(error).__name__ in folder.log.read_text()
+
+
+def test_a_run_without_a_result_has_failed(tmp_path: Path) -> None:
+    [state] = study(tmp_path, lambda task: None, 1, workers=1)
+    assert state.state == "failed" and "without result.json" in state.reason
+
+
+def test_a_run_killed_by_a_signal_is_tried_three_times(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        fake.note("tried", task)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    [state] = study(tmp_path, train, 1, workers=1)
+    assert (state.state, len(fake.notes("tried"))) == ("failed", 3)
+    assert state.reason == "killed by SIGKILL (out of memory?)"
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.05)
+    launcher = forks.start(lambda: study(tmp_path, fake, 2, workers=2))
+    for count in (2, 3):
+        forks.until(lambda count=count: len(fake.notes("began")) >= count)
+        time.sleep(0.15)
+        os.kill(fake.notes("began")[-1][1], signal.SIGKILL)
+    assert forks.join(launcher) == 0
+    assert_whole(tmp_path, fake, 2)
+    assert len(fake.notes("began")) == 4
+    assert re.search(
+        r"r\d seed 1: killed: killed by SIGKILL at step \d \(out of memory\?\); queued again", shown(tmp_path)
+    )
+
+
+def workers_of(launcher: int) -> set[int]:
+    path = Path(f"/proc/{launcher}/task/{launcher}/children")
+    return {int(pid) for pid in path.read_text().split()} if path.exists() else set()
+
+
+@pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
+def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest
+) -> None:
+    storage = request.getfixturevalue("postgres") if kind == "postgres" else ""
+    fake = Fake(tmp_path, 0.02)
+    launcher = forks.start(lambda: study(tmp_path, fake, 8, workers=3, storage=storage, patience=5))
+    victims: set[int] = set()
+    for _ in range(5):
+        forks.until(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
+        time.sleep(0.1)
+        victim = sorted(workers_of(launcher) - victims)[0]
+        os.kill(victim, signal.SIGKILL)
+        victims.add(victim)
+    assert forks.join(launcher) == 0
+    assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(8)}
+    if kind == "journal":
+        assert_whole(tmp_path, fake, 8)
+    assert shown(tmp_path).count("killed by SIGKILL; another one takes its place") == 5
+    assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
+
+
+def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.05)
+    launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    time.sleep(0.2)
+    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
+    assert len(family) == 4
+    forks.kill(launcher)
+    forks.until(lambda: not any(forks.alive(pid) for pid in family), seconds=2)
+    study(tmp_path, fake, 3, workers=2)
+    assert_whole(tmp_path, fake, 3)
+    assert len(fake.notes("began")) == 5
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
+    tmp_path: Path, forks, number: int, code: int
+) -> None:
+    fake = Fake(tmp_path, 0.05)
+
+    def train(task: Task) -> None:
+        try:
+            fake(task)
+        except (SystemExit, KeyboardInterrupt):
+            task.attempt.write(task.folder.path / "saved", b"")
+            raise
+
+    launcher = forks.start(lambda: study(tmp_path, train, 3, workers=2))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
+    os.kill(launcher, number)
+    assert forks.join(launcher) == code
+    assert not any(forks.alive(pid) for pid in family)
+    assert {state.state for state in states(tmp_path).values()} == {"waiting"}
+    saved = [RunFolder(tmp_path, cell.training_hash) for cell in make_cells(2)]
+    assert all((folder.path / "saved").exists() and folder.owner() is None for folder in saved)
+    assert {(folder.read_outcome() or {})["outcome"] for folder in saved} == {"interrupted"}
+    study(tmp_path, train, 3, workers=2)
+    assert_whole(tmp_path, fake, 3)
+
+
+def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        fake.note("began", task)
+        time.sleep(30)
+
+    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=0.3))
+    forks.until(lambda: fake.notes("began"))
+    began = time.monotonic()
+    os.kill(launcher, signal.SIGTERM)
+    assert forks.join(launcher) == 143 and time.monotonic() - began < 3
+    assert states(tmp_path)["r0"].state == "waiting"
+    assert not forks.alive(fake.notes("began")[0][1])
+
+
+def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        fake.note("began", task)
+        time.sleep(30)
+
+    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1))
+    forks.until(lambda: fake.notes("began"))
+    os.kill(launcher, signal.SIGINT)
+    forks.until(lambda: "stopping" in shown(tmp_path))
+    os.kill(launcher, signal.SIGINT)
+    began = time.monotonic()
+    assert forks.join(launcher) == 130 and time.monotonic() - began < 3
+    forks.until(lambda: not forks.alive(fake.notes("began")[0][1]), seconds=2)
+
+
+def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.1)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=0.6))
+    forks.until(lambda: len(fake.notes("began")) == 1)
+    [(_, run)] = fake.notes("began")
+    worker = int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (worker, run):
+        os.kill(pid, signal.SIGSTOP)
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    for pid in (run, worker):
+        os.kill(pid, signal.SIGCONT)
+    assert forks.join(launcher) == 0
+    assert_whole(tmp_path, fake, 1)
+    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    assert folder.newest() == 2 and "attempt 1 was replaced by attempt 2" in folder.log.read_text()
+    assert "has been silent for 0.6 s; queued again" in shown(tmp_path)
+
+
+def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        if task.attempt.number == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        fake(task)
+
+    [state] = study(tmp_path, train, 1, workers=1, grace=0.4)
+    assert (state.state, state.attempt) == ("done", 2)
+    assert "gave no sign of life for 0.4 s" in shown(tmp_path)
+
+
+def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path) -> None:
+    def value(result: dict[str, object]) -> float:
+        raise KeyError("dev")
+
+    before = children()
+    with pytest.raises(UserError, match="11 workers ended with an error"):
+        study(tmp_path, Fake(tmp_path), 1, workers=1, value=value)
+    assert children() == before
+
+
+def test_a_torn_journal_is_repaired_in_passing(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    study(tmp_path, fake, 1, workers=1)
+    with (tmp_path / "studies/s/journal.log").open("ab") as file:
+        file.write(b'{"op_code":4,"worker')
+    study(tmp_path, fake, 2, workers=1)
+    assert_whole(tmp_path, fake, 2)
+    assert "removed an unfinished last line of 20 bytes" in shown(tmp_path)
+
+
+def test_a_study_of_another_experiment_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    study(tmp_path, fake, 1, workers=1)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="another experiment"):
+        run_study("s", [Cell("r0", 1, "f" * 64, 1.0)], tmp_path, fake)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+
+
+def test_links_are_json(tmp_path: Path) -> None:
+    assert json.loads(to_json({"a": 1.5})) == {"a": 1.5}
+    with pytest.raises(ValueError):
+        to_json({"a": float("nan")})
