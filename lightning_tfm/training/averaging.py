@@ -13,12 +13,16 @@ def average(snapshots: list[Path]) -> dict[str, Tensor]:
     if not snapshots:
         raise UserError("no snapshots to average: training.average_last was 0 when this run was trained")
     total: dict[str, Tensor] = {}
-    kinds: dict[str, torch.dtype] = {}
+    first: dict[str, Tensor] = {}
     for path in snapshots:
         weights = torch.load(path, map_location="cpu", weights_only=True)
-        if total and weights.keys() != total.keys():
+        first = first or weights
+        if _shapes(weights) != _shapes(first):
             raise UserError(f"{path} holds other parameters than {snapshots[0]}: not snapshots of one run")
         for name, value in weights.items():
-            kinds[name] = value.dtype
             total[name] = total[name] + value.double() if name in total else value.double()
-    return {name: (value / len(snapshots)).to(kinds[name]) for name, value in total.items()}
+    return {name: (value / len(snapshots)).to(first[name].dtype) for name, value in total.items()}
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}
