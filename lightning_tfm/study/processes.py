@@ -84,6 +84,11 @@ def exit_code_of(error: BaseException) -> int | None:
     return code if code in (130, 143) else None
 
 
+def say(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def describe(status: int) -> str:
     """What a wait status or a multiprocessing exit code (negative: signal) says, in words."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"

@@ -4,97 +4,152 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Callable
-from multiprocessing.connection import wait
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from lightning_tfm.study.processes import STOP_SIGNALS, RunFailed, describe, die_with_parent, set_threads
+from lightning_tfm.study.folder import StaleAttempt
+from lightning_tfm.study.processes import (
+    EXIT_CODES,
+    STOP_SIGNALS,
+    RunFailed,
+    describe,
+    die_with_parent,
+    exit_code_of,
+    name_of,
+    say,
+    set_threads,
+)
 
 PATIENCE = 10.0
 """seconds between SIGTERM and SIGKILL for the ranks that outlive the first death"""
+STOP_PATIENCE = 60.0
+"""seconds that ranks get for a checkpoint after a stop signal"""
+
+
+@dataclass(frozen=True)
+class _Rank:
+    process: BaseProcess
+    last_words: Connection
 
 
 def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = False) -> None:
     """Run `fn()` in `world` processes with torchrun's environment variables, and wait for all of them.
 
     Forked, from a process that has not computed yet; `spawn=True` starts them afresh (GPUs), `fn` has to be picklable
-    then. A rank that dies takes the others down within 2 * PATIENCE seconds and RunFailed names it. SIGINT and SIGTERM
-    are passed to all ranks; when they end with 130 or 143, so does this call, by SystemExit.
+    then. A rank that dies takes the others down within PATIENCE seconds, and RunFailed names it with the outcome and
+    the reason that it left (StaleAttempt if that was it). SIGINT and SIGTERM are passed to all ranks, which get
+    STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them.
     """
     context = multiprocessing.get_context("spawn" if spawn else "fork")
     with _free_port() as port:
         common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1"}
         common["MASTER_PORT"] = str(port.getsockname()[1])
-        ranks: list[BaseProcess] = []
+        ranks: list[_Rank] = []
         stop: list[int] = []
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             stop.append(number)
-            _signal_all(ranks, number)
+            _signal_all(ranks, signal.SIGKILL if len(stop) > 1 else number)
 
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         handlers = {number: signal.signal(number, pass_on) for number in STOP_SIGNALS}
         try:
             for rank in range(world):
                 environment = common | {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
-                arguments = (fn, environment, threads, os.getpid())
-                process = context.Process(target=_rank, args=arguments, name=f"rank {rank}")
+                ours, theirs = context.Pipe(duplex=False)
+                arguments = (fn, environment, threads, os.getpid(), theirs)
+                process = context.Process(target=_rank, args=arguments, name=f"rank {rank} of {world}")
                 process.start()
-                ranks.append(process)
+                theirs.close()
+                ranks.append(_Rank(process, ours))
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             _supervise(ranks, stop)
         finally:
             _end(ranks)
+            for rank in ranks:
+                rank.last_words.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def _supervise(ranks: list[BaseProcess], stop: list[int]) -> None:
-    """Wait for all; at the first death end the others and raise."""
+def _supervise(ranks: list[_Rank], stop: list[int]) -> None:
+    """Wait for all; at the first death that was not asked for end the others and raise."""
     alive = list(ranks)
+    until: float | None = None
     while alive:
-        wait([process.sentinel for process in alive], timeout=1.0)
-        dead = [process for process in alive if process.exitcode is not None]
-        alive = [process for process in alive if process.exitcode is None]
-        bad = [process for process in dead if process.exitcode != 0]
-        if bad and stop:
-            _end(alive)
-            raise SystemExit(128 + stop[0])
+        wait([rank.process.sentinel for rank in alive], timeout=0.2)
+        codes = [(rank, rank.process.exitcode) for rank in alive]  # looked at once: they die while we look
+        alive = [rank for rank, code in codes if code is None]
+        if stop:
+            until = until or time.monotonic() + STOP_PATIENCE
+            if time.monotonic() > until:
+                break
+            continue
+        bad = [(rank, code) for rank, code in codes if code]
         if bad:
-            first = bad[0]
+            # of several, the one killed by a signal came first: the others noticed that their peer was gone
+            first, code = min(bad, key=lambda pair: pair[1])
             _end(alive)
-            others = f"; the other {len(ranks) - 1} were stopped" if len(ranks) > 1 else ""
-            raise RunFailed("failed", f"{first.name} of {len(ranks)}: {describe(first.exitcode)}{others}")
+            raise _failure(first, code, len(ranks) - 1)
+    if stop:
+        raise SystemExit(128 + stop[0])
 
 
-def _end(ranks: list[BaseProcess]) -> None:
+def _failure(first: _Rank, code: int, others: int) -> Exception:
+    outcome, reason, step = "failed", describe(code), None
+    if first.last_words.poll():
+        try:
+            outcome, reason, step = first.last_words.recv()
+        except EOFError:  # it died without a word
+            pass
+    if outcome == "stale":
+        return StaleAttempt(reason)
+    return RunFailed(
+        outcome, f"{first.process.name}: {reason}" + f"; the other {others} were stopped" * bool(others), step
+    )
+
+
+def _end(ranks: list[_Rank]) -> None:
     """SIGTERM, then SIGKILL, and collect the processes."""
     _signal_all(ranks, signal.SIGTERM)
     end = time.monotonic() + PATIENCE
-    for process in ranks:
-        process.join(max(0.0, end - time.monotonic()))
+    for rank in ranks:
+        rank.process.join(max(0.0, end - time.monotonic()))
     _signal_all(ranks, signal.SIGKILL)
-    for process in ranks:
-        process.join()
+    for rank in ranks:
+        rank.process.join()
 
 
-def _signal_all(ranks: list[BaseProcess], number: int) -> None:
-    for process in ranks:
-        if process.exitcode is None and process.pid is not None:
-            os.kill(process.pid, number)  # not collected yet, so the pid is still ours
+def _signal_all(ranks: list[_Rank], number: int) -> None:
+    for rank in ranks:
+        if rank.process.exitcode is None and rank.process.pid is not None:
+            os.kill(rank.process.pid, number)  # not collected yet, so the pid is still ours
 
 
-def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, parent: int) -> None:
+def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, parent: int, words: Connection) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.environ.update(environment)
-    set_threads(threads)
-    fn()
+    try:
+        set_threads(threads)
+        fn()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        code = exit_code_of(error)
+        if code is None and not (isinstance(error, SystemExit) and not error.code):
+            outcome = name_of(error)
+            code = EXIT_CODES[outcome]
+            traceback.print_exc()
+            words.send((outcome, say(error), getattr(error, "step", None)))
+        sys.exit(code)
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,7 @@
 """Housekeeping over the runs of a results folder: list, retry, remove, and give disk space back."""
 
 import json
+import re
 import shutil
 import time
 import uuid
@@ -14,7 +15,7 @@ from lightning_tfm.study.owner import Owner
 
 TRASH = ".trash-"
 OLD = 3600.0
-"""seconds after which a temporary file that nobody renamed is taken for left behind"""
+"""seconds without a write after which something unfinished is taken for left behind"""
 
 
 @dataclass(frozen=True)
@@ -111,18 +112,25 @@ def _run_garbage(folder: RunFolder) -> list[Garbage]:
     if folder.owner() is not None:
         return []
     garbage = [_item(path, "half-written file") for path in folder.path.rglob(f".*{TEMPORARY}") if _old(path)]
-    if folder.finished() and folder.checkpoints.is_dir() and any(folder.snapshots.glob("*")):
-        garbage.append(_item(folder.checkpoints, "checkpoints of a finished run"))
+    if folder.finished():
+        checkpoints = sorted(folder.checkpoints.glob("*"))
+        keep = 0 if any(folder.snapshots.glob("*")) else 1  # the weights of the last step
+        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints[: len(checkpoints) - keep]]
     return garbage
 
 
 def _data_garbage(root: Path) -> list[Garbage]:
-    """Data stores whose name no run or study mentions."""
+    """Data stores that no run or study mentions, by name or by a hash on the store's card; half-built ones."""
     stores = [path for path in sorted((root / "data").glob("*")) if path.is_dir()]
     records = [*(root / "runs").glob("*/*.json"), *(root / "studies").glob("*/*.json")]
     text = "\n".join(path.read_text() for path in records)
-    unused = [path for path in stores if path.name not in text and _old(path)]
+    unused = [path for path in stores if not any(name in text for name in _names_of(path)) and _old(path)]
     return [_item(path, "data store that no run refers to") for path in unused]
+
+
+def _names_of(store: Path) -> list[str]:
+    card = store / "card.json"
+    return [store.name, *re.findall(r"\b[0-9a-f]{64}\b", card.read_text() if card.exists() else "")]
 
 
 def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
@@ -171,4 +179,5 @@ def _size(path: Path) -> int:
 
 
 def _old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > OLD
+    newest = max(p.stat().st_mtime for p in [path, *path.rglob("*")])
+    return time.time() - newest > OLD

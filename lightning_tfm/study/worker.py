@@ -23,6 +23,7 @@ from lightning_tfm.study.processes import (
     die_with_parent,
     exit_code_of,
     name_of,
+    say,
     set_threads,
 )
 
@@ -232,7 +233,7 @@ def _leave_outcome(attempt: Attempt, error: BaseException) -> int:
     step = getattr(error, "step", None) or (progress["step"] if progress else None)
     try:
         named = "failed" if outcome == "refused" else outcome
-        attempt.write_outcome(named, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, step)
+        attempt.write_outcome(named, say(error), step)
     except OSError as full:  # the exit code still says it
         print(f"outcome.json could not be written: {full}", file=sys.stderr)
     if outcome == "interrupted":
