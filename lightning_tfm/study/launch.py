@@ -21,7 +21,7 @@ from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.folder import GRACE, RunFolder
 from lightning_tfm.study.processes import STOP_SIGNALS, adopt_orphans, children, describe, die_with_parent
 from lightning_tfm.study.progress import View, Watch
-from lightning_tfm.study.storage import Storage, find_storage
+from lightning_tfm.study.storage import OUTAGES, Storage, find_storage
 from lightning_tfm.study.worker import Train, Worker
 
 LOOP = 0.05
@@ -140,17 +140,17 @@ class _Launcher:
             while len(self._signals) > forwarded:
                 forwarded += 1
                 self._pass_on(forwarded)
-            if self._signals:
-                if not self._slots:
+            try:
+                if not self._signals and wanted and not self.queue.done():
+                    for slot in sorted(wanted):
+                        self._fork(slot)
+                    wanted = set()
+                elif not self._slots:
                     return
-            elif wanted and not self.queue.done():
-                for slot in sorted(wanted):
-                    self._fork(slot)
-                wanted = set()
-            elif not self._slots:
-                return
-            if self.view.due():
-                self.view.show(watch.look(self.queue.states()))
+                if self.view.due():
+                    self.view.show(watch.look(self.queue.states()))
+            except OUTAGES:  # the workers say it
+                pass
             time.sleep(LOOP)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import sqlalchemy
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -14,6 +15,14 @@ from sqlalchemy.pool import NullPool
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.files import locked
 from lightning_tfm.study.journal import open_journal
+
+
+class StorageUnreachable(UserError):
+    """The database does not answer: wrong address at the start of a study, an outage later."""
+
+
+OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
+"""What a call on a storage raises while its database is away"""
 
 
 class Storage(ABC):
@@ -60,7 +69,7 @@ class PostgresStore(Storage):
             connection = sqlalchemy.create_engine(self._url, poolclass=NullPool).connect()
         except (SQLAlchemyError, ImportError) as error:
             where = sqlalchemy.make_url(self._url).render_as_string(hide_password=True)
-            raise UserError(f"storage {where} cannot be reached: {error}") from None
+            raise StorageUnreachable(f"storage {where} cannot be reached: {error}") from None
         with connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})
             yield

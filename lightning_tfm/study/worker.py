@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Cell, Claim, Queue
@@ -26,6 +26,7 @@ from lightning_tfm.study.processes import (
     say,
     set_threads,
 )
+from lightning_tfm.study.storage import OUTAGES
 
 TICK = 0.02
 """seconds between two looks at the child"""
@@ -46,6 +47,7 @@ class Task:
 
 
 Train = Callable[[Task], None]
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -70,15 +72,34 @@ class Worker:
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         while not self.stop:
-            self.queue.reap()
-            claim = self.queue.claim(skip=self._busy)
+            claim, done = self._ask(self._next, (None, False))
             if claim is not None:
                 self._run(claim)
-            elif self.queue.done():
+            elif done:
                 return 0
             else:
                 self._pause(LOOK)
         return 128 + self.stop
+
+    def _next(self) -> tuple[Claim | None, bool]:
+        self.queue.reap()
+        claim = self.queue.claim(skip=self._busy)
+        return claim, claim is None and self.queue.done()
+
+    def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
+        """The answer of the storage; during an outage it is asked again until it answers or a stop signal arrives."""
+        told = False
+        while True:
+            try:
+                return question()
+            except OUTAGES as error:
+                if self.stop:
+                    return if_stopped
+                if not told:
+                    cause = say(error.__cause__ or error).splitlines()[0]
+                    self.say(f"worker {self.slot}: the storage does not answer, waiting for it ({cause})")
+                told = True
+                self._pause(4 * LOOK)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self.stop = self.stop or number
@@ -128,7 +149,7 @@ class Worker:
                 killed_for = f"wrote no checkpoint within {self.patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
             if now - beaten > self.grace / 4:
-                mine = mine and self.queue.beat(claim)
+                mine = mine and self._beat(claim)
                 beaten = now
                 if _pulse(folder) != pulse:
                     pulse, seen = _pulse(folder), now
@@ -138,15 +159,22 @@ class Worker:
             time.sleep(TICK)
         return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, told is not None)
 
+    def _beat(self, claim: Claim) -> bool:
+        try:
+            return self.queue.beat(claim)
+        except OUTAGES:  # the run needs no database; the next beat may get through
+            return True
+
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
             result = folder.read_result()
             assert result is not None, "finished() was seen"
-            if not self.queue.finish(claim, self.value(result)):
+            value = self.value(result)
+            if not self._ask(lambda: self.queue.finish(claim, value), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
-        again = self.queue.fail(claim, outcome, reason)
+        again = self._ask(lambda: self.queue.fail(claim, outcome, reason), True)
         if outcome == "owned":
             self._pause(LOOK)
         elif outcome != "interrupted":

@@ -9,6 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,14 @@ def forks() -> Iterator[Forks]:
     made.end()
 
 
+@dataclass(frozen=True)
+class Server:
+    """A running server: its URL, and how to call pg_ctl on it."""
+
+    url: str
+    control: Callable[[str], None]
+
+
 def _server_programs() -> Path | None:
     found = shutil.which("pg_ctl")
     folders = [Path(found).resolve().parent] if found else []
@@ -80,8 +89,8 @@ def _server_programs() -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """URL of a PostgreSQL server of our own, without a network port."""
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server of our own, without a network port."""
     pytest.importorskip("psycopg", reason="psycopg is not installed (extra 'postgres')")
     programs = _server_programs()
     if programs is None:
@@ -98,10 +107,15 @@ def postgres() -> Iterator[str]:
     try:
         run(str(programs / "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
         options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        run(str(programs / "pg_ctl"), "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
+
+        def control(verb: str) -> None:
+            start = ("-o", options, "-l", str(folder / "log")) if verb == "start" else ("-m", "immediate")
+            run(str(programs / "pg_ctl"), "-D", data, *start, "-w", verb)
+
+        control("start")
         try:
-            yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+            yield Server(f"postgresql+psycopg://postgres@/postgres?host={folder}", control)
         finally:
-            run(str(programs / "pg_ctl"), "-D", data, "-m", "immediate", "-w", "stop")
+            control("stop")
     finally:
         shutil.rmtree(folder)

@@ -27,7 +27,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 def _storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "journal":
         return find_storage("", tmp_path)
-    return find_storage(request.getfixturevalue("postgres"), tmp_path)
+    return find_storage(request.getfixturevalue("postgres").url, tmp_path)
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def workers_of(launcher: int) -> set[int]:
 def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
     tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    storage = request.getfixturevalue("postgres") if kind == "postgres" else ""
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     fake = Fake(tmp_path, 0.02)
     launcher = forks.start(lambda: study(tmp_path, fake, 8, workers=3, storage=storage, patience=5))
     victims: set[int] = set()
@@ -214,6 +214,19 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
         assert_whole(tmp_path, fake, 8)
     assert shown(tmp_path).count("killed by SIGKILL; another one takes its place") == 5
     assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
+
+
+@pytest.mark.long
+def test_an_outage_of_the_database_costs_no_run(tmp_path: Path, forks, postgres) -> None:
+    fake = Fake(tmp_path, 0.1)
+    launcher = forks.start(lambda: study(tmp_path, fake, 4, workers=2, storage=postgres.url, grace=4.0))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    postgres.control("stop")
+    time.sleep(4)
+    postgres.control("start")
+    assert forks.join(launcher) == 0
+    assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(4)}
+    assert "the storage does not answer, waiting for it" in shown(tmp_path)
 
 
 def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path: Path, forks) -> None:
