@@ -173,8 +173,8 @@ def _resolved(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _values(argv: Sequence[str], key: str) -> Iterator[str]:
-    for token, following in zip(argv, [*argv[1:], ""], strict=True):
-        if token == key:
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
+        if token == key and following:  # else the parser says that the value is missing
             yield following
         elif token.startswith(f"{key}="):
             yield token.partition("=")[2]
@@ -182,7 +182,7 @@ def _values(argv: Sequence[str], key: str) -> Iterator[str]:
 
 def _in_the_users_words(parser: jsonargparse.ArgumentParser, argv: list[str], message: str) -> UserError:
     known = {option for action in parser._actions for option in action.option_strings}
-    for token, following in zip(argv, [*argv[1:], ""], strict=True):
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
         key, equals, value = token.partition("=")
         if not key.startswith("--") or key == "--":
             continue
@@ -191,6 +191,8 @@ def _in_the_users_words(parser: jsonargparse.ArgumentParser, argv: list[str], me
             return UserError(f"unknown option '{key}' (value '{said}') on the command line: {nearest(key, known)}")
         section, _, name = key[2:].partition(".")
         if name and section in SECTIONS:
+            if not equals and (not following or following.startswith("--")):
+                return UserError(f"command line: {key} needs a value")
             try:
                 from_dict(SECTIONS[section], {name: yaml.safe_load(value if equals else following)}, section)
             except UserError as error:

@@ -39,8 +39,8 @@ def _why_not(folder: RunFolder) -> str:
     at = f" at step {progress['step']} of {progress['steps']}" if progress else ""
     if folder.owner() is not None:
         return f"running{at}"
-    if outcome is not None:
-        return f"{outcome['outcome']}{at}: {outcome['reason']}" if outcome["reason"] else f"{outcome['outcome']}{at}"
+    if outcome is not None and outcome["outcome"] != "interrupted":
+        return f"{outcome['outcome']}{at}: {outcome['reason']}"
     return f"interrupted{at}" if progress else "not run yet"
 
 

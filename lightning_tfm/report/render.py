@@ -6,15 +6,25 @@ from typing import Any
 from lightning_tfm.report.table import COLUMNS, Line, Table, spread
 
 NOTHING = "–"
-HEADS = {"d_model": "d\nmodel", "d_ff": "d\nff", "d_k": "d\nk", "d_v": "d\nv", "P_drop": "P\ndrop", "eps_ls": "eps\nls"}
+HEADS = {
+    "d_model": "d\nmo-\ndel",
+    "d_ff": "d\nff",
+    "d_k": "d\nk",
+    "d_v": "d\nv",
+    "P_drop": "P\ndrop",
+    "eps_ls": "eps\nls",
+}
 HEADS |= {"positions": "pos", "train steps": "train\nsteps"}
+
+LABELS = {"positions": "pos", "train steps": "steps"}
+"""short names in a list of changes"""
 
 
 def millions(count: int | None) -> str:
-    """371K, 65.1M; empty for None."""
+    """374K, 1.4M, 65.1M; empty for None."""
     if count is None:
         return ""
-    return f"{count / 1e6:.1f}M" if count >= 10_000_000 else f"{count / 1e3:.0f}K"
+    return f"{count / 1e6:.1f}M" if count >= 1_000_000 else f"{count / 1e3:.0f}K"
 
 
 def score(values: list[float], digits: int) -> str:
@@ -51,14 +61,16 @@ def notes(table: Table) -> list[str]:
         found.append(f"miniature of the paper: {table.scale}; sizes are those trained, row names the paper's")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
+    cells: dict[str, list[str]] = {}
     for line in table.lines:
-        found += [f"{line.row.name}, seed {seed}: {why}" for seed, why in line.missing.items()]
-    return found
+        for seed, why in line.missing.items():
+            cells.setdefault(why, []).append(f"{line.row.name}/{seed}")
+    return found + [f"{why}: {', '.join(names)}" for why, names in cells.items()]
 
 
 def _full(table: Table) -> tuple[list[str], list[list[str]]]:
     several = len(table.seeds) > 1
-    heads = ["\nrow", *(HEADS[c] if c in HEADS else c for c in COLUMNS), "params", *["n"] * several]
+    heads = ["\nrow", *(HEADS[c] if c in HEADS else c for c in COLUMNS), "par-\nams", *["n"] * several]
     heads += ["dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
     rows = []
     for line in table.lines:
@@ -71,17 +83,21 @@ def _full(table: Table) -> tuple[list[str], list[list[str]]]:
 
 def _short(table: Table, width: int) -> tuple[list[str], list[list[str]]]:
     several = len(table.seeds) > 1
-    heads = ["\nrow", "\nchange", "params", *["n"] * several, "dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
+    heads = ["\nrow", "\nchange", "par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
     rows = []
     for line in table.lines:
         count = [str(len(line.scores))] * several
         rest = [millions(line.parameters), *count, *_scores(line), *_paper(line, "")]
-        changes = ", ".join(f"{name} {_value(line, name)}" for name in COLUMNS if name not in line.blank)
+        changes = ", ".join(
+            f"{LABELS[name] if name in LABELS else name}={_value(line, name)}"
+            for name in COLUMNS
+            if name not in line.blank
+        )
         rows.append([line.row.name, changes, *rest])
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)
     )
-    room = max(16, width - taken)
+    room = max(12, width - taken)
     for row in rows:
         row[1] = "\n".join(_fold(row[1], room))
     return heads, rows

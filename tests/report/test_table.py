@@ -1,0 +1,151 @@
+"""The table: a pure function of the records, blank where a row equals base, and honest about what is missing."""
+
+import csv
+import io
+import json
+from statistics import stdev
+
+import pytest
+
+from lightning_tfm.config import Experiment, Miniature, evaluation_hash, training_hash, training_identity
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report import parameters, render, table
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.rows import Fingerprints, all_rows, apply
+
+PRINTS = Fingerprints("train text", "dev text")
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+V = 500
+
+
+def study(seeds, miniature=True):
+    base = Experiment(miniature=Miniature(8, 2, 100) if miniature else Miniature())
+    return Definition("table3", base, list(all_rows().values()), seeds, PRINTS, V, "store")
+
+
+def record(s: Definition, row, seed: int, ppl: float, bleu: float) -> dict:
+    e = apply(s.base, row, seed)
+    identity = training_identity(e, PRINTS.train, {})
+    dev = {"evaluation_hash": evaluation_hash(s.base, PRINTS.dev), "ppl": ppl, "bleu": bleu, "signature": SIGNATURE}
+    return {
+        "status": "finished",
+        "identity": identity,
+        "training_hash": training_hash(identity),
+        "scores": {"dev": dev},
+        "parameters": count_parameters(e.scaled().model, V),
+    }
+
+
+def full(seeds=(1,), miniature=True):
+    s = study(list(seeds), miniature)
+    found = {
+        (row.name, seed): record(s, row, seed, 1.5 + i / 10 + seed / 100, 40 + i + seed / 10)
+        for i, row in enumerate(s.rows)
+        for seed in seeds
+    }
+    return s, found
+
+
+def test_one_seed_fits_eighty_columns_with_every_column_of_the_paper():
+    text = render.to_text(table.build(*full()), 80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = " ".join(lines[:3])
+    for word in ("row", "N", "h", "drop", "eps", "pos", "steps", "PPL", "BLEU", "paper"):
+        assert word in heads
+    (h1,) = [line for line in lines if line.startswith("A-h1 ")]
+    assert h1.split() == ["A-h1", "1", "64", "64", "380K", "1.61", "41.1", "5.29", "24.9"]  # blank where equal to base
+    (base,) = [line for line in lines if line.startswith("base ")]
+    values = [
+        "3",
+        "64",
+        "256",
+        "8",
+        "8",
+        "8",
+        "0.1",
+        "0.1",
+        "sin",
+        "1000",
+        "380K",
+        "1.51",
+        "40.1",
+        "4.92",
+        "25.8",
+        "65",
+    ]
+    assert base.split()[1:] == values
+    assert "width ÷ 8, depth ÷ 2, steps ÷ 100" in text.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("seeds", "miniature"), [((1, 2, 3), True), ((1,), False), ((1, 2), False)])
+def test_where_it_does_not_fit_the_changes_are_spelled_out(seeds, miniature):
+    text = render.to_text(table.build(*full(seeds, miniature)), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "pos=learned" in text
+    assert "h=16" in text and "4.91 25.8" in text
+
+
+def test_a_wide_terminal_shows_all_columns_of_the_full_size():
+    text = render.to_text(table.build(*full(miniature=False)), 120)
+    (big,) = [line for line in text.splitlines() if line.startswith("big ")]
+    assert big.split() == ["big", "1024", "4096", "16", "0.3", "300K", "176.8M", "3.41", "59.1", "4.33", "26.4", "213"]
+
+
+def test_several_seeds_are_mean_and_deviation():
+    s, found = full((1, 2, 4))
+    row = json.loads(table.to_json(table.build(s, found)))["rows"][1]
+    ppl = [found["A-h1", seed]["scores"]["dev"]["ppl"] for seed in (1, 2, 4)]
+    assert row["dev PPL"]["mean"] == pytest.approx(sum(ppl) / 3)
+    assert row["dev PPL"]["sd"] == pytest.approx(stdev(ppl))
+    assert row["dev PPL"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
+    assert row["n"] == 3
+
+
+def test_the_same_records_give_the_same_bytes_in_any_order():
+    s, found = full((1, 2))
+    a, b = table.build(s, found), table.build(s, dict(reversed(found.items())))
+    for make in (render.to_text, render.to_markdown, table.to_csv, table.to_json):
+        assert make(a) == make(b)
+
+
+def test_empty_cells_say_why():
+    s, found = full()
+    found["A-h1", 1] = "running at step 5 of 1000"
+    found["big", 1] = record(s, all_rows()["base"], 1, 1.0, 99.0)  # another row's record
+    del found["C-N2", 1]
+    built = table.build(s, found)
+    for text in (render.to_text(built, 80), render.to_markdown(built), table.to_csv(built), table.to_json(built)):
+        flat = " ".join(text.split())
+        assert "running at step 5 of 1000" in flat
+        assert "another experiment" in flat and "the cell asks for" in flat
+        assert "not asked for" in flat
+        assert "99.0" not in flat
+    (h1,) = [line for line in render.to_text(built, 80).splitlines() if line.startswith("A-h1 ")]
+    assert h1.split()[-4:] == ["–", "–", "5.29", "24.9"]
+
+
+def test_a_record_of_another_seed_or_evaluation_is_refused():
+    s, found = full()
+    found["base", 1] = record(s, all_rows()["base"], 2, 1.0, 99.0)
+    found["A-h1", 1]["scores"]["dev"]["evaluation_hash"] = "other"
+    lines = {line.row.name: line for line in table.build(s, found).lines}
+    assert "training.seed is 2" in lines["base"].missing[1]
+    assert "another evaluation" in lines["A-h1"].missing[1]
+
+
+def test_csv_and_markdown_hold_every_row_and_column():
+    built = table.build(*full())
+    rows = list(csv.DictReader(io.StringIO(table.to_csv(built))))
+    assert [r["row"] for r in rows] == list(all_rows())
+    assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper PPL"] == "6.11"
+    cells = [line.count("|") for line in render.to_markdown(built).splitlines() if line.startswith("|")]
+    assert len(cells) == 22 and len(set(cells)) == 1
+
+
+def test_parameter_counts_say_which_agree():
+    rows = all_rows()
+    found = parameters.counts(Experiment(), 37000, rows.values())
+    assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
+    assert "0 of 11 printed counts with 37,000 pieces" in parameters.to_text(found, 37000)
+    assert json.loads(parameters.to_json(found, 37000))["rows"][0]["computed"] == 63_045_632

@@ -1,0 +1,70 @@
+"""Sweep files: the shipped one, and what is refused."""
+
+import pytest
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import all_rows
+from lightning_tfm.study.sweepfile import read_sweep
+
+GOOD = """name: mine
+method: grid
+metric: {name: dev/ppl, goal: minimize}
+parameters:
+  row: {values: [base, A-h1]}
+  seed: {values: [1, 2]}
+  training.warmup: {value: 40}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+
+
+def read(tmp_path, text):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    return read_sweep(path)
+
+
+def test_the_shipped_sweep_names_all_rows():
+    sweep = read_sweep("sweeps/table3.yaml")
+    assert sweep.rows == list(all_rows())
+    assert (sweep.name, sweep.seeds, sweep.arguments) == ("table3", [1], ["--config", "experiments/miniature.yaml"])
+
+
+def test_fixed_values_become_arguments(tmp_path):
+    sweep = read(tmp_path, GOOD)
+    assert (sweep.rows, sweep.seeds) == (["base", "A-h1"], [1, 2])
+    assert sweep.arguments == ["--config", "experiments/miniature.yaml", "--training.warmup=40"]
+
+
+def test_seeds_and_name_may_be_left_out(tmp_path):
+    sweep = read(tmp_path, GOOD.replace("  seed: {values: [1, 2]}\n", "").replace("name: mine\n", ""))
+    assert (sweep.seeds, sweep.name) == ([], "sweep")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("name: mine", "early_terminate: {type: hyperband}", r"sweep\.yaml:1: 'early_terminate' in an ablation"),
+        ("name: mine", "nmae: mine", "unknown key 'nmae' .*did you mean 'name'"),
+        ("name: mine", "run_cap: 3", "cannot honour"),
+        ("method: grid", "method: bayes", "sweep.yaml:2: method='bayes'"),
+        ("method: grid\n", "", "'method' is missing"),
+        ("dev/ppl", "dev/pl", "no run reports 'dev/pl': did you mean 'dev/ppl'"),
+        ("minimize", "maximize", "dev/ppl is there to minimize"),
+        ("goal: minimize", "gaol: minimize", "unknown key 'metric.gaol'"),
+        ("  row: {values: [base, A-h1]}\n", "", "needs the parameter 'row'"),
+        ("[base, A-h1]", "[]", "row.values=.*not empty"),
+        ("[base, A-h1]", "[base, base]", "a row stands there twice"),
+        ("[base, A-h1]", "[base, 3]", "row 3: expected str"),
+        ("[1, 2]", "[1, two]", "seed 'two': expected int"),
+        ("seed: {values: [1, 2]}", "seed: {min: 1, max: 3}", "a grid has no continuous ranges"),
+        ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
+        ("{value: 40}", "{values: [40, 80]}", "training.warmup has 2 values"),
+        ("lightning-tfm, fit,", "python, train.py,", "has to begin with"),
+        (', "${args}"', "", r"needs '\$\{args\}' once"),
+        ('"${args}"', '"${args}", "${other}"', r"only '\$\{args\}' is filled in"),
+    ],
+)
+def test_malformed(tmp_path, old, new, message):
+    assert old in GOOD
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, GOOD.replace(old, new, 1))

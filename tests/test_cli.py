@@ -1,0 +1,185 @@
+"""The command line: merging, errors in the user's words with exit code 2, and nothing heavy before they are said."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_tfm.cli.arguments import make_parser, parse, printed
+from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.files import shipped
+
+ROOT = Path(__file__).parents[1]
+
+
+LIGHT = """
+import sys, time
+from lightning_tfm.cli.main import main
+try:
+    {call}
+except SystemExit as stop:
+    assert not stop.code
+heavy = {{"torch", "lightning", "optuna", "sentencepiece", "wandb"}} & set(sys.modules)
+assert not heavy, heavy
+print(time.process_time(), file=sys.stderr)
+"""
+"""runs a call in a fresh interpreter and reports CPU seconds, unless something heavy was imported"""
+
+
+def settings(*argv):
+    return parse(make_parser("fit", "test"), argv)
+
+
+def run_python(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+
+def yaml_file(folder: Path, text: str, name: str = "e.yaml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_files_merge_left_to_right_and_overrides_follow_in_order(tmp_path):
+    a = yaml_file(tmp_path, "model: {h: 4, d_k: 128}\ntraining: {adam_eps: 1e-8}", "a.yaml")
+    b = yaml_file(tmp_path, "model: {h: 2}\ntrainer: {threads: 3}", "b.yaml")
+    merged = settings("--config", a, f"--config={b}")
+    assert (merged.base.model.h, merged.base.model.d_k, merged.base.training.adam_eps) == (2, 128, 1e-8)
+    assert merged.hardware.threads == 3
+    assert settings("--config", b, "--config", a).base.model.h == 4
+    assert settings("--config", a, "--model.h", "16").base.model.h == 16
+    assert settings("--config", a, "--trainer.devices=2").hardware.devices == 2
+
+
+def test_row_seed_and_rows():
+    assert settings("--row", "A-h1", "--seed", "5").experiment.model.h == 1
+    assert settings("--row", "A-h1", "--seed", "5").experiment.training.seed == 5
+    assert settings("--row", "A-h1").base.model.h == 8
+    assert settings("--config", "experiments/big.yaml").experiment.model.d_model == 1024
+
+
+def test_a_row_of_ones_own_by_file(tmp_path):
+    rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
+    assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2
+
+
+def test_print_config_reads_back(tmp_path, capsys):
+    argv = ["--config", "experiments/miniature.yaml", "--row", "big", "--seed", "3", "--trainer.threads", "1"]
+    assert main(["fit", *argv, "--print_config"]) == 0
+    again = yaml_file(tmp_path, capsys.readouterr().out)
+    assert settings("--config", again).experiment == settings(*argv).experiment
+    assert settings("--config", again).hardware == settings(*argv).hardware
+    assert printed(settings("--config", again)) == Path(again).read_text()
+
+
+@pytest.mark.parametrize("path", sorted(p for p in shipped("experiments").glob("*.yaml") if p.name != "table3.yaml"))
+def test_every_shipped_experiment_is_valid_for_every_row(path):
+    from lightning_tfm.cli.arguments import checked
+    from lightning_tfm.study.rows import apply
+
+    found = settings("--config", str(path), "--data.folder", "somewhere")
+    assert found.exact
+    if path.name in ("base.yaml", "miniature.yaml"):
+        for row in found.rows.values():
+            checked(apply(found.base, row, 1), row.name)
+
+
+BAD_FILES = [
+    ("model: {hh: 4}", "e.yaml:1: unknown key 'model.hh' (value 4): did you mean 'h'?"),
+    ("modle: {h: 4}", "e.yaml:1: unknown key 'modle' (value {'h': 4}): did you mean 'model'?"),
+    ("model:\n  N: 2\n  h: eight", "e.yaml:3: model.h='eight': expected int, got str"),
+    ("model: 3", "e.yaml:1: model=3: expected keys and values"),
+    ("model: {norm: prae}", "did you mean 'pre'?"),
+    ("model: {h: 4, h: 8}", "e.yaml:1: 'h' stands here twice"),
+    ("model: {h: 4", "e.yaml:1: not YAML"),
+    ("seed: one", "e.yaml:1: seed='one': expected int"),
+    ("rows: mine.yaml", "expected a list of files"),
+    ("miniature: {width: 7}", "model.d_model=512 cannot be divided by miniature.width=7"),
+    ("model: {P_drop: 1.5}", "model.P_drop=1.5: must lie in [0, 1)"),
+    ("model: {positions: learnd}", "did you mean 'learned'"),
+    ("data: {corpus: files}", "needs data.folder"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES)
+def test_malformed_files(tmp_path, capsys, text, message):
+    assert main(["fit", "--config", yaml_file(tmp_path, text), "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+BAD_ARGUMENTS = [
+    (["fti"], "unknown verb 'fti': did you mean 'fit'?"),
+    (
+        ["fit", "--model.hh", "4"],
+        "unknown option '--model.hh' (value '4') on the command line: did you mean '--model.h'?",
+    ),
+    (["fit", "--model.h", "abc"], "command line: model.h='abc': expected int, got str"),
+    (["fit", "--model.h=4.5"], "command line: model.h=4.5: expected int, got float"),
+    (["fit", "--model.h"], "--model.h needs a value"),
+    (["fit", "--mod.h", "3"], "unknown option '--mod.h'"),
+    (["fit", "--config", "experiments/bas.yaml"], "did you mean 'experiments/base.yaml'?"),
+    (["fit", "--config"], "expected one argument"),
+    (["fit", "--row", "A-h2"], "no row 'A-h2'"),
+    (["fit", "stray"], "stray"),
+    (["fit", "--model.positions", "my_module.Mine"], "model.positions='my_module.Mine': cannot import it"),
+    (["sweep", "sweeps/table.yaml"], "did you mean 'sweeps/table3.yaml'?"),
+    (["sweep", "sweeps/table3.yaml", "--seeds", "one"], "--seeds=one: expected numbers"),
+    (["sweep", "sweeps/table3.yaml", "--row", "base"], "one row alone: fit"),
+    (["sweep", "sweeps/table3.yaml", "--miniature.width", "3"], "row 'base': model.d_model=512 cannot be divided"),
+    (["sweep", "sweeps/table3.yaml", "--name", "a/b"], "a study's name"),
+    (["table", "--params", "--vocab", "0"], "--vocab=0"),
+    (["table", "--params", "--vocab", "many"], "vocab"),
+    (["table", "--parms"], "did you mean '--params'?"),
+    (["runs", "lst"], "did you mean 'list'?"),
+    (["runs", "remove"], "needs a run"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS)
+def test_malformed_arguments(argv, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_studies_and_runs_that_are_not_there(tmp_path, capsys):
+    for argv, message in (
+        (["table"], "there is none; make one with lightning-tfm sweep"),
+        (["table", "mine"], "no study 'mine'"),
+        (["test", "abcdef"], "run 'abcdef'"),
+        (["translate", str(tmp_path)], "is not the directory of a run"),
+    ):
+        assert main([*argv, "--out", str(tmp_path)]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_quick_and_light(verb):
+    argv = [verb, "--help"] if verb else ["--help"]
+    done = run_python(LIGHT.format(call=f"main({argv})"))
+    assert done.returncode == 0, done.stderr
+    assert "usage: lightning-tfm" in done.stdout
+    assert float(done.stderr) < 1  # CPU seconds: other processes do not count; 0.3 at most on 2.5 GHz
+
+
+def test_mistakes_are_found_before_anything_heavy():
+    done = run_python(LIGHT.format(call="assert main(['fit', '--model.positions', 'learnd']) == 2"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("lightning-tfm: ") and "Traceback" not in done.stderr
+
+
+def test_help_tells_what_every_field_means(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--help"])
+    assert stop.value.code in (0, None)
+    flat = " ".join(capsys.readouterr().out.split())
+    assert "--model.d_k" in flat and "width of queries and keys, per head" in flat and "--trainer.micro_tokens" in flat
+
+
+def test_params_json(capsys):
+    assert main(["table", "--params", "--format", "json"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert (found["V"], found["agree"]) == (40960, 10)

@@ -1,0 +1,182 @@
+"""The experiment as data: what enters which hash, what is refused and in which words."""
+
+import dataclasses
+from dataclasses import fields, replace
+
+import pytest
+
+from lightning_tfm.config import (
+    Data,
+    Evaluation,
+    Experiment,
+    Hardware,
+    Miniature,
+    Model,
+    Training,
+    check,
+    evaluation_hash,
+    from_dict,
+    override,
+    to_dict,
+    training_hash,
+    training_identity,
+)
+from lightning_tfm.errors import UserError
+
+CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
+CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
+CHOICES |= {"accelerator": "cpu"}
+
+
+def flipped(section, name: str):
+    """`section` with one field at another value."""
+    value = getattr(section, name)
+    if name in CHOICES:
+        other = CHOICES[name]
+    elif isinstance(value, bool):
+        other = not value
+    elif isinstance(value, int):
+        other = value * 2 if value else 3
+    elif isinstance(value, float):
+        other = value / 2 if value else 0.25
+    else:
+        other = value + "x"
+    assert other != value
+    return replace(section, **{name: other})
+
+
+def hashes(experiment: Experiment, train: str = "t", dev: str = "d", classes=None) -> tuple[str, str]:
+    identity = training_identity(experiment, train, classes or {})
+    return training_hash(identity), evaluation_hash(experiment, dev)
+
+
+def names(cls) -> list[str]:
+    return [f.name for f in fields(cls)]
+
+
+BASE = Experiment()
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("model", n) for n in names(Model)] + [("training", n) for n in names(Training)] + [("data", "max_len")],
+)
+def test_what_decides_the_weights_changes_the_training_hash_alone(section, name):
+    other = replace(BASE, **{section: flipped(getattr(BASE, section), name)})
+    assert hashes(other)[0] != hashes(BASE)[0]
+    assert hashes(other)[1] == hashes(BASE)[1]
+
+
+@pytest.mark.parametrize("name", names(Evaluation))
+def test_evaluation_retrains_nothing(name):
+    other = replace(BASE, evaluation=flipped(BASE.evaluation, name))
+    assert hashes(other)[0] == hashes(BASE)[0]
+    assert hashes(other)[1] != hashes(BASE)[1]
+
+
+@pytest.mark.parametrize("name", sorted(set(names(Data)) - {"max_len"}))
+def test_data_enters_by_its_fingerprints(name):
+    other = replace(BASE, data=flipped(BASE.data, name))
+    assert hashes(other) == hashes(BASE)
+    assert hashes(BASE, train="u")[0] != hashes(BASE)[0]
+    assert hashes(BASE, dev="e")[1] != hashes(BASE)[1]
+
+
+@pytest.mark.parametrize("name", names(Miniature))
+def test_a_miniature_is_another_experiment(name):
+    assert hashes(replace(BASE, miniature=replace(Miniature(), **{name: 2})))[0] != hashes(BASE)[0]
+
+
+def test_no_hardware_field_can_reach_a_hash():
+    assert {f.type for f in fields(Experiment)} == {Model, Data, Training, Evaluation, Miniature}
+    plain = str(training_identity(BASE, "t", {}))
+    assert not [n for n in names(Hardware) if f"'{n}'" in plain]
+
+
+def test_user_classes_enter():
+    assert hashes(BASE, classes={"a.B": "1"})[0] != hashes(BASE, classes={"a.B": "2"})[0]
+
+
+def test_a_miniature_equals_the_same_sizes_spelled_out():
+    small = replace(BASE, miniature=Miniature(width=8, depth=2, steps=100))
+    model = replace(BASE.model, N=3, d_model=64, d_ff=256, d_k=8, d_v=8)
+    assert small.scaled() == replace(BASE, model=model, training=replace(BASE.training, steps=1000))
+    assert hashes(small) == hashes(small.scaled())
+
+
+def test_hashes_survive_a_round_trip_through_plain_data():
+    training, evaluation = hashes(BASE)
+    assert len(training) == len(evaluation) == 64
+    assert hashes(from_dict(Experiment, to_dict(BASE))) == (training, evaluation)
+
+
+def test_every_field_has_its_own_words():
+    from lightning_tfm.cli.arguments import documentation
+
+    undocumented = [
+        f"{cls.__name__}.{f.name}"
+        for cls in (Model, Data, Training, Evaluation, Miniature, Hardware)
+        for f in fields(cls)
+        if (cls.__name__, f.name) not in documentation() and f.name not in NAMED_BY_THEMSELVES
+    ]
+    assert undocumented == []
+
+
+NAMED_BY_THEMSELVES = {"beta1", "beta2", "adam_eps", "num_nodes", "accelerator"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.heads": 4}, r"here: unknown key 'model\.heads' \(value 4\)"),
+        ({"modl.h": 4}, r"did you mean 'model\.h'"),
+        ({"h": 4}, "unknown key 'h'"),
+        ({"model.h": "8"}, "model.h='8': expected int, got str"),
+        ({"model.h": True}, "expected int, got bool"),
+        ({"model.h": 8.0}, "expected int, got float"),
+        ({"model.P_drop": "much"}, "expected float"),
+        ({"model.norm": "pst"}, "did you mean 'post'"),
+        ({"data.corpus": 3}, "expected str"),
+        ({"training.schedule": None}, "training.schedule=None"),
+    ],
+)
+def test_malformed_overrides_say_what_and_where(changes, message):
+    with pytest.raises(UserError, match=message):
+        override(BASE, changes, "here")
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "message"),
+    [
+        ("model", {"P_drop": 1.0}, r"model\.P_drop=1\.0: must lie in \[0, 1\)"),
+        ("model", {"h": 0}, "model.h=0: must be above 0"),
+        ("training", {"eps_ls": -0.1}, "training.eps_ls=-0.1"),
+        ("training", {"steps": 0}, "training.steps=0"),
+        ("training", {"seed": -1}, "training.seed=-1"),
+        ("evaluation", {"weights": "average"}, "needs training.average_last"),
+        ("training", {"average_last": 100}, "do not fit into training.steps"),
+        ("data", {"corpus": "files"}, "needs data.folder"),
+        ("model", {"d_model": 511}, "even width"),
+        ("model", {"positions": "rotary", "d_k": 63}, "even d_k"),
+    ],
+)
+def test_contradictions_are_refused(section, change, message):
+    with pytest.raises(UserError, match=message):
+        check(replace(BASE, **{section: replace(getattr(BASE, section), **change)}))
+
+
+def test_a_size_that_does_not_divide_names_row_field_and_divisors():
+    small = replace(BASE, miniature=Miniature(width=7))
+    with pytest.raises(UserError, match=r"row 'X': model\.d_model=512 .*miniature\.width=7.*1, 2, 4, 8, 16"):
+        small.scaled("row 'X'")
+
+
+def test_numbers_that_yaml_reads_as_text():
+    assert override(BASE, {"training.adam_eps": "1e-8"}, "x").training.adam_eps == 1e-8
+    assert override(BASE, {"model.P_drop": 0}, "x").model.P_drop == 0.0
+    assert isinstance(override(BASE, {"model.P_drop": 0}, "x").model.P_drop, float)
+
+
+def test_experiments_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        BASE.model.h = 3

@@ -1,0 +1,68 @@
+"""The package as it travels: built, installed into an empty folder, used outside any clone."""
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.files import FOLDERS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_package_is_listed():
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    there = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "lightning_tfm").rglob("__init__.py")}
+    assert listed == there | {f"lightning_tfm._files.{folder}" for folder in FOLDERS}
+
+
+def test_constraints_are_exact_and_cover_what_we_ask_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+    )
+    names = {name.lower().replace("_", "-") for name in pinned}
+    extras = [name for extra in project["optional-dependencies"].values() for name in extra]
+    for requirement in project["dependencies"] + extras:
+        assert requirement.split(">=")[0].split("[")[0] in names, requirement
+    assert not [version for version in pinned.values() if "+" in version]  # +cpu would tie them to one index
+
+
+@pytest.mark.long
+def test_a_wheel_works_outside_the_clone(tmp_path):
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    copy = tmp_path / "source"  # setuptools leaves build/ beside the sources
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(copy)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"lightning_tfm/_files/experiments/table3.yaml", "lightning_tfm/_files/sweeps/table3.yaml"} <= set(names)
+    assert not [n for n in names if n.startswith(("experiments", "sweeps", "tests"))]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True)
+
+    def run(*argv: str) -> str:
+        code = "import sys, lightning_tfm; from lightning_tfm.cli.main import main\n"
+        code += f"assert lightning_tfm.__file__.startswith({str(site)!r}), lightning_tfm.__file__\n"
+        code += "sys.exit(main(sys.argv[1:]))"
+        environment = os.environ | {"PYTHONPATH": str(site)}
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code, *argv], cwd=elsewhere, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "10 of 11 printed counts" in run("table", "--params")
+    small = ["--miniature.steps", "5000", "--data.pairs", "800", "--trainer.threads", "1"]
+    assert "dev (val): PPL" in run("fit", "--config", "experiments/miniature.yaml", "--row", "A-h1", *small)
