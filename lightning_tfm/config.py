@@ -76,7 +76,7 @@ class Data:
     """name of the split that tables are scored on"""
     test: str = "test"
     """name of the held-out split; empty for none"""
-    pairs: int = 8000
+    pairs: int = 5000
     """training pairs that the built-in corpus generates"""
     corpus_seed: int = 0
     """seed of the built-in corpus"""

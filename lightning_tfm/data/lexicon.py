@@ -11,9 +11,9 @@ from itertools import accumulate
 
 import numpy as np
 
-NOUNS, VERBS, ADJECTIVES, PREPOSITIONS, TIMES, NAMES = 700, 360, 260, 8, 40, 160
+NOUNS, VERBS, ADJECTIVES, PREPOSITIONS, TIMES, NAMES = 120, 50, 40, 8, 10, 30
 """word stems of each kind"""
-PARTICLES, PARTICLE_VERBS = 4, 40
+PARTICLES, PARTICLE_VERBS = 4, 10
 """particles, and how many verbs (the most frequent) change their meaning with each"""
 ZIPF_EXPONENT, ZIPF_SHIFT = 1.0, 2.0
 """the stem of rank r (from 0) is drawn with a weight of (r + shift)^-exponent"""
