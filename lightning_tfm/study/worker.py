@@ -71,6 +71,7 @@ class Worker:
         """Run cells until none is left or a stop signal arrives; returns the exit code."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the launcher forks us with these held back
         while not self.stop:
             claim, done = self._ask(self._next, (None, False))
             if claim is not None:
@@ -183,7 +184,10 @@ class Worker:
 
 def _pulse(folder: RunFolder) -> float:
     """Time of the newest heartbeat of the run, 0 without one."""
-    return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
+    try:
+        return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
+    except FileNotFoundError:  # released in this moment
+        return 0.0
 
 
 def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> tuple[str, str]:

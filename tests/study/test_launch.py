@@ -287,6 +287,16 @@ def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, f
     assert not forks.alive(fake.notes("began")[0][1])
 
 
+def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.2)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=3))
+    forks.until(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
+    time.sleep(0.3)
+    os.kill(launcher, signal.SIGTERM)
+    began = time.monotonic()
+    assert forks.join(launcher) == 143 and time.monotonic() - began < 5
+
+
 def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path)
 
