@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
 TINY += ["--training.steps", "600", "--training.warmup", "50", "--trainer.threads", "1"]
+TINY += ["--evaluation.beam", "1", "--evaluation.extra_len", "4"]  # untrained models do not end their sentences
 SWEEP = """name: tiny
 method: grid
 parameters:
@@ -79,7 +80,7 @@ def test_the_same_row_by_fit_is_the_same_run(out):
 def test_scoring_with_another_beam_retrains_nothing(out):
     (record,) = [r for r in results(out) if r["experiment"]["model"]["positions"] == "learned"][:1]
     name = record["training_hash"][:16]
-    done = run("validate", name, "--evaluation.beam", "1", "--out", str(out))
+    done = run("validate", name, "--evaluation.beam", "2", "--out", str(out))
     assert "dev (val): PPL" in done.stdout
     assert len(list((out / "runs" / name / "scores").glob("*/val.json"))) == 2
     assert "only evaluation" in run("test", name, "--model.h", "2", "--out", str(out), code=2).stderr
