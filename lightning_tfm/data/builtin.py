@@ -16,10 +16,10 @@ negation `no`, future `va`, verb, object, `to` recipient, particle, place, time.
 (because) and `e` (and) join clauses, in which `il` stands for the first subject and `lo` for the first object; a
 question differs by its `?`.
 
-The target, after German: three genders marked by the vowels o, a, e, the plural by i; cases by the last consonant. A main
-clause is subject, finite verb, recipient, object, place, negation, infinitive; a time comes first and the subject then
-after the verb; a question begins with the verb; subordinate and relative clauses end with it. Two nouns become one word,
-the head first. 321 is three-hundred one-and-twenty. Names take an ending for their case.
+The target, after German: three genders marked by the vowels o, a, e, the plural by i; cases by the last consonant. A
+main clause is subject, finite verb, recipient, object, place, negation, infinitive; a time comes first and the subject
+then after the verb; a question begins with the verb; subordinate and relative clauses end with it. Two nouns become one
+word, the head first. 321 is three-hundred one-and-twenty. Names take an ending for their case.
 
 Where two readings were possible the nearer one holds: relative clauses have no particle, place, time or negation, and a
 noun with a genitive has no relative clause of its own.
@@ -36,8 +36,8 @@ from lightning_tfm.data.lexicon import Draw, Lexicon, Verb
 from lightning_tfm.errors import UserError, nearest
 
 P_PLAIN = 0.6
-"""chance of a plain sentence: none of the constructions marked (hard). They show a model early where to look; without
-them it sits for long on what the target language alone tells"""
+"""chance of a plain sentence: one main clause without compound, genitive, relative clause, particle, place, time and
+future, no question. Plain ones show a model early where to look; else it long knows no more than the target language"""
 P_ADJECTIVE, P_COMPOUND, P_GENITIVE, P_NUMBER, P_NAME, P_INDEFINITE, P_PLURAL = 0.15, 0.05, 0.06, 0.08, 0.12, 0.35, 0.30
 P_RELATIVE = (0.1, 0.1, 0.0)
 """chance of a relative clause on a noun of a main clause, of a relative clause, of a relative clause in that"""

@@ -1,0 +1,272 @@
+"""From text to a shared store: complete, checked, identified by content, safe with several processes."""
+
+import gzip
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_tfm.config import Data
+from lightning_tfm.data import prepare as module
+from lightning_tfm.data.prepare import BUILDING, Prepared, prepare
+from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.errors import UserError
+
+REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
+real_text = pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
+
+
+def test_everything_comes_back(files, tmp_path):
+    data = files()
+    prepared = prepare(data, tmp_path)
+    assert prepared.folder.parent == tmp_path / "data"
+    tokenizer = prepared.tokenizer
+    assert isinstance(tokenizer, Tokenizer) and tokenizer is prepared.tokenizer and tokenizer.V == 60
+    for name, count in (("train", 40), ("val", 8), ("test", 6)):
+        split = prepared.split(name)
+        raw = [(Path(data.folder) / f"{name}.{language}").read_text().splitlines() for language in ("en", "de")]
+        assert len(split) == count
+        for i in range(count):
+            assert tokenizer.decode(split.source(i)) == raw[0][i]
+            assert tokenizer.decode(split.target(i)) == raw[1][i]
+            assert (len(split.source(i)), len(split.target(i))) == (split.source_lengths[i], split.target_lengths[i])
+        if name != "train":
+            assert (split.source_text(), split.target_text()) == tuple(raw)
+
+
+def test_batches_do_not_show(files, tmp_path, monkeypatch):
+    whole = prepare(files(), tmp_path / "whole")
+    monkeypatch.setattr(module, "BATCH", 7)
+    parts = prepare(files(), tmp_path / "parts")
+    for path in whole.folder.iterdir():
+        assert path.read_bytes() == (parts.folder / path.name).read_bytes(), path.name
+
+
+def test_the_second_time_is_quick_and_builds_nothing(tmp_path, monkeypatch):
+    data = Data(vocab_size=400, pairs=300)
+    first = prepare(data, tmp_path)
+    monkeypatch.setattr(module, "_build", None)
+    start = time.perf_counter()
+    again = prepare(data, tmp_path)
+    assert time.perf_counter() - start < 0.05
+    assert again.folder == first.folder and again.card == first.card
+    assert os.listdir(tmp_path / "data") == [first.folder.name]
+
+
+@pytest.mark.parametrize(
+    ("change", "same_store"),
+    [
+        ({"max_len": 9}, True),
+        ({"vocab_size": 61}, False),
+        ({"normalization": "nmt_nfkc"}, False),
+        ({"byte_fallback": True, "vocab_size": 330}, False),
+        ({"bad_lines": "drop"}, False),
+        ({"source": "de", "target": "en"}, False),
+        ({"test": ""}, False),
+        ({"train": "train+val"}, False),
+    ],
+)
+def test_what_names_a_store(files, tmp_path, change, same_store):
+    first, second = prepare(files(), tmp_path), prepare(files(**change), tmp_path)
+    assert (first.folder == second.folder) is same_store
+
+
+def test_fingerprints_follow_content(files, tmp_path):
+    first = prepare(files(), tmp_path)
+    prints = [first.train_fingerprint, first.fingerprint("val"), first.fingerprint("test")]
+    assert len(set(prints)) == 3
+    assert prepare(files(bad_lines="drop"), tmp_path).train_fingerprint == first.train_fingerprint
+    assert prepare(files(vocab_size=61), tmp_path).train_fingerprint != first.train_fingerprint
+    other_refs = prepare(files({"val.de": b"neu\n" * 8}), tmp_path)
+    assert other_refs.train_fingerprint == first.train_fingerprint
+    assert other_refs.fingerprint("val") != first.fingerprint("val")
+    assert other_refs.fingerprint("test") == first.fingerprint("test")
+
+
+def test_compressed_text_is_the_same_text(files, tmp_path):
+    data = files()
+    first = prepare(data, tmp_path)
+    for path in list(Path(data.folder).iterdir()):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=1))
+        path.unlink()
+    second = prepare(data, tmp_path)
+    assert second.folder != first.folder
+    assert second.train_fingerprint == first.train_fingerprint and second.fingerprint("val") == first.fingerprint("val")
+
+
+def test_several_training_splits(files, tmp_path):
+    data = files({"more.en": b"one more\n", "more.de": b"eins mehr\n"}, train="train+more")
+    prepared = prepare(data, tmp_path)
+    split = prepared.split("train+more")
+    assert len(split) == 41 and prepared.tokenizer.decode(split.source(40)) == "one more"
+
+
+def test_no_test_split(files, tmp_path):
+    prepared = prepare(files(test=""), tmp_path)
+    with pytest.raises(UserError, match="no prepared split 'test'; prepared: val, train"):
+        prepared.split("test")
+
+
+def test_too_long_is_counted_not_dropped(files, tmp_path):
+    data = files({"train.en": b"ein Haus\n" * 39 + b"ein Haus am See steht still und der Wind weht\n"}, vocab_size=61)
+    prepared = prepare(data, tmp_path)
+    split = prepared.split("train")
+    longest = int(max(split.source_lengths.max(), split.target_lengths.max())) + 1
+    assert len(split) == 40
+    assert prepared.too_long("train", longest) == 0
+    over = np.flatnonzero(np.maximum(split.source_lengths, split.target_lengths) + 1 > longest - 1)
+    assert prepared.too_long("train", longest - 1) == len(over) > 0
+    assert prepared.too_long("train", 1) == 40
+
+
+def test_card(files, tmp_path):
+    data = files({"val.en": b"ein Haus am See nah 9\n" * 7 + "\u4e2d\n".encode()})
+    prepared = prepare(data, tmp_path)
+    card = json.loads((prepared.folder / "card.json").read_text())
+    assert card == prepared.card
+    train, dev = card["splits"]["train"], card["splits"]["dev"]
+    assert train["pairs"] == {"read": 40, "kept": 40, "dropped": {}}
+    assert train["source_also_in"] == {"dev": 1, "test": 0}
+    assert train["pieces"]["source"]["total"] == int(prepared.split("train").source_lengths.sum())
+    assert train["pieces"]["target"]["longest"] == int(prepared.split("train").target_lengths.max())
+    assert dev["pieces"]["source"]["unknown"] == 1 and train["pieces"]["source"]["unknown"] == 0
+    assert card["tokenizer"]["sha256"] == prepared.tokenizer.fingerprint
+
+
+GOOD = b"ein Haus am See\n"
+BROKEN = {
+    "empty": (b"\n", "empty"),
+    "blank": (b" \t \n", "empty"),
+    "not utf-8": (b"caf\xe9 au lait\n", "not UTF-8"),
+    "encoded surrogate": (b"x \xed\xa0\x80\n", "not UTF-8"),
+    "nul": (b"a\0b\n", "NUL byte"),
+}
+
+
+@pytest.mark.parametrize(("line", "rule"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("side", ["en", "de"])
+def test_broken_lines_are_named(files, tmp_path, line, rule, side):
+    bad = GOOD * 2 + line * 7 + GOOD * 31
+    with pytest.raises(UserError) as error:
+        prepare(files({f"train.{side}": bad}), tmp_path)
+    message = str(error.value)
+    assert f"train.{side}: 7 broken lines ({rule}): 3, 4, 5, 6, 7, …" in message
+    assert "data.bad_lines=drop" in message
+    assert os.listdir(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize(("line", "rule"), BROKEN.values(), ids=BROKEN)
+def test_broken_training_lines_are_dropped_and_counted(files, tmp_path, line, rule):
+    data = files({"train.en": GOOD + line * 2 + GOOD * 37}, bad_lines="drop")
+    prepared = prepare(data, tmp_path)
+    assert prepared.card["splits"]["train"]["pairs"] == {"read": 40, "kept": 38, "dropped": {rule: 2}}
+    second = (Path(data.folder) / "train.de").read_text().splitlines()[3]
+    assert prepared.tokenizer.decode(prepared.split("train").target(1)) == second
+
+
+@pytest.mark.parametrize("bad_lines", ["error", "drop"])
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_broken_held_out_lines_are_never_dropped(files, tmp_path, bad_lines, split):
+    count = 8 if split == "val" else 6
+    data = files({f"{split}.de": GOOD * (count - 1) + b"\n"}, bad_lines=bad_lines)
+    with pytest.raises(UserError, match=rf"{split}\.de: 1 broken lines \(empty\): {count}\n.*never dropped"):
+        prepare(data, tmp_path)
+
+
+def test_nothing_left(files, tmp_path):
+    with pytest.raises(UserError, match=r"train\.en: no pair is left of 40"):
+        prepare(files({"train.en": b"\n" * 40}, bad_lines="drop"), tmp_path)
+
+
+def test_vocabulary_larger_than_the_text_allows(files, tmp_path):
+    with pytest.raises(UserError, match=r"data\.vocab_size=5000: the training text allows at most \d+ pieces"):
+        prepare(files(vocab_size=5000), tmp_path)
+    assert os.listdir(tmp_path / "data") == []
+
+
+def _prepare_and_report(data: Data, root: Path, barrier, queue) -> None:
+    barrier.wait()
+    prepared = prepare(data, root)
+    queue.put((str(prepared.folder), prepared.train_fingerprint, prepared.split("train").source(3).tolist()))
+
+
+def test_processes_at_once_end_with_one_store(files, tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, queue, data = context.Barrier(4), context.Queue(), files()
+    workers = [context.Process(target=_prepare_and_report, args=(data, tmp_path, barrier, queue)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    results = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert all(result == results[0] for result in results)
+    assert os.listdir(tmp_path / "data") == [Path(results[0][0]).name]
+
+
+def _die_while_building(data: Data, root: Path) -> None:
+    module._encode = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+    prepare(data, root)
+
+
+def test_a_killed_builder_leaves_nothing_that_is_taken_for_whole(files, tmp_path):
+    data = files()
+    worker = multiprocessing.get_context("fork").Process(target=_die_while_building, args=(data, tmp_path))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
+    left = os.listdir(tmp_path / "data")
+    assert len(left) == 1 and left[0].startswith(BUILDING)
+    prepared = prepare(data, tmp_path)
+    assert len(prepared.split("train")) == 40
+    assert set(os.listdir(tmp_path / "data")) == {left[0], prepared.folder.name}
+
+
+def test_an_open_store_needs_only_its_folder(files, tmp_path):
+    prepared = prepare(files(), tmp_path)
+    moved = prepared.folder.rename(tmp_path / "elsewhere")
+    assert np.array_equal(Prepared(moved).split("val").source(0), Prepared(moved).split("val").source(0))
+    assert len(Prepared(moved).split("val")) == 8
+
+
+def test_the_corpus_may_not_change_while_it_is_read(files, tmp_path, monkeypatch):
+    data = files()
+    train = module.train_tokenizer
+
+    def longer(*args):
+        for language in ("en", "de"):
+            with (Path(data.folder) / f"train.{language}").open("ab") as file:
+                file.write(GOOD)
+        return train(*args)
+
+    monkeypatch.setattr(module, "train_tokenizer", longer)
+    with pytest.raises(UserError, match="changed while it was read: 40 pairs, then 41"):
+        prepare(data, tmp_path)
+
+
+@real_text
+@pytest.mark.parametrize(
+    ("folder", "settings", "kept"),
+    [
+        ("multi30k", {"test": "test_2016_flickr"}, {"train": 29000, "dev": 1014, "test": 1000}),
+        ("multi30k", {"test": "test_2016_flickr", "source": "fr", "target": "en"}, {"train": 29000}),
+        ("wmt-news", {"test": ""}, {"train": 13573, "dev": 3000}),
+    ],
+)
+def test_real_text(tmp_path, folder, settings, kept):
+    data = replace(Data(corpus="files", folder=f"{REAL_TEXT}/{folder}", vocab_size=4000), **settings)
+    prepared = prepare(data, tmp_path)
+    for role, count in kept.items():
+        assert prepared.card["splits"][role]["pairs"] == {"read": count, "kept": count, "dropped": {}}
+    split, tokenizer = prepared.split("val"), prepared.tokenizer
+    text = split.target_text()
+    assert len(text) == len(split)
+    same = [tokenizer.decode(split.target(i)) == line.strip(" ") for i, line in enumerate(text)]
+    assert np.mean(same) > 0.98
+    assert prepared.card["splits"]["train"]["pieces"]["source"]["unknown"] == 0

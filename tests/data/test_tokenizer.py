@@ -1,0 +1,151 @@
+"""The tokenizer: trained from counts as on sentences, deterministic, lossless on what it knows."""
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_tfm.config import Data
+from lightning_tfm.data.tokenizer import LONGEST_WORD, RESERVED, Tokenizer, count_words, spaced, train_tokenizer
+from lightning_tfm.errors import UserError
+
+LINES = ["der Hund sieht den Mann", "den Hund sieht der Mann.", "a dog sees the man", "The man, the dogs: 12 dogs!"] * 3
+ODD = [
+    "a\tb a\tb der\tHund",
+    "\u2581der \u2581 Hund\u2581der",
+    f"x{RESERVED}y der Hund {RESERVED}",
+    "Stra\u00dfe\u0085Stra\u00dfe \u00a0 \u2009km\u00b2 \u200b\u00ad \u2026 \uff21\uff22 \u00bd",
+    "  doppelt   und  am Rand ",
+    "<unk> <s> </s> <pad> \u2047 \u0001 \x7f 😀😀 e\u0301 \u00e9",
+    "z\rz \x0b\x0c \u2028 \u3000",
+]
+
+
+def train_on_sentences(lines: list[str], data: Data) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=data.vocab_size,
+        character_coverage=1.0,
+        normalization_rule_name=data.normalization,
+        byte_fallback=data.byte_fallback,
+        max_sentence_length=1 << 20,
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def train_on_counts(lines: list[str], data: Data) -> bytes:
+    counts: Counter[str] = Counter()
+    count_words(lines, counts)
+    return train_tokenizer(counts, data)
+
+
+def vocabulary(model: bytes) -> list[tuple[str, float]]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
+
+
+def load(model: bytes, folder: Path) -> Tokenizer:
+    (folder / "model").write_bytes(model)
+    return Tokenizer(folder / "model")
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_counts_train_the_same_vocabulary_as_sentences(normalization, byte_fallback):
+    lines = LINES + ODD
+    size = 100 + 256 * byte_fallback
+    data = Data(vocab_size=size, normalization=normalization, byte_fallback=byte_fallback)
+    sentences = train_on_sentences([spaced(line) for line in lines], data)
+    assert vocabulary(train_on_counts(lines, data)) == vocabulary(sentences)
+
+
+TEXT = st.text(alphabet="abcde  ABÄß.,12\u2581\u2585\t\u00a0\u0085\u200b\u0301é😀\u4e2d", max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXT, max_size=12), st.sampled_from(["identity", "nmt_nfkc"]))
+def test_any_text_trains_the_same_vocabulary(extra, normalization):
+    lines = LINES + extra
+    data = Data(vocab_size=70, normalization=normalization)
+    assert vocabulary(train_on_counts(lines, data)) == vocabulary(
+        train_on_sentences([spaced(line) for line in lines], data)
+    )
+
+
+def test_order_of_the_text_does_not_matter_and_training_is_deterministic():
+    data = Data(vocab_size=60)
+    assert train_on_counts(LINES, data) == train_on_counts(LINES, data) == train_on_counts(LINES[::-1], data)
+
+
+def test_special_ids_size_and_round_trip(tmp_path):
+    tokenizer = load(train_on_counts(LINES, Data(vocab_size=60)), tmp_path)
+    assert tokenizer.V == 60
+    assert [tokenizer.piece(i) for i in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
+    for line, ids in zip(LINES, tokenizer.encode(LINES), strict=True):
+        assert ids.dtype == np.int32 and ids.min() > 3
+        assert tokenizer.decode(ids) == line
+        assert tokenizer.decode([2, *ids, 3, 0, 0]) == line
+    assert tokenizer.piece(tokenizer.encode(["der"])[0][0]).startswith("\u2581")
+
+
+def test_threads_change_nothing(tmp_path):
+    tokenizer = load(train_on_counts(LINES, Data(vocab_size=60)), tmp_path)
+    one, two = tokenizer.encode(LINES * 20), tokenizer.encode(LINES * 20, threads=2)
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_identity_keeps_characters_and_bytes_spell_unknown_ones(tmp_path):
+    lines = [*LINES, "km\u00b2 \u00bd \u2026 x\u0085y\u00a0z"]
+    tokenizer = load(train_on_counts(lines, Data(vocab_size=80)), tmp_path)
+    assert tokenizer.decode(tokenizer.encode(lines[-1:])[0]) == lines[-1]
+    assert 1 in tokenizer.encode(["\u4e2d"])[0]
+    spelling = load(train_on_counts(lines, Data(vocab_size=340, byte_fallback=True)), tmp_path)
+    ids = spelling.encode(["der \u4e2d"])[0]
+    assert 1 not in ids and spelling.decode(ids) == "der \u4e2d"
+
+
+def test_a_tab_is_a_space(tmp_path):
+    tokenizer = load(train_on_counts(LINES, Data(vocab_size=60)), tmp_path)
+    assert tokenizer.decode(tokenizer.encode(["der\tMann"])[0]) == "der Mann"
+
+
+def test_overlong_words_take_no_part_in_training(tmp_path):
+    """SentencePiece would end the process at 65,536 characters."""
+    data = Data(vocab_size=60)
+    long = ["ab" * 40000 + " der", "a" * (LONGEST_WORD + 1)]
+    assert vocabulary(train_on_counts(LINES + long, data)) == vocabulary(train_on_counts([*LINES, "der"], data))
+    tokenizer = load(train_on_counts([*LINES, "der", "a" * LONGEST_WORD], data), tmp_path)
+    assert tokenizer.decode(tokenizer.encode(long)[0]).startswith("a")
+
+
+@pytest.mark.parametrize(("asked", "word"), [(5, "need"), (100000, "at most")])
+def test_impossible_vocabulary_names_the_size_that_works(asked, word):
+    with pytest.raises(UserError, match=rf"data.vocab_size={asked}: .* {word} \d+ pieces") as error:
+        train_on_counts(LINES, Data(vocab_size=asked))
+    works = int(str(error.value).split(word)[1].split()[0])
+    assert len(vocabulary(train_on_counts(LINES, Data(vocab_size=works)))) == works
+    with pytest.raises(UserError):
+        train_on_counts(LINES, Data(vocab_size=works + (1 if asked > works else -1)))
+
+
+def test_text_without_words():
+    with pytest.raises(UserError, match="no words"):
+        train_on_counts(["", "  ", "\t"], Data(vocab_size=60))
+
+
+def test_unknown_normalization():
+    with pytest.raises(UserError, match="normalization='wrong'"):
+        train_on_counts(LINES, Data(vocab_size=60, normalization="wrong"))
