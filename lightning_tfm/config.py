@@ -118,9 +118,9 @@ class Training:
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """arithmetic; bfloat16 means autocast with float32 weights"""
     masks: Literal["sentence", "device"] = "sentence"
-    """dropout masks keyed by sentence (the same on any hardware), or by the device's generator (equal in distribution)"""
+    """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
-    """weights of how many snapshots are averaged at the end beside the last step's (5 for base, 20 for big); 0 for none"""
+    """snapshots whose mean is scored at the end beside the last weights (5 for base, 20 for big in 6.1); 0 for none"""
     average_every: int = 1500
     """steps between these snapshots"""
     seed: int = 1

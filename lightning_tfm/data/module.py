@@ -1,6 +1,7 @@
 """The LightningDataModule: prepared text in, planned batches out."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -58,7 +59,7 @@ class TranslationData(pl.LightningDataModule):
         return self.evaluation_batches(self.experiment.data.test)
 
     def evaluation_batches(self, split_name: str) -> list[Batch]:
-        """This rank's batches of a split: whole batches are dealt, none padded, every line exactly once over all ranks."""
+        """This rank's batches of a split: whole batches are dealt, so over all ranks every line comes exactly once."""
         batches = evaluation_batches(self.prepared.split(split_name))
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         return batches[rank::world]
@@ -69,7 +70,7 @@ def evaluation_batches(split: Split) -> list[Batch]:
     source, target = split.source_lengths + 1, split.target_lengths + 1
     order = np.lexsort((target, source))
     edges = cut_by_budget(source[order], target[order], max(EVALUATION_TOKENS, int(source.max()), int(target.max())))
-    lines = [order[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    lines = [order[a:b] for a, b in pairwise(edges)]
     return [make_batch([split.source(i) for i in ids], [split.target(i) for i in ids], ids) for ids in lines]
 
 

@@ -1,7 +1,7 @@
 """The batch plan: which sentences every optimizer step takes, and how they are cut into micro-batches.
 
-A pure function of (lengths, token budget, seed, step, rank, world, micro-batch limit). The global batch of a step depends
-on the first four alone, so ranks and micro-batches only cut it, and the position in the data is one integer: the step.
+A pure function of (lengths, token budget, seed, step, rank, world, micro-batch limit). The global batch of a step
+depends on the first four alone: ranks and micro-batches only cut it, and the place in the data is one integer, the step.
 
 Within an epoch every sentence comes exactly once. Sentences are put into a random order and then stably sorted by
 (target length, source length); the sorted row is cut where source or target tokens would pass the budget (5.1: "batched
@@ -10,6 +10,7 @@ so the cuts are too: only who fills them, and in which order they come, changes.
 """
 
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -100,7 +101,8 @@ def split_evenly(
     longest = int(max(source_lengths.max(), target_lengths.max()))
     if micro_tokens and longest > micro_tokens:
         raise UserError(
-            f"a sentence of {longest} pieces is above trainer.micro_tokens={micro_tokens}: raise it or lower data.max_len"
+            f"a sentence of {longest} pieces is above trainer.micro_tokens={micro_tokens}: "
+            "raise it or lower data.max_len"
         )
     cost = np.cumsum(source_lengths + target_lengths)
     k = 1
@@ -108,7 +110,7 @@ def split_evenly(
         pieces = world * k
         inner = np.searchsorted(cost, cost[-1] * np.arange(1, pieces) / pieces)
         edges = np.concatenate(([0], inner, [n]))
-        parts = [np.arange(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        parts = [np.arange(a, b) for a, b in pairwise(edges)]
         widest = max(padded_tokens(source_lengths[p], target_lengths[p]) for p in parts)
         if not micro_tokens or widest <= micro_tokens:
             return parts

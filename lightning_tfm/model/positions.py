@@ -55,7 +55,7 @@ class RotationScheme(PositionScheme):
 class BiasScheme(PositionScheme):
     @abstractmethod
     def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
-        """What is added to the scaled scores of queries start … start+T-1 with keys 0 … S-1: broadcasts to [B, H, T, S]."""
+        """Added to the scaled scores of queries start … start+T-1 with keys 0 … S-1; broadcasts to [B, H, T, S]."""
 
 
 def sinusoids(T: int, d_model: int, layout: str) -> Tensor:

@@ -1,9 +1,9 @@
 """Beam search over a key/value cache (6.1): beam 4, length penalty ((5 + length) / 6)^alpha, greedy with beam 1.
 
-`length` counts the pieces of the translation with its end token, as does the limit source length + `extra_len`. A score is
-log P(translation | source) divided by the penalty. A sentence leaves the batch as soon as no open hypothesis can still
-beat its finished ones: log-probabilities only fall and the penalty only grows, so an open hypothesis is worth at most
-logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
+`length` counts the pieces of the translation with its end token, as does the limit source length + `extra_len`. A score
+is log P(translation | source) divided by the penalty. A sentence leaves the batch as soon as no open hypothesis can
+still beat its finished ones: log-probabilities only fall and the penalty only grows, so an open hypothesis is worth at
+most logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
 """
 
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ from lightning_tfm.model.positions import (
 class Noise:
     """Dropout masks of one micro-batch: 0 or 1/(1-P_drop).
 
-    source: [1 + 2N, B, S, D], target: [1 + 3N, B, T, D]; the first of each is the embedding's, then sub-layer by sub-layer.
+    source: [1 + 2N, B, S, D], target: [1 + 3N, B, T, D]; the embedding's comes first, then sub-layer by sub-layer.
     """
 
     source: Tensor

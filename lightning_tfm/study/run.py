@@ -1,6 +1,7 @@
 """One run: train, score, record. Killed at any moment it goes on from its last checkpoint, on any number of devices."""
 
-import errno
+import json
+import logging
 import os
 import time
 import warnings
@@ -13,17 +14,18 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
-from lightning_tfm.config import Evaluation, Experiment, Hardware, check, evaluation_hash, to_dict
+from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.folder import Attempt, RunFolder
-from lightning_tfm.study.provenance import git_state, hardware as hardware_facts, versions
+from lightning_tfm.study.provenance import git_state, versions
+from lightning_tfm.study.provenance import hardware as hardware_facts
 from lightning_tfm.training.averaging import average
-from lightning_tfm.training.conductor import Conductor, Interrupted, Timetable, checkpoint_files
+from lightning_tfm.training.conductor import Conductor, Timetable, checkpoint_files
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
-from lightning_tfm.training.module import NotFinite, TransformerModule
+from lightning_tfm.training.module import TransformerModule
 
 PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
 
@@ -32,12 +34,16 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
     """A Trainer that leaves order, logging, validation and checkpoints to us."""
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available())
     several = hardware.devices * hardware.num_nodes > 1
-    backend = "nccl" if gpu else "gloo"
+    ddp = DDPStrategy(
+        process_group_backend="nccl" if gpu else "gloo",
+        gradient_as_bucket_view=True,
+        broadcast_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
+    )
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=hardware.devices,
         num_nodes=hardware.num_nodes,
-        strategy=DDPStrategy(process_group_backend=backend, gradient_as_bucket_view=True) if several else "auto",
+        strategy=ddp if several else "auto",
         precision=PRECISION[experiment.training.precision],
         max_steps=experiment.training.steps,
         deterministic="warn" if gpu else None,
@@ -68,7 +74,7 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises Interrupted, NotFinite, StaleAttempt, MemoryError or torch's out-of-memory error, OSError.
+        Raises conductor.Interrupted, module.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         if self.hardware.threads:
@@ -137,7 +143,7 @@ class Run:
         source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in (conductor.seconds | seconds).items()}
         train = prepared.split(e.data.train)
-        identity = json_of(self.folder.identity)
+        identity = json.loads(self.folder.identity.read_bytes())
         result = {
             "schema": 1,
             "status": "finished",
@@ -234,39 +240,8 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     return reasons
 
 
-def json_of(path: Path) -> Any:
-    import json
-
-    return json.loads(path.read_bytes())
-
-
-def failure(error: BaseException) -> tuple[str, str]:
-    """(outcome, reason) of a run that ended with `error`."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, Interrupted):
-        return "interrupted", str(error)
-    if isinstance(error, NotFinite):
-        return "nan_loss", str(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk_full", text
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
-        return "out_of_memory", text
-    return "failed", text
-
-
-def claim_run(experiment: Experiment, identity: dict[str, Any], training_hash: str, root: Path) -> Attempt:
-    """Take the run's directory, making it if need be. Raises RunIsOwned while another process works on it."""
-    check(experiment)
-    attempt = RunFolder(root, training_hash).claim()
-    attempt.write_json(attempt.folder.identity, identity)
-    attempt.write_json(attempt.folder.experiment, to_dict(experiment))
-    return attempt
-
-
 def _quiet() -> None:
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    import logging
-
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

@@ -1,7 +1,7 @@
 """The one callback that decides when a run logs, validates, writes a checkpoint, and stops. Steps count from 1 here.
 
-Validation runs in our own loop: Lightning counts its validations in batches of the current process, so that a resumed run
-would validate at other steps.
+Validation runs in a loop of our own: Lightning counts the batches of the current process, so that a resumed run would
+validate at other steps.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The LightningModule: loss, optimiser, metrics. One batch is one optimizer step (`data.batch.Step`).
 
-The loss of a step is its sum over target tokens divided by their number over all ranks and micro-batches, which the plan
-knows beforehand. Nothing here depends on how the step was cut.
+The loss of a step is its sum over target tokens divided by their number over all ranks and micro-batches, which the
+plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
 from contextlib import nullcontext
