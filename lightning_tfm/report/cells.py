@@ -1,0 +1,172 @@
+"""Records -> cells: what every run of a study scored, sentence by sentence, and why a cell is empty.
+
+Reads result.json, scores/<evaluation>/<split>.* and metrics.jsonl of each run, and the references of the dev text. A
+record that does not belong into its cell is left out with the reason; nothing is ever averaged over such cells.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.config import evaluation_hash
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.report.resampling import BleuCounts
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.rows import fits
+
+TOLERANCE = 1e-6
+"""relative difference allowed between a score and the sum of its sentences"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One finished run that belongs into the table."""
+
+    row: str
+    seed: int
+    folder: Path
+    record: Mapping[str, Any]
+    nll_S2: np.ndarray
+    """(nll in nats, pieces) of each sentence"""
+    bleu_S10: np.ndarray | None
+    """sacreBLEU's counts of each sentence; None where the references are gone"""
+
+    @property
+    def dev(self) -> Mapping[str, Any]:
+        return self.record["scores"]["dev"]
+
+    @property
+    def ppl(self) -> float:
+        return float(self.dev["ppl"])
+
+    @property
+    def bleu(self) -> float:
+        return float(self.dev["bleu"])
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All cells of a study."""
+
+    study: Definition
+    filled: dict[tuple[str, int], Cell]
+    empty: dict[tuple[str, int], str]
+    signature: str
+    """of every BLEU in the table, empty while there is none"""
+    sources: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+
+    def of(self, row: str) -> list[Cell]:
+        """A row's cells, in the order of seeds."""
+        return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
+
+
+def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], dict[str, Any] | str]) -> Cells:
+    """`found` holds for (row, seed) a run's record, or in a word why there is none (records.collect)."""
+    sources, references = _texts(study, root)
+    split = study.base.data.dev
+    scores = evaluation_hash(study.base, study.prints.dev)
+    counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
+    rows = {row.name: row for row in study.rows}
+    filled: dict[tuple[str, int], Cell] = {}
+    empty: dict[tuple[str, int], str] = {}
+    for (name, seed), record in found.items():
+        reason = record if isinstance(record, str) else refusal(record, study, rows[name], seed)
+        if reason is not None or isinstance(record, str):
+            empty[name, seed] = str(reason)
+            continue
+        folder = RunFolder(root, record["training_hash"])
+        try:
+            filled[name, seed] = _cell(name, seed, folder, record, folder.scores(scores), split, counts)
+        except (OSError, ValueError, UnicodeDecodeError) as error:
+            empty[name, seed] = f"its scores cannot be read: {error}"
+    signature = _common_signature(filled, empty)
+    return Cells(study, filled, empty, signature, sources, references)
+
+
+def refusal(record: Mapping[str, Any], study: Definition, row: Any, seed: int) -> str | None:
+    """Why a record does not belong into its cell, or None."""
+    try:
+        reason = fits(dict(record), study.base, row, seed, study.prints)
+        if reason is not None:
+            return reason
+        dev = record["scores"]["dev"]
+        for key in ("ppl", "bleu", "nll", "tokens"):
+            if not isinstance(dev[key], (int, float)) or not math.isfinite(dev[key]):
+                return f"its dev {key} is {dev[key]}"
+    except (KeyError, TypeError) as error:
+        return f"its record is not whole ({type(error).__name__}: {error})"
+    return None
+
+
+def _cell(
+    row: str, seed: int, folder: RunFolder, record: dict[str, Any], scores: Path, split: str, counts: BleuCounts | None
+) -> Cell:
+    nll_S2 = read_sentences(scores / f"{split}.sentences.tsv")
+    dev = record["scores"]["dev"]
+    if not math.isclose(nll_S2[:, 0].sum(), dev["nll"], rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev["tokens"]:
+        raise ValueError("the sentences do not add up to the score of the text")
+    hypotheses = read_lines(scores / f"{split}.hyp.txt")
+    return Cell(row, seed, folder.path, record, nll_S2, counts(hypotheses) if counts else None)
+
+
+def read_sentences(path: Path) -> np.ndarray:
+    """(nll, pieces) of each line, [S, 2]. Raises OSError or ValueError."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
+    columns = [head.split("\t").index(name) for name in ("nll", "tokens")]
+    parts = [line.split("\t") for line in lines]
+    if not parts or any(len(part) <= max(columns) for part in parts):
+        raise ValueError(f"{path.name} is not whole")
+    table = np.array([[float(part[i]) for i in columns] for part in parts])
+    if not np.isfinite(table).all():
+        raise ValueError(f"{path.name} holds numbers that are not finite")
+    return table
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a text, split at line feeds only. Raises OSError or UnicodeDecodeError."""
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def read_curve(cell: Cell) -> list[tuple[int, float]]:
+    """(step, dev perplexity) in the course of training; what is not finite or not whole is left out."""
+    try:
+        lines = (cell.folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    found: dict[int, float] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if "dev_ppl" in record and math.isfinite(record["dev_ppl"]):
+            found[int(record["step"])] = float(record["dev_ppl"])
+    return sorted(found.items())
+
+
+def _texts(study: Definition, root: Path) -> tuple[list[str], list[str]]:
+    """Source and reference lines of the dev text, empty where the data store is gone."""
+    store = root / "data" / study.store
+    if not (store / "card.json").is_file():
+        return [], []
+    split = Prepared(store).split(study.base.data.dev)
+    return split.source_text(), split.target_text()
+
+
+def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str, int], str]) -> str:
+    """The signature that most cells share; cells with another one are moved to `empty`."""
+    votes = Counter(cell.dev["signature"] for cell in filled.values())
+    if not votes:
+        return ""
+    common = min(votes, key=lambda signature: (-votes[signature], signature))
+    for key in [key for key, cell in filled.items() if cell.dev["signature"] != common]:
+        empty[key] = f"BLEU with another signature: {filled.pop(key).dev['signature']}, the table's is {common}"
+    return common

@@ -1,0 +1,205 @@
+"""Cells -> everything the report says, as plain data: the one place where the statistics meet the table.
+
+Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL. Numbers are rounded to
+ten significant digits, so that the order of a sum on another machine does not change a byte.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.report import resampling, statistics, table, verdict
+from lightning_tfm.report.cells import Cell, Cells
+from lightning_tfm.report.verdict import Evidence
+
+METRICS = ("ppl", "bleu")
+SCHEMA = 1
+
+
+def summarise(
+    cells: Cells, margin_ppl: float = verdict.MARGIN_PPL, margin_bleu: float = verdict.MARGIN_BLEU, share: float = 1.0
+) -> dict[str, Any]:
+    """The report's data. `share` of ALPHA is what a look of a sequential study may spend (report/sequential.py)."""
+    study = cells.study
+    found: dict[tuple[str, int], Any] = {key: cell.record for key, cell in cells.filled.items()} | cells.empty
+    built = table.build(study, found)
+    margins = {m: verdict.margin(m, margin_ppl, margin_bleu) for m in METRICS}
+    names = [line.row.name for line in built.lines]
+    evidence = weigh_rows(cells, names, share)
+    paper = paper_differences(built)
+    rows = [_row(line, cells, evidence, paper, margins) for line in built.lines]
+    claims = [_claim(claim, evidence, margins) for claim in verdict.CLAIMS if set(claim.says) <= set(names)]
+    head = {
+        "schema": SCHEMA,
+        "study": study.name,
+        "scale": built.scale,
+        "signature": built.signature,
+        "seeds": study.seeds,
+        "corpus": study.base.data.corpus,
+        "languages": [study.base.data.source, study.base.data.target],
+        "sentences": _sentences(cells),
+        "sentence noise of BLEU": any(c.bleu_S10 is not None for c in cells.filled.values()),
+        "alpha": statistics.ALPHA * share,
+        "power": statistics.POWER,
+        "margin": {"ppl": margin_ppl, "bleu": margin_bleu},
+        "finished": len(cells.filled),
+        "cells": len(cells.filled) + len(cells.empty),
+        "rank correlation": _rank_correlation(evidence, paper),
+    }
+    return rounded(head | {"claims": claims, "rows": rows})
+
+
+def weigh_rows(cells: Cells, names: list[str], share: float = 1.0) -> dict[tuple[str, str], Evidence]:
+    """(row, metric) -> Evidence for every row but base, corrected over rows and metrics. Empty without a base."""
+    base = base_of(cells, names)
+    if base is None:
+        return {}
+    order = [base, *(name for name in names if name != base)]
+    runs = {name: cells.of(name) for name in order}
+    n_R = np.array([len(runs[name]) for name in order])
+    parts = {m: _differences(m, order, runs, n_R) for m in METRICS}
+    tested = (n_R > 1) & (n_R[0] > 1)
+    p_MR = np.array([np.where(tested, parts[m].p, np.nan) for m in METRICS])
+    alpha = statistics.ALPHA * share
+    adjusted_MR = statistics.holm(p_MR.ravel()).reshape(p_MR.shape)
+    level = statistics.open_level(adjusted_MR.ravel(), alpha)[0]
+    evidence: dict[tuple[str, str], Evidence] = {}
+    for m, p_R in zip(METRICS, adjusted_MR / share, strict=True):
+        low, high = parts[m].interval(alpha)
+        smallest = parts[m].smallest(level)
+        for i, name in enumerate(order[1:], 1):
+            if n_R[i] == 0 or n_R[0] == 0:
+                continue
+            numbers = (parts[m].estimate[i], low[i], high[i], min(p_R[i], 1.0), smallest[i])
+            only = (parts[m].estimate[i], math.nan, math.nan, math.nan, math.nan)
+            evidence[name, m] = Evidence(int(n_R[i]), *map(float, numbers if tested[i] else only))
+    return evidence
+
+
+def base_of(cells: Cells, names: list[str]) -> str | None:
+    """The row without a change."""
+    plain = {row.name for row in cells.study.rows if not row.change}
+    return next((name for name in names if name in plain), None)
+
+
+def _differences(
+    metric: str, order: list[str], runs: Mapping[str, list[Cell]], n_R: np.ndarray
+) -> statistics.Differences:
+    values = [[math.log(c.ppl) if metric == "ppl" else c.bleu for c in runs[name]] for name in order]
+    mean_R = np.array([mean(v) if v else math.nan for v in values])
+    variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
+    every = [cell for name in order for cell in runs[name]]
+    row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
+    tables = [cell.nll_S2 if metric == "ppl" else cell.bleu_S10 for cell in every]
+    S = len(every[0].nll_S2) if every else 0
+    if S > 1 and all(one is not None for one in tables):
+        score = resampling.log_ppl if metric == "ppl" else resampling.bleu
+        boot_RB = resampling.resampled([one for one in tables if one is not None], score)
+        noise = statistics.sentence_noise(boot_RB, row_R, len(order), S)
+    else:
+        noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))
+    return statistics.compare(mean_R, variance_R, np.maximum(n_R, 1), noise, S)
+
+
+def paper_differences(built: table.Table) -> dict[tuple[str, str], float]:
+    """(row, metric) -> the paper's difference to its base: log PPL, BLEU."""
+    base = next((line.row.paper for line in built.lines if not line.row.change), None)
+    found: dict[tuple[str, str], float] = {}
+    for line in built.lines if base is not None else []:
+        paper = line.row.paper
+        if paper.ppl is not None and base.ppl is not None and line.row.change:
+            found[line.row.name, "ppl"] = math.log(paper.ppl) - math.log(base.ppl)
+        if paper.bleu is not None and base.bleu is not None and line.row.change:
+            found[line.row.name, "bleu"] = round(paper.bleu - base.bleu, 6)
+    return found
+
+
+def _row(
+    line: table.Line,
+    cells: Cells,
+    evidence: Mapping[tuple[str, str], Evidence],
+    paper: Mapping[tuple[str, str], float],
+    margins: Mapping[str, float],
+) -> dict[str, Any]:
+    name, mine = line.row.name, cells.of(line.row.name)
+    records = [cell.record for cell in mine]
+    plain: dict[str, Any] = {
+        "group": line.row.group,
+        "row": name,
+        "base": not line.row.change,
+        "change": {str(k): v for k, v in line.row.change.items()},
+        "values": line.values,
+        "blank": sorted(line.blank),
+        "parameters": line.parameters,
+        "n": len(mine),
+        "flops": mean(r["flops"] for r in records) if records else None,
+        "seconds": mean(r["seconds"]["total"] for r in records) if records else None,
+        "paper": asdict(line.row.paper),
+        "missing": {str(seed): cells.empty[name, seed] for seed in line.missing if (name, seed) in cells.empty},
+    }
+    for metric in METRICS:
+        values = [getattr(cell, metric) for cell in mine]
+        plain[metric] = {
+            "mean": mean(values) if values else None,
+            "sd": stdev(values) if len(values) > 1 else None,
+            "by seed": {str(c.seed): v for c, v in zip(mine, values, strict=True)},
+            "difference": None if not line.row.change else _difference(name, metric, evidence, paper, margins),
+        }
+    return plain
+
+
+def _difference(
+    name: str,
+    metric: str,
+    evidence: Mapping[tuple[str, str], Evidence],
+    paper: Mapping[tuple[str, str], float],
+    margins: Mapping[str, float],
+) -> dict[str, Any]:
+    found, printed = evidence.get((name, metric)), paper.get((name, metric))
+    judged = verdict.judge(found, printed, margins[metric])
+    plain: dict[str, Any] = {"verdict": judged.word, "why": judged.why, "paper": printed}
+    if found is not None:
+        plain |= {k: v for k, v in asdict(found).items() if k != "n"}
+        if metric == "ppl":
+            keys = ("estimate", "lower", "upper", "smallest")
+            plain["percent"] = {k: 100 * math.expm1(plain[k]) for k in keys}
+    if metric == "ppl" and printed is not None:
+        plain["paper percent"] = 100 * math.expm1(printed)
+    return plain
+
+
+def _claim(
+    claim: verdict.Claim, evidence: Mapping[tuple[str, str], Evidence], margins: Mapping[str, float]
+) -> dict[str, Any]:
+    weighed = verdict.weigh(claim, evidence, margins)
+    return {"text": claim.text, "verdict": weighed.word, "findings": [asdict(f) for f in weighed.findings]}
+
+
+def _rank_correlation(
+    evidence: Mapping[tuple[str, str], Evidence], paper: Mapping[tuple[str, str], float]
+) -> dict[str, Any] | None:
+    """Spearman's, of our differences in log PPL with the paper's."""
+    pairs = [(evidence[key].estimate, paper[key]) for key in paper if key[1] == "ppl" and key in evidence]
+    found = statistics.spearman(*map(np.array, zip(*pairs, strict=True))) if pairs else None
+    if found is None:
+        return None
+    return {"rho": found[0], "lower": found[1], "upper": found[2], "rows": len(pairs)}
+
+
+def _sentences(cells: Cells) -> int | None:
+    return next((len(cell.nll_S2) for cell in cells.filled.values()), None)
+
+
+def rounded(value: Any) -> Any:
+    """Plain data at ten significant digits; NaN and infinities become None."""
+    if isinstance(value, dict):
+        return {str(k): rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v) for v in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.10g}") if math.isfinite(value) else None
+    return value

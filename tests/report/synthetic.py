@@ -1,0 +1,124 @@
+"""Studies as they would lie on disk, with planted effects and noise, without any training."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.config import (
+    Data,
+    Experiment,
+    Miniature,
+    Training,
+    evaluation_hash,
+    to_dict,
+    training_hash,
+)
+from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report import resampling
+from lightning_tfm.study import definition
+from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
+
+BASE = Experiment(
+    data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),
+    training=Training(tokens=800, warmup=400, steps=100_000),
+    miniature=Miniature(width=8, depth=2, steps=1000),
+)
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+class Generator:
+    """Writes a study. Perplexity of a row is `ppl` times its effect, of a seed log-normal around it."""
+
+    def __init__(self, root: Path, rows: Sequence[str] | Sequence[Row], seeds: Sequence[int], name: str = "made"):
+        known = all_rows()
+        chosen = [row if isinstance(row, Row) else known[row] for row in rows]
+        self.root, self.rng = root, np.random.default_rng(8)
+        self.prepared: Prepared = prepare(BASE.data, root)
+        prints = Fingerprints(self.prepared.train_fingerprint, self.prepared.fingerprint("val"))
+        store = self.prepared.folder.name
+        V = self.prepared.tokenizer.V
+        self.study = definition.Definition(name, BASE, chosen, list(seeds), prints, V, store)
+        definition.save(self.study, root)
+        self.references = self.prepared.split("val").target_text()
+        self.tokens = self.prepared.split("val").target_lengths + 1
+        self.counts = resampling.BleuCounts(self.references, "13a")
+
+    def write_all(
+        self, effects: Mapping[str, float] = {}, seed_sd: float = 0.02, skip: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """Every cell but `skip`. `effects`: row -> difference in log PPL, which moves BLEU too."""
+        for row in self.study.rows:
+            for seed in self.study.seeds:
+                if (row.name, seed) not in skip:
+                    self.write(row, seed, effects.get(row.name, 0.0) + self.rng.normal(0, seed_sd))
+
+    def folder(self, row: Row, seed: int) -> RunFolder:
+        return RunFolder(self.root, training_hash(run_identity(BASE, row, seed, self.study.prints.train)))
+
+    def write(self, row: Row, seed: int, effect: float, **changes: Any) -> RunFolder:
+        """One run; `changes` replace keys of its dev score."""
+        rng, identity = self.rng, run_identity(BASE, row, seed, self.study.prints.train)
+        folder = RunFolder(self.root, training_hash(identity))
+        exact = apply(BASE, row, seed).scaled()
+        nll = self.tokens * np.maximum(math.log(5) + effect + rng.normal(0, 0.15, len(self.tokens)), 0.01)
+        hypotheses = [self._translation(line, 0.25 + effect) for line in self.references]
+        name = evaluation_hash(BASE, self.study.prints.dev)
+        dev = {
+            "split": "val",
+            "weights": "last",
+            "ppl": math.exp(nll.sum() / self.tokens.sum()),
+            "nll": float(nll.sum()),
+            "tokens": int(self.tokens.sum()),
+            "bleu": float(resampling.bleu(self.counts(hypotheses).sum(0))),
+            "signature": SIGNATURE,
+            "sentences": len(nll),
+            "evaluation_hash": name,
+        } | changes
+        scores = folder.scores(name)
+        scores.mkdir(parents=True, exist_ok=True)
+        lines = [f"{i}\t{x!r}\t{t}\t-1.0\n" for i, (x, t) in enumerate(zip(nll.tolist(), self.tokens, strict=True))]
+        (scores / "val.sentences.tsv").write_text("line\tnll\ttokens\tscore\n" + "".join(lines))
+        (scores / "val.hyp.txt").write_text("".join(f"{h}\n" for h in hypotheses))
+        (scores / "val.json").write_text(json.dumps(dev))
+        (folder.path / "experiment.json").write_text(json.dumps(to_dict(exact)))
+        (folder.path / "identity.json").write_text(json.dumps(identity))
+        end = dev["ppl"] if isinstance(dev["ppl"], float) else 5.0
+        curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-s / 20)), "dev_nll": 1.0} for s in range(12, 101, 12)]
+        (folder.path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
+        record = {
+            "schema": 1,
+            "status": "finished",
+            "training_hash": folder.training_hash,
+            "identity": identity,
+            "experiment": to_dict(exact),
+            "parameters": count_parameters(exact.model, self.study.V),
+            "V": self.study.V,
+            "steps": exact.training.steps,
+            "target_tokens": 80_000,
+            "source_tokens": 80_000,
+            "flops": 10**11 + count_parameters(exact.model, self.study.V)["total"] * 480_000,
+            "seconds": {"train": 60.0, "data": 1.0, "validate": 2.0, "decode": 3.0, "total": 66.0 + seed},
+            "tokens_per_second": 1300.0,
+            "scores": {"dev": dev},
+            "hardware": {"host": "box", "cpu": "a CPU", "cpus": 2, "gpus": [], "processes": 1, "threads": 1},
+            "versions": {"python": "3.11", "torch": "2.13.0"},
+            "git": {"commit": "0123456789abcdef", "changed": False},
+            "data": {"corpus": "builtin", "store": self.study.store, "train": self.study.prints.train, "dev": "d"},
+            "inexact": [],
+            "attempts": 1,
+            "started": 1.7e9,
+            "ended": 1.7e9 + 66,
+        }
+        (folder.path / "result.json").write_text(json.dumps(record))
+        return folder
+
+    def _translation(self, line: str, wrong: float) -> str:
+        words = line.split(" ")
+        hit = self.rng.random(len(words)) < wrong
+        return " ".join("x" if h else w for h, w in zip(hit, words, strict=True))

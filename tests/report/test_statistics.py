@@ -1,0 +1,107 @@
+"""Two kinds of noise, each found where it was planted."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lightning_tfm.report.statistics import (
+    PRIOR_DF,
+    SentenceNoise,
+    compare,
+    holm,
+    moderated,
+    open_level,
+    sentence_noise,
+    spearman,
+)
+
+ZERO = SentenceNoise(np.zeros(2), np.zeros(2))
+
+
+def test_moderated_variance_lies_between_the_rows_own_and_the_studys():
+    v, df = moderated(np.array([1.0, 1.0, 4.0]), np.array([4.0, 4.0, 4.0]))
+    assert v.tolist() == pytest.approx([(2 * 2 + 4 * 1) / 6] * 2 + [(2 * 2 + 4 * 4) / 6])
+    assert df.tolist() == [PRIOR_DF + 4] * 3
+
+
+def test_degrees_of_freedom_never_exceed_those_of_the_study():
+    _, df = moderated(np.array([1.0, 1.0]), np.array([1.0, 0.0]))
+    assert df.tolist() == [1.0, 1.0]
+
+
+def test_with_all_rows_alike_the_test_is_students_with_moderated_df():
+    found = compare(np.array([0.0, 2.0]), np.array([1.0, 1.0]), np.array([3, 3]), ZERO)
+    assert found.se[1] == pytest.approx(np.sqrt(2 / 3))
+    assert found.df[1] == pytest.approx(4.0)  # two rows of two seeds more than one: 4 in all
+    assert found.p[1] == pytest.approx(2 * stats.t.sf(2 / np.sqrt(2 / 3), 4))
+    low, high = found.interval()
+    assert (low[1] + high[1]) / 2 == pytest.approx(2.0)
+
+
+def test_shared_sentence_noise_is_added_once_and_does_not_shrink_with_seeds():
+    noise = SentenceNoise(np.array([0.0, 0.5]), np.zeros(2))
+    few = compare(np.zeros(2), np.ones(2), np.array([3, 3]), noise)
+    many = compare(np.zeros(2), np.ones(2), np.array([300, 300]), noise)
+    assert few.se[1] ** 2 == pytest.approx(2 / 3 + 0.5)
+    assert many.se[1] ** 2 == pytest.approx(2 / 300 + 0.5)
+
+
+def test_the_error_is_never_below_the_bootstraps():
+    noise = SentenceNoise(np.array([0.0, 0.1]), np.array([3.0, 3.0]))
+    found = compare(np.zeros(2), np.full(2, 1e-6), np.array([3, 3]), noise)
+    assert found.se[1] ** 2 == pytest.approx(0.1 + 1 + 1)
+
+
+def test_seeds_that_all_gave_the_same_number_allow_no_test():
+    assert np.isnan(compare(np.array([0.0, 1.0]), np.zeros(2), np.array([3, 3]), ZERO).p[1])
+
+
+def test_sentence_noise_separates_what_seeds_share_from_what_they_do_not():
+    rng, S, B, n = np.random.default_rng(0), 400, 2000, 4
+    counts = rng.multinomial(S, np.full(S, 1 / S), size=B) / S
+    row_effect = rng.normal(0, 1.0, (2, S))  # g: all seeds of a row
+    own_effect = rng.normal(0, 2.0, (2, n, S))  # e: each training
+    values = (row_effect[:, None] + own_effect).reshape(2 * n, S) + rng.normal(0, 9, S)  # and what is hard for all
+    found = sentence_noise((counts @ values.T).T, np.repeat([0, 1], n), 2, S)
+    assert found.own == pytest.approx([4 / S, 4 / S], rel=0.15)
+    assert found.shared[1] == pytest.approx(2 / S, rel=0.35)
+    assert found.shared[0] == 0
+
+
+def test_holm():
+    assert holm(np.array([0.01, 0.04, 0.03, np.nan])) == pytest.approx([0.03, 0.06, 0.06, np.nan], nan_ok=True)
+    assert holm(np.array([[0.5, 0.6], [0.01, 0.2]])) == pytest.approx(np.array([[1.0, 1.0], [0.02, 0.2]]))
+    assert open_level(np.array([0.01, 0.2, 0.3, np.nan])) == pytest.approx(0.05 / 2)
+
+
+def test_spearman():
+    r, low, high = spearman(np.array([1, 2, 3, 4, 5, 6.0]), np.array([1, 3, 2, 4, 6, 5.0]))
+    assert r == pytest.approx(stats.spearmanr([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).statistic)
+    assert -1 < low < r < high < 1
+    r, low, high = spearman(np.arange(6.0), np.arange(6.0))
+    assert (r, high) == (1.0, 1.0) and 0 < low < 1
+    assert spearman(np.arange(4.0), np.arange(4.0)) is None
+    assert spearman(np.arange(6.0), np.ones(6)) is None
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_studies_without_a_difference_hold_a_false_one_in_at_most_five_of_a_hundred(n):
+    rng = np.random.default_rng(n)
+    y = rng.normal(size=(4000, 6, n)) * rng.choice([0.6, 1.0, 1.6], (4000, 6, 1))
+    found = compare(y.mean(-1), y.var(-1, ddof=1), np.full(6, n), SentenceNoise(np.zeros(6), np.zeros(6)))
+    share = (holm(found.p).T < 0.05).any(0).mean()
+    assert 0.005 < share < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 4000)
+    low, high = found.interval()
+    covered = ((low < 0) & (0 < high))[:, 1:].mean()
+    assert 0.93 < covered < 0.97
+
+
+def test_the_smallest_difference_is_found_as_often_as_it_says():
+    rng, n, rows = np.random.default_rng(3), 5, 6
+    y = rng.normal(size=(4000, rows, n))
+    zeros = SentenceNoise(np.zeros(rows), np.zeros(rows))
+    level = 0.05 / 5
+    smallest = np.median(compare(y.mean(-1), y.var(-1, ddof=1), np.full(rows, n), zeros).smallest(level)[:, 1])
+    y[:, 1] += smallest
+    power = (compare(y.mean(-1), y.var(-1, ddof=1), np.full(rows, n), zeros).p[:, 1] < level).mean()
+    assert 0.72 < power < 0.88

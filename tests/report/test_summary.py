@@ -1,0 +1,125 @@
+"""From files to numbers: planted effects are found, cells that do not belong are refused with the reason."""
+
+import json
+import math
+
+import pytest
+
+from lightning_tfm.report import records
+from lightning_tfm.report.cells import read_cells
+from lightning_tfm.report.summary import summarise
+from lightning_tfm.study.rows import Paper, Row
+
+
+def read(made):
+    return read_cells(made.study, made.root, records.collect(made.study, made.root))
+
+
+def rows_of(made):
+    return {row["row"]: row for row in summarise(read(made))["rows"]}
+
+
+def test_planted_effects_are_found_and_noise_is_not(generator):
+    made = generator(["base", "A-h1", "A-h4", "C-N2", "C-dff4096", "E-learned"], [1, 2, 3])
+    made.write_all({"A-h1": 0.2, "C-N2": 0.3, "C-dff4096": 0.2})
+    rows = rows_of(made)
+    words = {name: row["ppl"]["difference"] and row["ppl"]["difference"]["verdict"] for name, row in rows.items()}
+    assert words["base"] is None
+    assert words["A-h1"] == words["C-N2"] == "reproduced"
+    assert words["A-h4"] == "no difference found"
+    assert words["C-dff4096"] == "contradicted"
+    assert words["E-learned"] == "not testable"  # noise of 2 % against a margin of 1 %
+    d = rows["C-N2"]["ppl"]["difference"]
+    assert d["lower"] < 0.3 < d["upper"] and d["percent"]["estimate"] == pytest.approx(100 * math.expm1(d["estimate"]))
+    assert rows["C-N2"]["bleu"]["difference"]["estimate"] < 0
+
+
+def test_one_seed_gives_numbers_and_no_verdict(generator):
+    made = generator(["base", "A-h1"], [1])
+    made.write_all({"A-h1": 0.5})
+    row = rows_of(made)["A-h1"]
+    assert row["n"] == 1 and row["ppl"]["sd"] is None
+    assert row["ppl"]["difference"]["verdict"] == "not testable"
+    assert row["ppl"]["difference"]["lower"] is None and row["ppl"]["difference"]["p"] is None
+
+
+def test_no_finished_run(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    report = summarise(read(made))
+    assert report["finished"] == 0 and report["rank correlation"] is None
+    assert report["rows"][1]["ppl"]["mean"] is None
+    assert report["rows"][1]["missing"] == {"1": "not run yet", "2": "not run yet"}
+
+
+def test_rows_without_a_base_are_shown_without_tests(generator):
+    made = generator(["A-h1", "A-h4"], [1, 2])
+    made.write_all()
+    rows = rows_of(made)
+    assert rows["A-h1"]["ppl"]["mean"] > 1
+    assert rows["A-h1"]["ppl"]["difference"]["verdict"] == "not testable"
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"ppl": math.nan}, "its dev ppl is nan"),
+        ({"bleu": math.inf}, "its dev bleu is inf"),
+        ({"ppl": "5"}, "its dev ppl is 5"),
+        ({"evaluation_hash": "0" * 64}, "scored by another evaluation"),
+        ({"signature": "nrefs:1|case:lc"}, "BLEU with another signature: nrefs:1|case:lc"),
+        ({"nll": 1.0}, "do not add up"),
+    ],
+)
+def test_refusals(generator, changes, reason):
+    made = generator(["base", "A-h1"], [1, 2, 3])
+    made.write_all()
+    made.write(made.study.rows[1], 2, 0.0, **changes)
+    _rescore(made, changes)
+    row = rows_of(made)["A-h1"]
+    assert row["n"] == 2
+    assert reason in row["missing"]["2"]
+
+
+def _rescore(made, changes):
+    """The score file beside the sentences wins over result.json: change it too (done by write)."""
+    folder = made.folder(made.study.rows[1], 2)
+    (path,) = folder.path.glob("scores/*/val.json") if "evaluation_hash" not in changes else [None]
+    if path is None:
+        for path in folder.path.glob("scores/*/val.json"):
+            path.unlink()
+
+
+def test_a_record_of_another_training_is_refused(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    folder = made.folder(made.study.rows[1], 2)
+    record = json.loads(folder.result.read_text())
+    record["identity"]["training"]["precision"] = "bfloat16"
+    folder.result.write_text(json.dumps(record))
+    assert "does not yield its training hash" in rows_of(made)["A-h1"]["missing"]["2"]
+
+
+def test_missing_or_torn_sentences_are_refused(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    (path,) = made.folder(made.study.rows[1], 1).path.glob("scores/*/val.sentences.tsv")
+    path.write_text(path.read_text()[:-40])
+    (path,) = made.folder(made.study.rows[1], 2).path.glob("scores/*/val.sentences.tsv")
+    path.unlink()
+    missing = rows_of(made)["A-h1"]["missing"]
+    assert set(missing) == {"1", "2"} and all("cannot be read" in why for why in missing.values())
+
+
+def test_same_records_same_summary(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    assert json.dumps(summarise(read(made))) == json.dumps(summarise(read(made)))
+
+
+def test_a_row_of_the_users_own_has_no_paper(generator):
+    mine = Row("mine", "mine", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
+    from lightning_tfm.study.rows import all_rows
+
+    made = generator([all_rows()["base"], mine], [1, 2, 3])
+    made.write_all({"mine": 0.4})
+    assert rows_of(made)["mine"]["ppl"]["difference"]["verdict"] == "difference found"
