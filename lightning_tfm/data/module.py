@@ -52,17 +52,17 @@ class TranslationData(pl.LightningDataModule):
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         return StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
 
-    def val_dataloader(self) -> list[Batch]:
-        return self.evaluation_batches(self.experiment.data.dev)
+    def val_dataloader(self) -> "Batches":
+        return self._share_of(self.experiment.data.dev)
 
-    def test_dataloader(self) -> list[Batch]:
-        return self.evaluation_batches(self.experiment.data.test)
+    def test_dataloader(self) -> "Batches":
+        return self._share_of(self.experiment.data.test)
 
-    def evaluation_batches(self, split_name: str) -> list[Batch]:
+    def _share_of(self, split_name: str) -> "Batches":
         """This rank's batches of a split: whole batches are dealt, so over all ranks every line comes exactly once."""
-        batches = evaluation_batches(self.prepared.split(split_name))
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return batches[rank::world]
+        return Batches(
+            evaluation_batches(self.prepared.split(split_name))[self.trainer.global_rank :: self.trainer.world_size]
+        )
 
 
 def evaluation_batches(split: Split) -> list[Batch]:
@@ -72,6 +72,19 @@ def evaluation_batches(split: Split) -> list[Batch]:
     edges = cut_by_budget(source[order], target[order], max(EVALUATION_TOKENS, int(source.max()), int(target.max())))
     lines = [order[a:b] for a, b in pairwise(edges)]
     return [make_batch([split.source(i) for i in ids], [split.target(i) for i in ids], ids) for ids in lines]
+
+
+class Batches:
+    """Batches as one loader; Lightning takes a list for a list of loaders."""
+
+    def __init__(self, batches: list[Batch]):
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
 
 
 class StepLoader:

@@ -1,7 +1,7 @@
 """The batch plan: which sentences every optimizer step takes, and how they are cut into micro-batches.
 
 A pure function of (lengths, token budget, seed, step, rank, world, micro-batch limit). The global batch of a step
-depends on the first four alone: ranks and micro-batches only cut it, and the place in the data is one integer, the step.
+depends on the first four alone: ranks and micro-batches only cut it. The place in the data is one integer, the step.
 
 Within an epoch every sentence comes exactly once. Sentences are put into a random order and then stably sorted by
 (target length, source length); the sorted row is cut where source or target tokens would pass the budget (5.1: "batched

@@ -76,6 +76,26 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
     return override(base, row.change | seeded, f"{row.where}: row '{row.name}'")
 
 
+def load_experiment(*files: str | Path, row: str | None = None, seed: int | None = None) -> Experiment:
+    """The experiment of YAML files merged left to right, as the command line reads them, with a row's change applied.
+
+    At the paper's scale: call `.scaled()` for the true sizes. Raises UserError naming file, key and nearest valid key.
+    """
+    experiment = Experiment()
+    for path in files:
+        file = read_yaml(path)
+        flat = {
+            f"{section}.{key}" if isinstance(keys, dict) else section: value
+            for section, keys in file.values.items()
+            for key, value in (keys.items() if isinstance(keys, dict) else [("", keys)])
+        }
+        experiment = override(experiment, flat, str(file.path))
+    found = find_row(all_rows(), row) if row is not None else None
+    if found is not None:
+        return apply(experiment, found, seed)
+    return experiment if seed is None else override(experiment, {"training.seed": seed}, "seed")
+
+
 def _row(file: YamlFile, name: str, values: Any) -> Row:
     where = file.where(name)
     if not isinstance(values, dict):

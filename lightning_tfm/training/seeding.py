@@ -3,7 +3,8 @@
 Each sentence of a step's global batch has its own Philox stream, at counter (block, sentence, step, side) under a key
 made of the seed. Its numbers are read as 16-bit words in the order (sub-layer, position, channel), so neither padding
 nor neighbours matter, and nothing has to be saved. A word below round(65536 P_drop) drops its element: P_drop is
-honoured to 2^-17. One 64-bit draw serves four elements, which is about five times cheaper than torch's bernoulli_ on a CPU.
+honoured to 2^-17. One 64-bit draw serves four elements, which is about five times cheaper than torch's bernoulli_ on
+a CPU.
 """
 
 import numpy as np
