@@ -1,6 +1,6 @@
 """Scores of translations: sacreBLEU on detokenised text, with its signature."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sacrebleu
@@ -21,3 +21,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     metric = sacrebleu.BLEU(tokenize=tokenize)
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(value, str(metric.get_signature()))
+
+
+def bleu_tokenizer(tokenize: str) -> Callable[[str], str]:
+    """What sacreBLEU does to a line before it counts n-grams; words are then separated by spaces."""
+    return sacrebleu.BLEU(tokenize=tokenize)._preprocess_segment

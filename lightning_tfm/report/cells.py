@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import evaluation_hash
-from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import fits
+from lightning_tfm.study.texts import dev_texts
 
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
@@ -70,7 +70,7 @@ class Cells:
 
 def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], dict[str, Any] | str]) -> Cells:
     """`found` holds for (row, seed) a run's record, or in a word why there is none (records.collect)."""
-    sources, references = _texts(study, root)
+    sources, references = dev_texts(study, root)
     split = study.base.data.dev
     scores = evaluation_hash(study.base, study.prints.dev)
     counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
@@ -150,15 +150,6 @@ def read_curve(cell: Cell) -> list[tuple[int, float]]:
         if "dev_ppl" in record and math.isfinite(record["dev_ppl"]):
             found[int(record["step"])] = float(record["dev_ppl"])
     return sorted(found.items())
-
-
-def _texts(study: Definition, root: Path) -> tuple[list[str], list[str]]:
-    """Source and reference lines of the dev text, empty where the data store is gone."""
-    store = root / "data" / study.store
-    if not (store / "card.json").is_file():
-        return [], []
-    split = Prepared(store).split(study.base.data.dev)
-    return split.source_text(), split.target_text()
 
 
 def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str, int], str]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
-import sacrebleu
+
+from lightning_tfm.scoring import bleu_tokenizer
 
 RESAMPLES = 2000
 """the variance of a difference is then known within 3 % (one standard deviation)"""
@@ -55,8 +56,8 @@ class BleuCounts:
     """
 
     def __init__(self, references: Sequence[str], tokenize: str):
-        self._tokenize = sacrebleu.BLEU(tokenize=tokenize, force=True)._preprocess_segment
-        self._references = [self._tokenize(reference.rstrip()).split() for reference in references]
+        self._tokenize = bleu_tokenizer(tokenize)
+        self._references = [self._tokenize(reference).split() for reference in references]
         self._grams = [[Counter(grams(words, n)) for n in ORDERS] for words in self._references]
         self._seen: list[dict[str, list[int]]] = [{} for _ in references]
 
@@ -67,7 +68,7 @@ class BleuCounts:
         for i, text in enumerate(hypotheses):
             counts = self._seen[i].get(text)
             if counts is None:
-                counts = self._seen[i][text] = self._count(i, self._tokenize(text.rstrip()).split())
+                counts = self._seen[i][text] = self._count(i, self._tokenize(text).split())
             table.append(counts)
         return np.array(table, dtype=np.float64)
 
