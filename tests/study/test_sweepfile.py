@@ -26,7 +26,8 @@ def read(tmp_path, text):
 def test_the_shipped_sweep_names_all_rows():
     sweep = read_sweep("sweeps/table3.yaml")
     assert sweep.rows == list(all_rows())
-    assert (sweep.name, sweep.seeds, sweep.arguments) == ("table3", [1], ["--config", "experiments/miniature.yaml"])
+    assert (sweep.name, len(sweep.seeds)) == ("table3", 1)
+    assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
 
 
 def test_fixed_values_become_arguments(tmp_path):
