@@ -36,7 +36,7 @@ def train_tokenizer(counts: Counter, data: Data) -> bytes:
 
     Raises UserError where the text allows no such vocabulary, naming the size that works.
     """
-    words = sorted((word, count) for word, count in counts.items() if word and len(word.encode()) <= LONGEST_WORD)
+    words = [(word, count) for word, count in counts.items() if word and len(word.encode()) <= LONGEST_WORD]
     if not words:
         raise UserError("the training text has no words to make a vocabulary of")
     model = io.BytesIO()
