@@ -39,12 +39,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _train(exact, identity, name: str, settings, folder: RunFolder) -> int:
     from lightning_tfm.study.claim import Cell
     from lightning_tfm.study.execute import make_train
+    from lightning_tfm.study.processes import exit_on_signals
     from lightning_tfm.study.worker import attempt_run
 
     row = settings.row.name if settings.row else "experiment"
     cell = Cell(row, exact.training.seed, name, 1.0)
     train = make_train({name: (exact, identity)}, settings.hardware, settings.out)
     print(f"{row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
+    exit_on_signals()
     with _watching(settings.out, cell):
         return attempt_run(train, cell, folder, settings.hardware.threads)
 

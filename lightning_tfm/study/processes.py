@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.folder import RunIsOwned, StaleAttempt
@@ -33,6 +34,19 @@ def die_with_parent(parent: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it died before we asked
         os._exit(128 + signal.SIGKILL)
+
+
+def exit_on_signals() -> None:
+    """Let SIGTERM and SIGINT end this process as exceptions, SystemExit(143) and SystemExit(130).
+
+    Not KeyboardInterrupt: Lightning turns that into exit code 1.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, _exit_on_signal)
+
+
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def adopt_orphans(yes: bool) -> None:
@@ -67,7 +81,7 @@ def name_of(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, FloatingPointError):
         return "nan_loss"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "disk_full"
     # torch is not imported here: torch.OutOfMemoryError by its name, the CPU allocator by its text
     named = type(error).__name__ == "OutOfMemoryError"

@@ -20,6 +20,7 @@ from lightning_tfm.study.processes import (
     RunFailed,
     describe,
     die_with_parent,
+    exit_on_signals,
     exit_code_of,
     name_of,
     say,
@@ -135,8 +136,7 @@ def _signal_all(ranks: list[_Rank], number: int) -> None:
 
 def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, parent: int, words: Connection) -> None:
     die_with_parent(parent)
-    signal.signal(signal.SIGTERM, _exit_on_signal)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    exit_on_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.environ.update(environment)
     try:
@@ -150,10 +150,6 @@ def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, par
             traceback.print_exc()
             words.send((outcome, say(error), getattr(error, "step", None)))
         sys.exit(code)
-
-
-def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _free_port() -> socket.socket:

@@ -23,6 +23,7 @@ from lightning_tfm.study.folder import Attempt, RunFolder
 from lightning_tfm.study.provenance import git_state, versions
 from lightning_tfm.study.provenance import hardware as hardware_facts
 from lightning_tfm.training.averaging import average
+from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.conductor import Conductor, Timetable, checkpoint_files
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
@@ -48,6 +49,7 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         max_steps=experiment.training.steps,
         deterministic="warn" if gpu else None,
         callbacks=callbacks,
+        plugins=[Checkpoints()],
         logger=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,

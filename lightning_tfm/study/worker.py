@@ -21,6 +21,7 @@ from lightning_tfm.study.processes import (
     OUTCOMES,
     STOP_SIGNALS,
     die_with_parent,
+    exit_on_signals,
     exit_code_of,
     name_of,
     say,
@@ -210,8 +211,7 @@ def run_child(train: Train, cell: Cell, folder: RunFolder, threads: int, slot: i
     """Body of a run's process; never returns. What it prints goes to the run's log."""
     code = EXIT_CODES["failed"]
     try:
-        signal.signal(signal.SIGTERM, _exit_on_signal)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        exit_on_signals()
         folder.path.mkdir(parents=True, exist_ok=True)
         log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         for stream in (1, 2):
@@ -271,7 +271,3 @@ def _leave_outcome(attempt: Attempt, error: BaseException) -> int:
     if outcome == "interrupted":
         return exit_code_of(error) or EXIT_CODES["failed"]
     return EXIT_CODES[outcome]
-
-
-def _exit_on_signal(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.training.checkpoints import write
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.schedule import learning_rate
 
@@ -152,6 +153,10 @@ class Conductor(pl.Callback):
         if signum:
             raise Interrupted(signum)
 
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self.signum:  # it came after the last step had been looked at
+            raise Interrupted(self.signum)
+
     # --- parts ---
 
     def _on_signal(self, signum: int, frame: Any) -> None:
@@ -189,16 +194,16 @@ class Conductor(pl.Callback):
     def _snapshot(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         if self.record is not None:
             self.snapshots.mkdir(parents=True, exist_ok=True)
-            half = self.snapshots / f".half-{step:08d}"
-            torch.save(module.transformer.state_dict(), half)
-            self.record.commit(half, self.snapshots / f"step-{step:08d}.pt")
+            path = self.snapshots / f"step-{step:08d}.pt"
+            write(module.transformer.state_dict(), _half(path))
+            self.record.commit(_half(path), path)
 
     def _save(self, trainer: pl.Trainer, step: int) -> None:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        half = self.checkpoints / f".half-{step:08d}"
-        trainer.save_checkpoint(half)
+        path = self.checkpoints / f"step-{step:08d}.ckpt"
+        trainer.save_checkpoint(_half(path))
         if self.record is not None:
-            self.record.commit(half, self.checkpoints / f"step-{step:08d}.ckpt")
+            self.record.commit(_half(path), path)
             for old in checkpoint_files(self.checkpoints)[:-KEPT_CHECKPOINTS]:
                 old.unlink()
 
@@ -210,6 +215,11 @@ class Conductor(pl.Callback):
         self._rate = [*self._rate[-10:], (now, self.tokens["target"])]
         (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
         self.record.write_progress(step, self.timetable.steps, (n1 - n0) / max(t1 - t0, 1e-9), phase)
+
+
+def _half(path: Path) -> Path:
+    """Where `path` is written before it is moved to its name; a name that `runs gc` removes."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
