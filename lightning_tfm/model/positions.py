@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_tfm.errors import UserError, nearest
-
-SHAW_CLIP = 16
+from lightning_tfm.model.size import SHAW_CLIP
 
 
 @dataclass(frozen=True)

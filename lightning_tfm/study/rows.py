@@ -79,21 +79,22 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
 def load_experiment(*files: str | Path, row: str | None = None, seed: int | None = None) -> Experiment:
     """The experiment of YAML files merged left to right, as the command line reads them, with a row's change applied.
 
-    At the paper's scale: call `.scaled()` for the true sizes. Raises UserError naming file, key and nearest valid key.
+    At the paper's scale: call `.scaled()` for the true sizes. A file's `trainer` (hardware) is left aside. Raises
+    UserError naming file, line, key and the nearest valid one.
     """
-    experiment = Experiment()
+    experiment, extra = Experiment(), []
     for path in files:
         file = read_yaml(path)
-        flat = {
-            f"{section}.{key}" if isinstance(keys, dict) else section: value
-            for section, keys in file.values.items()
-            for key, value in (keys.items() if isinstance(keys, dict) else [("", keys)])
-        }
-        experiment = override(experiment, flat, str(file.path))
-    found = find_row(all_rows(), row) if row is not None else None
-    if found is not None:
-        return apply(experiment, found, seed)
-    return experiment if seed is None else override(experiment, {"training.seed": seed}, "seed")
+        row, seed = row or file.values.get("row"), file.values.get("seed") if seed is None else seed
+        extra += file.values.get("rows") or []
+        for section, keys in file.values.items():
+            if section not in ("trainer", "row", "rows", "seed", "out"):
+                changes = keys.items() if isinstance(keys, dict) else [("", keys)]
+                for key, value in changes:
+                    experiment = override(experiment, {f"{section}.{key}": value}, file.where(section, str(key)))
+    if seed is not None:
+        experiment = override(experiment, {"training.seed": seed}, "seed")
+    return experiment if row is None else apply(experiment, find_row(all_rows(extra), row))
 
 
 def _row(file: YamlFile, name: str, values: Any) -> Row:
