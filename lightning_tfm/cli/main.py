@@ -13,6 +13,7 @@ VERBS = {
     "translate": ("translate", "translate standard input with a trained run"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
+    "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
     "runs": ("runs", "list runs, retry or remove one, give disk space back"),
     "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
 }

@@ -1,0 +1,76 @@
+"""`report`: a study as one self-contained HTML file, or its table with tests as Markdown, CSV, JSON or LaTeX."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.table import _only
+from lightning_tfm.errors import UserError
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
+    parser.add_argument("study", type=str, nargs="?", default=None, help="name of the study under <out>/studies")
+    parser.add_argument("--format", type=Literal["html", "md", "csv", "json", "tex"], default="html")
+    parser.add_argument(
+        "--to", type=str | None, default=None, help="file to write; - for standard output [beside study]"
+    )
+    parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
+    parser.add_argument("--margin_ppl", type=float, default=0.01, help="relative PPL difference that counts as none")
+    parser.add_argument("--margin_bleu", type=float, default=0.3, help="BLEU difference that counts as none")
+    parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
+    parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
+    parser.add_argument("--port", type=int, default=8000, help="of --serve; 0: any free one")
+    options = parse_plain(parser, argv)
+    root = Path(options["out"])
+    name = options["study"] or _only(root)
+    if options["collect"]:
+        from lightning_tfm.study.collect import collect_study
+
+        collect_study(name, root, lambda line: print(line, file=sys.stderr))
+    return _serve(name, root, options) if options["serve"] else _write(name, root, options)
+
+
+def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.build import make
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.files import write_atomic
+
+    kind, to = options["format"], options["to"]
+    made = make(name, root, options["margin_ppl"], options["margin_bleu"])
+    content = made.render(kind, texts=not options["no_text"])
+    if to == "-" or (to is None and kind != "html"):
+        print(content, end="")
+        return 0
+    path = Path(to) if to else file_of(root, name).parent / "report.html"
+    if path.is_dir():
+        raise UserError(f"--to={to}: is a folder; name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content.encode())
+    print(path)
+    return 0
+
+
+def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.serve import Live, make_server, version
+    from lightning_tfm.study.definition import load
+
+    study = load(root, name)
+
+    def render(now: str) -> str:
+        made = make(name, root, options["margin_ppl"], options["margin_bleu"])
+        return made.render("html", texts=not options["no_text"], live=now)
+
+    try:
+        server = make_server(Live(render, lambda: version(study, root)), options["port"])
+    except OSError as error:
+        raise UserError(f"--port={options['port']}: {error.strerror}; another one with --port, or 0 for any") from None
+    print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)", flush=True)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()
+    return 0

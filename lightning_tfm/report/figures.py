@@ -1,0 +1,195 @@
+"""The report's pictures as inline SVG, drawn from the summary and the cells."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.report import svg
+from lightning_tfm.report.cells import Cells, read_curve
+from lightning_tfm.report.resampling import bleu
+from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+
+VERDICT_CLASS = {
+    "reproduced": "good",
+    "contradicted": "bad",
+    "no difference found": "open",
+    "equivalent": "good",
+    "not testable": "untested",
+    "difference found": "found",
+}
+"""style of a verdict's mark; the word always stands beside the colour"""
+
+Plain = Mapping[str, Any]
+
+
+def short_name(name: str, most: int = 22) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def group_classes(report: Plain) -> dict[str, str]:
+    """row -> class of its group's colour."""
+    groups: dict[str, int] = {}
+    return {r["row"]: f"g{groups.setdefault(r['group'], len(groups)) % 8}" for r in report["rows"]}
+
+
+def forest(report: Plain, metric: str) -> str:
+    """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
+    rows = [r for r in report["rows"] if r[metric]["difference"] and _shown(r[metric]["difference"], metric)]
+    if not rows:
+        return ""
+    parts = [(r, _shown(r[metric]["difference"], metric)) for r in rows]
+    values = [v for _, shown in parts for v in shown.values() if v is not None] + [0.0]
+    width, left, line, top = 640, 150, 19, 12
+    height = top + line * len(rows) + 42
+    x = spanning(values, left, width - 14)
+    bottom = height - 40
+    unit = "difference in dev perplexity to base, % (left is better)"
+    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else "difference in dev BLEU to base (right is better)")
+    body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
+    for i, (r, shown) in enumerate(parts):
+        y = top + line * (i + 0.5)
+        body += tag("g", _forest_row(r, shown, r[metric]["difference"], x, y, left), class_="hover")
+    return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
+
+
+def _shown(difference: Plain, metric: str) -> dict[str, float | None]:
+    """estimate, lower, upper, paper: in percent for perplexity."""
+    source = difference.get("percent", {}) if metric == "ppl" else difference
+    if source.get("estimate") is None:
+        return {}
+    paper = difference.get("paper percent") if metric == "ppl" else difference["paper"]
+    return {k: source.get(k) for k in ("estimate", "lower", "upper")} | {"paper": paper}
+
+
+def _forest_row(r: Plain, shown: Mapping[str, float | None], difference: Plain, x: Scale, y: float, left: float) -> str:
+    class_ = VERDICT_CLASS[difference["verdict"]]
+    said = f"{r['row']}: {shown['estimate']:+.2f}"
+    body = label(left - 10, y + 4, short_name(r["row"]), "end")
+    if shown["lower"] is not None:
+        said += f" [{shown['lower']:+.2f}, {shown['upper']:+.2f}]"
+        body += tag("line", x1=x(shown["lower"]), x2=x(shown["upper"]), y1=y, y2=y, class_=f"interval {class_}")
+    body += tag("circle", cx=x(shown["estimate"]), cy=y, r=4.0, class_=f"mark {class_}")
+    if shown["paper"] is not None:
+        said += f", the paper {shown['paper']:+.2f}"
+        px = x(shown["paper"])
+        body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
+    return tag("title", attribute(f"{said}; {difference['verdict']}")) + body
+
+
+def curves(report: Plain, cells: Cells, log: bool) -> str:
+    """Dev perplexity in the course of training: mean over seeds, band from the best to the worst seed."""
+    found = {r["row"]: _band(cells, r["row"]) for r in report["rows"]}
+    found = {name: band for name, band in found.items() if band}
+    if not found:
+        return ""
+    width, height, left, right, top, bottom = 640, 380, 46, 626, 26, 336
+    steps = [s for band in found.values() for s, *_ in band]
+    values = [v for band in found.values() for _, *vs in band for v in vs]
+    if not log:  # the first validations would flatten all the rest
+        final = max(band[-1][3] for band in found.values())
+        values = [min(v, 2.5 * final) for v in values]
+    x = spanning(steps, left, right, margin=0.02)
+    y = spanning(values, bottom, top, log)
+    body = bottom_axis(x, bottom, top, "step") + left_axis(y, left, right, "dev perplexity")
+    classes = group_classes(report)
+    for name, band in found.items():
+        inside = [(s, lo, m, hi) for s, lo, m, hi in band if m <= y.high]
+        area = [(x(s), y(min(hi, y.high))) for s, _, _, hi in inside]
+        area += [(x(s), y(lo)) for s, lo, _, _ in reversed(inside)]
+        line = points([(x(s), y(m)) for s, _, m, _ in inside])
+        marks = "".join(
+            tag("circle", tag("title", attribute(f"{name}, step {s}: {m:.3f}")), cx=x(s), cy=y(m), r=4.0, class_="dot")
+            for s, _, m, _ in inside
+        )
+        content = tag("polygon", points=points(area), class_="band") + tag("polyline", points=line, class_="curve")
+        body += tag(
+            "g", tag("title", attribute(name)) + content + marks, class_=f"series {classes[name]}", data_row=name
+        )
+    return figure(width, height, "Learning curves of all rows", body)
+
+
+def _band(cells: Cells, row: str) -> list[tuple[int, float, float, float]]:
+    """(step, lowest, mean, highest) at the steps that every seed has."""
+    runs = [dict(read_curve(cell)) for cell in cells.of(row)]
+    runs = [run for run in runs if run]
+    shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
+    return [(s, min(v), mean(v), max(v)) for s in shared if (v := [run[s] for run in runs])]
+
+
+def quality(report: Plain, against: str, title: str) -> str:
+    """Perplexity against `against` (parameters or flops); the line joins the rows that no smaller row beats."""
+    rows = [r for r in report["rows"] if r["ppl"]["mean"] and r[against]]
+    if not rows:
+        return ""
+    width, height, left, right, top, bottom = 640, 340, 46, 610, 26, 296
+    x = spanning([r[against] for r in rows], left, right, log=True)
+    y = spanning([r["ppl"]["mean"] for r in rows], bottom, top, log=True)
+    body = bottom_axis(x, bottom, top, title) + left_axis(y, left, right, "dev perplexity")
+    best, front = math.inf, []
+    for r in sorted(rows, key=lambda r: (r[against], r["ppl"]["mean"])):
+        if r["ppl"]["mean"] < best:
+            best = r["ppl"]["mean"]
+            front.append((x(r[against]), y(best)))
+    body += tag("polyline", points=points(front), class_="front")
+    classes, taken = group_classes(report), []
+    for r in rows:
+        px, py = x(r[against]), y(r["ppl"]["mean"])
+        name = short_name(r["row"])
+        said = tag("title", attribute(f"{r['row']}: {r[against]:,.4g}, perplexity {r['ppl']['mean']:.3f}"))
+        mark = tag("circle", cx=px, cy=py, r=5.0, class_="dot")
+        free = all(abs(py - q) > 11 or abs(px - p) > 6 * len(name) + 20 for p, q in taken)
+        if free:
+            taken.append((px, py))
+        side = px > (left + right) * 0.75
+        text = label(px + (-8 if side else 8), py + 4, name, "end" if side else "start") if free else ""
+        body += tag("g", said + mark + text, class_=f"point {classes[r['row']]}")
+    return figure(width, height, f"Perplexity against {title}", body)
+
+
+def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str], dict[str, list[float]]]:
+    """BLEU by length of the reference in pieces: (bins, row -> BLEU of each bin, pooled over seeds)."""
+    some = next(iter(cells.filled.values()), None)
+    if some is None or any(cell.bleu_S10 is None for cell in cells.filled.values()):
+        return [], {}
+    tokens = some.nll_S2[:, 1]
+    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)))
+    where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
+    used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
+    heads = [f"{int(tokens[where == b].min())}–{int(tokens[where == b].max())}" for b in used]
+    found = {}
+    for name in names:
+        runs = cells.of(name)
+        if runs:
+            total = [sum(c.bleu_S10[where == b].sum(0) for c in runs if c.bleu_S10 is not None) for b in used]
+            found[name] = [float(bleu(np.asarray(one))) for one in total]
+    return heads, found
+
+
+def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) -> str:
+    """Reliability diagram: how often the likeliest piece is right, against the probability it was given."""
+    if not found:
+        return ""
+    width, height, left, right, top, bottom = 420, 380, 46, 406, 26, 336
+    x, y = Scale(0, 1, left, right), Scale(0, 1, bottom, top)
+    body = bottom_axis(x, bottom, top, "probability of the likeliest piece") + left_axis(y, left, right, "share right")
+    body += tag("line", x1=x(0), x2=x(1), y1=y(0), y2=y(1), class_="zero")
+    for i, (name, bins) in enumerate(found.items()):
+        kept = [b for b in bins if b["count"] > 0]
+        line = points([(x(b["confidence"]), y(b["accuracy"])) for b in kept])
+        marks = "".join(
+            tag(
+                "circle",
+                tag("title", attribute(f"{name}: {b['confidence']:.3f} said, {b['accuracy']:.3f} right, {b['count']}")),
+                cx=x(b["confidence"]),
+                cy=y(b["accuracy"]),
+                r=3.5,
+                class_="dot",
+            )
+            for b in kept
+        )
+        content = tag("title", attribute(name)) + tag("polyline", points=line, class_="curve") + marks
+        body += tag("g", content, class_=f"series g{i % 8}", data_row=name)
+    return figure(width, height, title, body)

@@ -1,0 +1,112 @@
+"""Small pieces of inline SVG: axes, ticks, text. Colours come from the page's style sheet by class."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+def number(x: float) -> str:
+    """A coordinate, to a tenth of a pixel."""
+    return f"{x:.1f}".removesuffix(".0")
+
+
+def attribute(text: str) -> str:
+    """Text for an attribute or an element, harmless."""
+    return escape(text, quote=True)
+
+
+def tag(name: str, content: str = "", **attributes: str | float) -> str:
+    """An element; `class_` becomes class, underscores hyphens. `content` is markup, attributes are escaped here."""
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{attribute(number(v) if isinstance(v, float) else str(v))}"'
+        for key, v in attributes.items()
+    )
+    return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
+
+
+def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "label") -> str:
+    return tag("text", attribute(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_)
+
+
+def figure(width: int, height: int, title: str, body: str) -> str:
+    """An SVG that scales with the page and says to a screen reader what it shows."""
+    box = f"0 0 {width} {height}"
+    return tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values `low` … `high` on pixels `start` … `end`, straight or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Round values inside."""
+        if self.log:
+            found = [m * 10.0**e for e in _decades(self) for m in (1, 2, 5) if self.low <= m * 10.0**e <= self.high]
+            if len(found) >= 2:
+                return found if len(found) <= 8 else [x for x in found if f"{x:e}".startswith("1")]
+        step = nice((self.high - self.low) / count)
+        first = math.ceil(self.low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def _decades(scale: Scale) -> range:
+    return range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
+
+
+def nice(step: float) -> float:
+    """1, 2 or 5 times a power of ten, the first not below `step`."""
+    power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= step * 0.999)
+
+
+def spanning(values: Sequence[float], start: float, end: float, log: bool = False, margin: float = 0.06) -> Scale:
+    """A scale around values, with some room."""
+    low, high = min(values), max(values)
+    if log:
+        pad = (high / low) ** margin if high > low else 1.5
+        return Scale(low / pad, high * pad, start, end, True)
+    pad = (high - low) * margin or abs(high) * 0.1 or 1.0
+    return Scale(low - pad, high + pad, start, end)
+
+
+def short(value: float) -> str:
+    """A tick's label."""
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        mantissa, exponent = f"{value:.0e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value:g}" if abs(value) < 1000 else f"{value / 1000:g}K"
+
+
+def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
+    parts = [tag("line", x1=scale.start, x2=scale.end, y1=y, y2=y, class_="axis")]
+    for value in scale.ticks():
+        x = scale(value)
+        parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
+        parts.append(label(x, y + 14, short(value), "middle", "tick"))
+    parts.append(label((scale.start + scale.end) / 2, y + 30, title, "middle", "title"))
+    return "".join(parts)
+
+
+def left_axis(scale: Scale, x: float, right: float, title: str) -> str:
+    parts = []
+    for value in scale.ticks():
+        y = scale(value)
+        parts.append(tag("line", x1=x, x2=right, y1=y, y2=y, class_="grid"))
+        parts.append(label(x - 5, y + 4, short(value), "end", "tick"))
+    parts.append(label(x - 5, min(scale.start, scale.end) - 8, title, "start", "title"))
+    return "".join(parts)
+
+
+def points(pairs: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{number(x)},{number(y)}" for x, y in pairs)
