@@ -1,0 +1,6 @@
+"""One thread for each process under test: results do not hang on the machine, and forks are safe (OpenMP's are not)."""
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")

@@ -1,0 +1,147 @@
+"""Imports go one way, and calls that are known to break exactness stay out: read from the source, not run."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lightning_tfm
+
+PACKAGE = Path(lightning_tfm.__file__).parent
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
+TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+BASE = {"config", "errors", "keys"}
+MAY = {  # room or file -> rooms and files of ours that it may import
+    "errors": set(),
+    "keys": set(),
+    "config": {"errors"},
+    "files": {"errors"},
+    "scoring": set(),
+    "model": BASE,
+    "data": BASE | {"files"},
+    "training": BASE | {"model", "data", "scoring"},
+    "study": BASE | {"model", "data", "training", "scoring", "files"},
+    "report": BASE | {"study", "data", "scoring", "files", "model.size"},
+    "cli": BASE | {"model", "data", "training", "scoring", "files", "study", "report"},
+}
+ONLY_IN = {
+    "lightning": {"data", "training", "study", "cli"},
+    "pytorch_lightning": set(),
+    "optuna": {"study"},
+    "wandb": {"study"},
+    "sacrebleu": {"scoring", "study", "report"},
+    "sentencepiece": {"data", "study"},
+    "jsonargparse": {"cli"},
+    "hydra": set(),
+}
+TORCH_FREE = ["config.py", "errors.py", "keys.py", "files.py", "model/size.py", "data/plan.py", "data/store.py"]
+TORCH_FREE += ["study/folder.py", "study/claim.py", "study/launch.py", "study/worker.py", "study/rows.py"]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of all imports, those inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_the_top(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from imports(node)
+
+
+def room(name: str) -> str:
+    return name.split("/")[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("name", sorted(set(TREES) - {"__init__.py"}))
+def test_imports_go_one_way(name):
+    own = room(name)
+    assert own in MAY, f"{own} is a new room: say in MAY what it may import"
+    for target in imports(TREES[name]):
+        first, _, rest = target.partition(".")
+        if first == "lightning_tfm" and rest:
+            there = rest.split(".")[0]
+            assert there == own or there in MAY[own] or any(rest.startswith(x) for x in MAY[own] if "." in x), target
+            if own == "report" and there == "study":
+                assert not rest.startswith("study.run."), "a report never trains"
+        elif first in ONLY_IN:
+            assert own in ONLY_IN[first], f"{first} is imported only in {sorted(ONLY_IN[first])}"
+
+
+@pytest.mark.parametrize("name", TORCH_FREE)
+def test_what_must_start_fast_does_without_torch(name):
+    """Followed through our own modules, as far as they are imported at the top."""
+    todo, seen = [name], set()
+    while todo:
+        here = todo.pop()
+        seen.add(here)
+        for target in at_the_top(TREES[here]):
+            assert target.split(".")[0] not in ("torch", "lightning"), f"{name} reaches torch through {here}"
+            path = target.removeprefix("lightning_tfm.").replace(".", "/")
+            todo += [f for f in (f"{path}.py", f"{path}/__init__.py") if f in TREES and f not in seen]
+
+
+# --- what is kept out ---
+
+
+def named(node: ast.AST, name: str) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == name) or (isinstance(node, ast.Name) and node.id == name)
+
+
+def offences(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "sync_dist" and not is_constant(node.value, False):
+            yield "sync_dist: means of means; reduce sums and counts yourself (training/module.py)"
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg == "use_distributed_sampler"
+            and not is_constant(node.value, False)
+        ):
+            yield "use_distributed_sampler must be False: the plan deals the sentences"
+        if isinstance(node, ast.keyword) and node.arg == "accumulate_grad_batches":
+            yield "accumulate_grad_batches: Lightning divides a short last window wrongly"
+        if named(node, "estimated_stepping_batches"):
+            yield "estimated_stepping_batches: makes a resumed loader repeat its batches"
+        if isinstance(node, ast.Call) and named(node.func, "Trainer"):
+            if not any(k.arg == "use_distributed_sampler" for k in node.keywords):
+                yield "a Trainer without use_distributed_sampler=False"
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield "a bare except"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            if not any(k.arg == "weights_only" and is_constant(k.value, True) for k in node.keywords):
+                yield "torch.load without weights_only=True"
+
+
+def is_constant(node: ast.AST, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_no_call_that_is_known_to_break_exactness(name):
+    assert list(offences(TREES[name])) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self.log('x', 1, sync_dist=True)",
+        "trainer.estimated_stepping_batches",
+        "Trainer(max_steps=3)",
+        "pl.Trainer(use_distributed_sampler=True)",
+        "pl.Trainer(use_distributed_sampler=flag)",
+        "Trainer(use_distributed_sampler=False, accumulate_grad_batches=4)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "try:\n    pass\nexcept:\n    pass",
+    ],
+)
+def test_the_check_sees_each_of_them(source):
+    assert list(offences(ast.parse(source)))

@@ -1,0 +1,87 @@
+"""A corpus, an experiment and a run that take a second, and the processes to run them in."""
+
+import multiprocessing
+import random
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import Experiment, Hardware, override, training_hash, training_identity
+
+WORDS = "ka lo mi nu pe ri so ta ve zu bra dro fli gri klu pla".split()
+TINY = {
+    "model.N": 2, "model.d_model": 16, "model.d_ff": 23, "model.h": 2, "model.d_k": 6, "model.d_v": 5,
+    "data.corpus": "files", "data.vocab_size": 44, "data.max_len": 60,
+    "training.tokens": 260, "training.steps": 12, "training.warmup": 8, "evaluation.extra_len": 6,
+}  # fmt: skip
+
+
+def write_corpus(folder: Path, pairs: int = 70, dev: int = 11, test: int = 5, longest: int = 22) -> Path:
+    """Parallel files of very uneven lengths; a translation is the source backwards, in capitals."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(5)
+    for split, count in (("train", pairs), ("val", dev), ("test", test)):
+        lines = [draw.choices(WORDS, k=1 + int(longest * draw.random() ** 2)) for _ in range(count)]
+        (folder / f"{split}.en").write_text("".join(" ".join(line) + "\n" for line in lines))
+        (folder / f"{split}.de").write_text("".join(" ".join(line[::-1]).upper() + "\n" for line in lines))
+    return folder
+
+
+def experiment(folder: Path, **changes: Any) -> Experiment:
+    """TINY on the corpus in `folder`; sections and fields are joined by two underscores: model__N=3."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return override(Experiment(), TINY | {"data.folder": str(folder)} | dotted, "tests")
+
+
+def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
+    """Train and score as the command line does; returns the run's directory. Call it in a child (`in_child`)."""
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.execute import make_train
+    from lightning_tfm.study.folder import RunFolder
+    from lightning_tfm.study.worker import Task
+
+    hardware = replace(hardware or Hardware(), threads=1, accelerator="cpu")
+    identity = training_identity(e, prepare(e.data, root).train_fingerprint, {})
+    name = training_hash(identity)
+    folder = RunFolder(root, name)
+    attempt = folder.claim()
+    make_train({name: (e, identity)}, hardware, root)(Task(Cell("tiny", 1, name, 1.0), folder, attempt, 1, 0))
+    attempt.release()
+    return folder.path
+
+
+def in_child(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)` in a forked child, of which no thread, handler or state stays behind. Raises what it raised."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_report, args=(fn, args, theirs))
+    child.start()
+    theirs.close()
+    try:
+        good, value = ours.recv()
+    except EOFError:
+        child.join()
+        raise AssertionError(f"the child left no result, exit code {child.exitcode}") from None
+    child.join()
+    if not good:
+        raise AssertionError(value)
+    return value
+
+
+def _report(fn, args, pipe) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        pipe.send((True, fn(*args)))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+
+
+def weights(run: Path) -> dict[str, Any]:
+    """Parameters of a run's last checkpoint."""
+    import torch
+
+    last = sorted((run / "checkpoints").glob("step-*.ckpt"))[-1]
+    return torch.load(last, map_location="cpu", weights_only=True)["state_dict"]
