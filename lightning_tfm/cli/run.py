@@ -1,10 +1,13 @@
 """`fit`: one run, trained from its last checkpoint on, and scored."""
 
+import os
+import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.config import evaluation_hash, training_hash, training_identity
@@ -53,26 +56,38 @@ def _train(exact, identity, name: str, settings, folder: RunFolder) -> int:
 
 @contextmanager
 def _watching(root: Path, cell) -> Iterator[None]:
-    """Show the run's progress from a thread of its own until the block ends."""
-    from lightning_tfm.study.claim import CellState
-    from lightning_tfm.study.progress import View, Watch
-
-    over, view, watch = threading.Event(), View("fit"), Watch(root, 1)
-    state = [CellState(cell, "running", "", None, 1, None)]
-
-    def show() -> None:
-        while not over.wait(0.5):
-            if view.due():
-                view.show(watch.look(state))
-
-    thread = threading.Thread(target=show, name="progress", daemon=True)
-    thread.start()
+    """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
+    sys.stderr.flush()
+    parent = os.getpid()
+    watcher = os.fork()
+    if watcher == 0:
+        _watch(root, cell, parent)
     try:
         yield
     finally:
-        over.set()
-        thread.join()
+        os.kill(watcher, signal.SIGTERM)
+        os.waitpid(watcher, 0)
+
+
+def _watch(root: Path, cell, parent: int) -> NoReturn:
+    from lightning_tfm.study.claim import CellState
+    from lightning_tfm.study.processes import die_with_parent
+    from lightning_tfm.study.progress import View, Watch
+
+    over: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    die_with_parent(parent)
+    try:
+        view, watch = View("fit"), Watch(root, 1)
+        state = [CellState(cell, "running", "", None, 1, None)]
+        while not over:
+            if view.due():
+                view.show(watch.look(state))
+            time.sleep(0.05)
         view.close()
+    finally:
+        os._exit(0)
 
 
 def _report(folder: RunFolder, evaluation: str) -> None:

@@ -1,16 +1,20 @@
 """`sweep`: all rows and seeds of a sweep file, several at once, then their table."""
 
-import os
 import re
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
-from lightning_tfm.config import Hardware
+from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row, run_identity
+from lightning_tfm.study import definition
+from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.sweepfile import Sweep, read_sweep
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.claim import Cell
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -18,20 +22,30 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3")
-    parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
-    parser.add_argument(
-        "--storage", type=str, default="", help="postgresql+psycopg://… [a journal in the study's folder]"
-    )
-    sweep = read_sweep(parse(parser, argv).verb["sweep"])
+    add_options(parser)
+    for option in ("--sampler", "--trials"):
+        parser.add_argument(option, type=str, default="", help="of a search, see: lightning-tfm tune --help")
+    asked = parse(parser, argv).verb
+    if is_search_file(asked["sweep"]):
+        from lightning_tfm.cli import tune
+
+        return tune.main(verb, argv)
+    sweep = read_sweep(asked["sweep"])
+    for option in ("sampler", "trials"):
+        if asked[option]:
+            raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
     settings = parse(parser, [*sweep.arguments, *argv])
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
-    rows, seeds = _cells(sweep, settings)
-    return _run(settings, settings.verb["name"] or sweep.name, rows, seeds)
+    rows, seeds = asked_cells(sweep, settings)
+    crew = make_crew(settings.verb, settings.hardware)
+    name = settings.verb["name"] or sweep.name
+    check_storage(crew.storage, definition.file_of(settings.out, name).parent)
+    return _run(settings, name, rows, seeds, crew)
 
 
-def _cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
+def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
@@ -57,44 +71,30 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> int:
+def defined(
+    settings: Settings, name: str, rows: list[Row], seeds: list[int]
+) -> tuple[definition.Definition, "list[Cell]"]:
+    """The study and its cells, the data prepared. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
+
+    base = settings.base
+    prepared = prepare(base.data, settings.out)
+    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
+    study = definition.Definition(name, base, rows, seeds, prints, prepared.tokenizer.V, prepared.folder.name)
+    return study, study.cells()
+
+
+def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew: Crew) -> int:
     from lightning_tfm.report.records import write
     from lightning_tfm.report.render import to_text
-    from lightning_tfm.study import definition
 
-    base, root = settings.base, settings.out
-    definition.file_of(root, name)
-    prepared = prepare(base.data, root)
-    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
-    V = prepared.tokenizer.V
-    asked = definition.Definition(name, base, rows, seeds, prints, V, prepared.folder.name)
-    cells = asked.cells()
+    root = settings.out
+    asked, cells = defined(settings, name, rows, seeds)
     study = definition.save(asked, root)
-    plans = {
-        cell.training_hash: (apply(base, row, seed).scaled(), run_identity(base, row, seed, prints.train))
-        for (row, seed), cell in zip(((row, seed) for row in rows for seed in seeds), cells, strict=True)
-    }
-    workers, threads = _workers(settings.verb["workers"], settings.hardware)
-
-    from lightning_tfm.study.execute import make_train
-    from lightning_tfm.study.launch import run_study
-
-    train = make_train(plans, settings.hardware, root)
     try:
-        states = run_study(name, cells, root, train, workers, threads, settings.verb["storage"])
+        states = work(study, cells, root, crew, start=True)
     finally:
         built = write(study, root)
     print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
     return 1 if any(state.state == "failed" for state in states) else 0
-
-
-def _workers(asked: int, hardware: Hardware) -> tuple[int, int]:
-    """Runs at once, and CPU threads of each: one-thread runs side by side beat one run with many threads."""
-    if asked < 0:
-        raise UserError(f"--workers={asked}: must not be negative")
-    cpus = len(os.sched_getaffinity(0))
-    each = max(1, hardware.threads) * hardware.devices
-    workers = asked or max(1, cpus // each)
-    return workers, hardware.threads or max(1, cpus // (workers * hardware.devices))

@@ -6,12 +6,16 @@ may write is decided by its folder (`study/folder.py`), not here; the queue only
 """
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
@@ -33,6 +37,10 @@ RETRIES = {
 """How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
 
 
+PROPOSALS = 200
+"""proposals of a search that may be refused in a row"""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of a study: a row at a seed."""
@@ -42,6 +50,8 @@ class Cell:
     training_hash: str
     cost: float
     """predicted length in any unit: longer runs are started first"""
+    change: dict[str, Any] = field(default_factory=dict, hash=False)
+    """dotted keys and values that a search set for this run; empty in a table"""
 
 
 @dataclass(frozen=True)
@@ -61,35 +71,84 @@ class CellState:
 
     cell: Cell
     state: str
-    """waiting, running, done or failed"""
+    """waiting, running, done, pruned or failed"""
     reason: str
     owner: Owner | None
     attempt: int
     seconds: float | None
     """length of the try that ended with done"""
+    values: tuple[float, ...] = ()
+    """what Optuna was told of a finished run: one value for each objective"""
 
 
 class Queue:
     """The cells of one study.
 
     `storage` is a Storage (`study/storage.py`); a Queue belongs to one process: open another one after a fork.
-    `say` receives a line for what the user should know. Raises UserError where the storage cannot be used.
+    `say` receives a line for what the user should know. `directions` are those of the values that `finish` is given;
+    `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
+    has to exist. Raises UserError where the storage cannot be used.
     """
 
-    def __init__(self, name: str, storage: Storage, say: Callable[[str], None] = print, grace: float = GRACE) -> None:
-        self.name, self.grace = name, grace
+    def __init__(
+        self,
+        name: str,
+        storage: Storage,
+        say: Callable[[str], None] = print,
+        grace: float = GRACE,
+        directions: Sequence[str] = ("minimize",),
+        budget: int = 0,
+        create: bool = True,
+    ) -> None:
+        self.name, self.grace, self.budget = name, grace, budget
         self._say = say
         self._exclusive = storage.exclusive
         self._beats: dict[int, tuple[Any, float]] = {}
         with self._exclusive():
             self._storage = storage.open(say)
-            study = optuna.create_study(
-                study_name=name, storage=self._storage, direction="minimize", load_if_exists=True
-            )
+            study = self._open(directions, create)
         self._study_id = study._study_id
 
-    def enqueue(self, cells: Iterable[Cell], kept: Callable[[str], bool] = lambda training_hash: True) -> int:
+    def _open(self, directions: Sequence[str], create: bool) -> optuna.Study:
+        try:
+            study = optuna.load_study(study_name=self.name, storage=self._storage)
+        except KeyError:
+            if not create:
+                raise UserError(
+                    f"the storage holds no study '{self.name}': start it with lightning-tfm sweep"
+                ) from None
+            return optuna.create_study(
+                study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
+            )
+        found = [direction.name.lower() for direction in study.directions]
+        if create and found != list(directions):
+            raise UserError(
+                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, asked for "
+                f"{', '.join(directions)}: choose another name with --name"
+            )
+        return study
+
+    def study(self, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
+        """Optuna's view of this study, to ask a sampler or a pruner."""
+        return optuna.Study(self.name, self._storage, sampler, pruner)
+
+    def note(self, key: str, value: Any) -> None:
+        """Keep a small value with the study, for workers that share nothing else with us."""
+        self._storage.set_study_user_attr(self._study_id, key, value)
+
+    def noted(self, key: str) -> Any:
+        """What `note` kept; None if nothing."""
+        return self._storage.get_study_user_attrs(self._study_id).get(key)
+
+    def enqueue(
+        self,
+        cells: Iterable[Cell],
+        kept: Callable[[str], bool] = lambda training_hash: True,
+        distributions: dict[str, BaseDistribution] | None = None,
+    ) -> int:
         """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
+
+        `distributions` are those of the parameters that the cells of a grid change.
 
         A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
         the study holds a cell with another experiment.
@@ -98,7 +157,7 @@ class Queue:
             newest = _newest(self._trials())
             fresh = [cell for cell in cells if self._is_fresh(cell, newest.get((cell.row, cell.seed)), kept)]
             for cell in fresh:
-                self._add(_attributes(cell))
+                self._add(_attributes(cell), cell.change if distributions else {}, distributions or {})
         return len(fresh)
 
     def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
@@ -110,6 +169,11 @@ class Queue:
                 f"{trial.user_attrs['run'][:16]}, now {cell.training_hash[:16]}): choose another name"
             )
         return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
+
+    def carried(self) -> list[tuple[str, dict[str, Any]]]:
+        """(training hash, record) of the finished runs whose record lies in the storage."""
+        done = self._trials(TrialState.COMPLETE)
+        return [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
 
     def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
         """Take the waiting cell with the longest predicted run; None if there is none that `skip(hash)` leaves."""
@@ -125,6 +189,64 @@ class Queue:
                         return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
         return None
 
+    def begin(self, propose: Callable[[int, int], "Cell | str"]) -> Claim | None:
+        """Make a new cell and take it at once; None if the budget is used up.
+
+        `propose(trial_id, number)` sets the parameters of the new trial and returns its cell, or in words why it must
+        not run: then it is told PRUNED, which costs no budget, and the next one is proposed. Raises UserError where
+        nothing but such proposals comes.
+        """
+        with self._exclusive():
+            self._drop_unnamed()
+            for _ in range(PROPOSALS):
+                if self._left() < 1:
+                    return None
+                key = self._storage.create_new_trial(self._study_id)
+                number = self._storage.get_trial(key).number
+                cell = propose(key, number)
+                if isinstance(cell, Cell):
+                    attributes = _attributes(cell) | {"owner": me().to_dict()}
+                    run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
+                    for name, value in (attributes | run).items():
+                        self._storage.set_trial_user_attr(key, name, value)
+                    return Claim(key, number, cell, 1)
+                self._storage.set_trial_user_attr(key, "reason", why := cell)
+                self._storage.set_trial_state_values(key, TrialState.PRUNED)
+        raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
+
+    def report(self, claim: Claim, step: int, value: float) -> None:
+        """Tell an intermediate value. A step that was told before keeps its value."""
+        trial = self._storage.get_trial(claim.trial_id)
+        if trial.state == TrialState.RUNNING and step not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(claim.trial_id, step, value)
+
+    def trial(self, claim: Claim) -> FrozenTrial:
+        """The claim's trial as the storage has it now."""
+        return self._storage.get_trial(claim.trial_id)
+
+    def mark(self, claim: Claim, key: str, value: Any) -> None:
+        """Keep a small value with the trial of a claim. Lost claims keep nothing."""
+        with suppress(UpdateFinishedTrialError):
+            self._storage.set_trial_user_attr(claim.trial_id, key, value)
+
+    def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
+        """Tell by how much each constraint is missed; at most 0 means that it is kept."""
+        trial = optuna.Trial(self.study(RandomSampler(), NopPruner()), trial_id)
+        with suppress(UpdateFinishedTrialError):
+            for key, value in excess.items():
+                trial.set_constraint(key, value)
+
+    def prune(self, claim: Claim, reason: str) -> bool:
+        """Record that the run was stopped as not promising; False if the claim was lost meanwhile."""
+        trial = self._storage.get_trial(claim.trial_id)
+        values = [trial.intermediate_values[trial.last_step]] if trial.last_step is not None else None
+        try:
+            self._storage.set_trial_user_attr(claim.trial_id, "reason", reason)
+            self._storage.set_trial_state_values(claim.trial_id, TrialState.PRUNED, values)
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
     def beat(self, claim: Claim) -> bool:
         """Show that this process is alive, every `grace / 4` seconds; False if the claim was lost."""
         try:
@@ -133,10 +255,10 @@ class Queue:
             return False
         return True
 
-    def finish(self, claim: Claim, value: float) -> bool:
+    def finish(self, claim: Claim, *values: float) -> bool:
         """Record that the run is finished; False if the claim was lost meanwhile (the new owner will record it)."""
         try:
-            self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, [value])
+            self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, values)
         except UpdateFinishedTrialError:
             return False
         return True
@@ -175,7 +297,11 @@ class Queue:
             failed = [t for t in _newest(self._trials()).values() if t.state == TrialState.FAIL]
             mine = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
             for trial in mine:
-                self._add(_attributes(_cell(trial)) | {"attempt": trial.user_attrs["attempt"] + 1})
+                self._add(
+                    _attributes(_cell(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
+                    trial.params,
+                    trial.distributions,
+                )
         return len(mine)
 
     def states(self) -> list[CellState]:
@@ -185,14 +311,29 @@ class Queue:
     def done(self) -> bool:
         """Whether nothing waits or runs any more, here or on another machine."""
         open_states = (TrialState.WAITING, TrialState.RUNNING)
-        return not self._trials(*open_states) and not self._orphans()
+        return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._left() < 1)
+
+    def _left(self) -> int:
+        """Cells that a search may still make."""
+        return self.budget - len(_newest(self._trials()))
+
+    def _drop_unnamed(self) -> None:
+        """End the trials that a process began and did not name before it died; the caller holds the study."""
+        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.RUNNING,)):
+            if "run" not in trial.user_attrs:
+                self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
 
     def _trials(self, *states: TrialState) -> list[FrozenTrial]:
         trials = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states or None)
         return sorted((t for t in trials if "run" in t.user_attrs), key=lambda t: t.number)
 
-    def _add(self, attributes: dict[str, Any]) -> None:
-        self._storage.create_new_trial(self._study_id, create_trial(state=TrialState.WAITING, user_attrs=attributes))
+    def _add(
+        self, attributes: dict[str, Any], params: dict[str, Any], distributions: dict[str, BaseDistribution]
+    ) -> None:
+        trial = create_trial(
+            state=TrialState.WAITING, user_attrs=attributes, params=params, distributions=distributions
+        )
+        self._storage.create_new_trial(self._study_id, trial)
 
     def _end(self, trial: FrozenTrial, outcome: str, reason: str) -> bool:
         """Tell FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""
@@ -216,7 +357,7 @@ class Queue:
             "tries": trial.user_attrs["tries"],
             "retry_of": trial.number,
         }
-        self._add(again)
+        self._add(again, trial.params, trial.distributions)
 
     def _orphans(self) -> list[FrozenTrial]:
         """Failed tries that should have been queued again, by a process that died between the two writes."""
@@ -246,12 +387,12 @@ class Queue:
 def _attributes(cell: Cell) -> dict[str, Any]:
     """User attributes of a fresh trial."""
     named = {"row": cell.row, "seed": cell.seed, "run": cell.training_hash, "cost": cell.cost}
-    return named | {"attempt": 1, "tries": {}}
+    return named | {"change": cell.change, "attempt": 1, "tries": {}}
 
 
 def _cell(trial: FrozenTrial) -> Cell:
     a = trial.user_attrs
-    return Cell(a["row"], a["seed"], a["run"], a["cost"])
+    return Cell(a["row"], a["seed"], a["run"], a["cost"], a["change"])
 
 
 def _newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
@@ -262,7 +403,10 @@ def _newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
 def _state(trial: FrozenTrial) -> CellState:
     a = trial.user_attrs
     names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "done", TrialState.WAITING: "waiting"}
+    names[TrialState.PRUNED] = "pruned"
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
-    return CellState(_cell(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds)
+    return CellState(
+        _cell(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
+    )

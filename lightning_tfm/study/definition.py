@@ -63,26 +63,44 @@ def save(study: Definition, root: Path) -> Definition:
     with locked(path.with_name(".study.lock")):
         if path.exists():
             study = _joined(load(root, study.name), study, path)
-        write_atomic(path, to_json(_to_plain(study)))
+        write_atomic(path, to_json(to_plain(study)))
     return study
 
 
 def load(root: Path, name: str) -> Definition:
     """The study as study.json holds it. Raises UserError where there is none or it cannot be read."""
+    path = check_exists(root, name)
+    try:
+        plain = json.loads(path.read_bytes())
+        if "kind" in plain:
+            raise UserError(
+                f"{path}: study '{name}' is a search, no table; give the table a name of its own with --name"
+            )
+        return from_plain(plain, path)
+    except (json.JSONDecodeError, TypeError) as error:
+        raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
+
+
+def check_exists(root: Path, name: str) -> Path:
+    """Path of study.json. Raises UserError where there is none, naming the studies that are."""
     path = file_of(root, name)
     if not path.is_file():
         found = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
         raise UserError(
             f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(found) if found else 'is none'}"
         )
+    return path
+
+
+def from_plain(plain: dict[str, Any], path: Path | str) -> Definition:
+    """The study in the content of a study.json. Raises UserError."""
     try:
-        plain = json.loads(path.read_bytes())
         if plain["schema"] != SCHEMA:
             raise UserError(f"{path}: schema {plain['schema']}, this version reads {SCHEMA}")
         rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
         base, prints = from_dict(Experiment, plain["base"]), Fingerprints(**plain["fingerprints"])
         return Definition(plain["name"], base, rows, plain["seeds"], prints, plain["V"], plain["store"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
 
 
@@ -93,7 +111,8 @@ def file_of(root: Path, name: str) -> Path:
     return root / "studies" / name / "study.json"
 
 
-def _to_plain(study: Definition) -> dict[str, Any]:
+def to_plain(study: Definition) -> dict[str, Any]:
+    """The content of study.json."""
     return {
         "schema": SCHEMA,
         "name": study.name,

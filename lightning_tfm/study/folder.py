@@ -141,6 +141,14 @@ class RunFolder:
         owner = Owner(**record["owner"])
         return None if owner.gone() or self._silent(number) > self.grace else owner
 
+    def ask_to_stop(self, pid: int) -> bool:
+        """Ask the attempt of process `pid` to stop as not promising; False where that process does not hold the run."""
+        owner = self.owner()
+        if owner is None or owner.pid != pid:
+            return False
+        (self.attempts / f"{self.newest():04d}.stop").touch()
+        return True
+
     def claim(self) -> "Attempt":
         """Start the next attempt and its heartbeat. Raises RunIsOwned while the newest one is alive.
 
@@ -280,6 +288,10 @@ class Attempt:
         kept = [line for line in lines if json.loads(line)["step"] <= step]
         self.write(self.folder.metrics, b"".join(kept))
         return len(lines) - len(kept)
+
+    def stop_asked(self) -> bool:
+        """Whether `RunFolder.ask_to_stop` was called for this attempt."""
+        return self.file.with_suffix(".stop").exists()
 
     def release(self) -> None:
         """End the attempt: the run may be claimed at once, from any machine."""

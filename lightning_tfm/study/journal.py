@@ -64,6 +64,13 @@ def open_journal(path: Path, say: Callable[[str], None]) -> JournalStorage:
         raise UserError(f"{path}: not a journal of Optuna ({type(error).__name__}: {error})") from None
 
 
+def check_journal(path: Path) -> None:
+    """Raise UserError naming the line of a journal that cannot be repaired; writes nothing."""
+    for number, line in enumerate(_lines(path.read_bytes()), 1):
+        if not _is_record(line) and not _is_mendable(line):
+            raise UserError(_damaged(path, number))
+
+
 def _lock(path: Path) -> Path:
     return path.with_name(path.name + ".flock")
 
@@ -91,16 +98,30 @@ def _mend_middle(path: Path, say: Callable[[str], None]) -> None:
         position = 0
         for number, line in enumerate(_lines(file.read()), 1):
             if not _is_record(line):
-                start = line.rfind(b'{"op_code":')
-                if start <= 0 or not _is_record(line[start:]):
-                    raise UserError(
-                        f"{path}: line {number} is damaged and cannot be repaired; move the file away (finished runs "
-                        "are kept and found again) or restore it from a copy"
-                    )
+                if not _is_mendable(line):
+                    raise UserError(_damaged(path, number))
+                start = line.rfind(RECORD)
                 file.seek(position)
                 file.write(b" " * start)
                 say(f"{path}: line {number}: blanked out {start} bytes of an unfinished record")
             position += len(line)
+
+
+RECORD = b'{"op_code":'
+"""how a line of Optuna's journal begins"""
+
+
+def _is_mendable(line: bytes) -> bool:
+    """Whether a whole record stands behind an unfinished one."""
+    start = line.rfind(RECORD)
+    return start > 0 and _is_record(line[start:])
+
+
+def _damaged(path: Path, number: int) -> str:
+    return (
+        f"{path}: line {number} is damaged and cannot be repaired; move the file away (finished runs are kept and "
+        "found again) or restore it from a copy"
+    )
 
 
 def _is_record(line: bytes) -> bool:

@@ -19,9 +19,12 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Cell, CellState, Queue
 from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.folder import GRACE, RunFolder
-from lightning_tfm.study.processes import STOP_SIGNALS, adopt_orphans, children, describe, die_with_parent
+from lightning_tfm.study.processes import EXIT_CODES, STOP_SIGNALS, adopt_orphans, children, describe, die_with_parent
 from lightning_tfm.study.progress import View, Watch
+from lightning_tfm.study.searcher import Searcher, grid_distributions
 from lightning_tfm.study.storage import OUTAGES, Storage, find_storage
+from lightning_tfm.study.travel import fetch, publish
+from lightning_tfm.study.tune import Search
 from lightning_tfm.study.worker import Train, Worker
 
 LOOP = 0.05
@@ -47,10 +50,18 @@ class Study:
     threads: int
     grace: float
     patience: float
+    search: Search | None = None
+    first_validation: int = 1
+    carry: bool = False
 
     @property
     def folder(self) -> Path:
         return self.root / "studies" / self.name
+
+    def open(self, say: Callable[[str], None]) -> Queue:
+        """The queue, for the calling process."""
+        directions = self.search.directions if self.search else ("minimize",)
+        return Queue(self.name, self.storage, say, self.grace, directions, self.search.budget if self.search else 0)
 
 
 def run_study(
@@ -65,20 +76,36 @@ def run_study(
     grace: float = GRACE,
     patience: float = 60.0,
     stream: TextIO | None = None,
+    search: Search | None = None,
+    first_validation: int = 1,
+    carry: bool = False,
+    definition: dict[str, Any] | None = None,
 ) -> list[CellState]:
     """Run every cell that is not finished yet and return how each ended (state "done" or "failed").
 
     `train(task)` runs in a process of its own for each cell. `storage` is empty for the study's journal file, or what
-    `find_storage` takes. On SIGINT or SIGTERM the runs get `patience` seconds to write a checkpoint, are handed back,
-    and SystemExit(130 or 143) is raised; a second signal kills them at once. Raises UserError before anything starts.
+    `find_storage` takes. A `search` makes its trials itself; its runs validate first at step `first_validation`. With
+    `carry` the records of finished runs travel through the storage, to machines that do not share `root`. `definition`
+    is left in the storage for those who join.
+
+    On SIGINT or SIGTERM the runs get `patience` seconds to write a checkpoint, are handed back, and SystemExit(130 or
+    143) is raised; a second signal kills them at once. Raises UserError before anything starts.
     """
-    study = Study(name, root, find_storage(storage, root / "studies" / name), train, value, threads, grace, patience)
+    store = find_storage(storage, root / "studies" / name)
+    study = Study(name, root, store, train, value, threads, grace, patience, search, first_validation, carry)
     view = View(name, stream)
     try:
-        queue = Queue(name, study.storage, view.say, grace)
-        queue.enqueue(cells, kept=lambda training_hash: RunFolder(root, training_hash).finished())
+        queue = study.open(view.say)
+        if definition is not None:
+            publish(queue, study.folder, definition)
+        fetch(queue, root)
+        kept = (
+            (lambda training_hash: True) if carry else lambda training_hash: RunFolder(root, training_hash).finished()
+        )
+        queue.enqueue(cells, kept, grid_distributions(search) if search and not search.budget else None)
         _link(study.folder, cells)
         _Launcher(study, queue, view, workers).run()
+        fetch(queue, root)
         view.show(Watch(root, workers).look(queue.states()))
         return queue.states()
     finally:
@@ -174,6 +201,9 @@ class _Launcher:
             code = os.waitstatus_to_exitcode(status)
             if code == 0 or self._signals:
                 continue
+            if code == EXIT_CODES["refused"]:
+                self._relay()
+                raise UserError(f"study '{self.study.name}' cannot go on, see above")
             lost.add(slot)
             self.view.say(f"worker {slot} (process {pid}): {describe(code)}; another one takes its place")
             self._crashes += code > 0
@@ -201,20 +231,33 @@ class _Launcher:
 
     def _be_worker(self, slot: int) -> NoReturn:
         code = 1
+
+        def say(text: str) -> None:
+            os.write(self._outbox, f"{text[:2000]}\n".encode())
+
         try:
             os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object may hold unwritten text
             study = self.study
-
-            def say(text: str) -> None:
-                os.write(self._outbox, f"{text[:2000]}\n".encode())
-
-            queue = Queue(study.name, study.storage, say, study.grace)
-            worker = Worker(
-                queue, study.root, study.train, study.value, study.threads, slot, study.grace, study.patience, say
-            )
-            code = worker.work()
+            queue = study.open(say)
+            searcher = Searcher(study.search, queue, study.first_validation) if study.search else None
+            code = Worker(
+                queue,
+                study.root,
+                study.train,
+                study.value,
+                study.threads,
+                slot,
+                study.grace,
+                study.patience,
+                say,
+                searcher,
+                study.carry,
+            ).work()
+        except UserError as error:
+            say(f"worker {slot}: {error}")
+            code = EXIT_CODES["refused"]
         except BaseException:  # the last stop before _exit
             traceback.print_exc()
         finally:

@@ -15,6 +15,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # looked up before any fork
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 EXIT_CODES = {"failed": 1, "refused": 2, "owned": 75, "stale": 76, "out_of_memory": 77, "nan_loss": 78, "disk_full": 79}
+EXIT_CODES |= {"pruned": 80}
 """Exit code of a run's process by outcome; 0 is finished, 130 and 143 are interrupted."""
 OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()} | {130: "interrupted", 143: "interrupted"}
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -71,6 +72,8 @@ def name_of(error: BaseException) -> str:
     """The outcome that an exception stands for."""
     if isinstance(error, RunFailed):
         return error.outcome
+    if getattr(error, "outcome", None) == "pruned":  # training.conductor.Pruned, which imports torch
+        return "pruned"
     if isinstance(error, UserError):
         return "refused"
     if isinstance(error, RunIsOwned):

@@ -54,6 +54,8 @@ class Watch:
         counts = Counter(state.state for state in states)
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
         named = {name: counts[name] for name in ("done", "running", "waiting", "failed")}
+        if counts["pruned"]:
+            named["pruned"] = counts["pruned"]
         return Overview(running, named, self._left(states, running), failed)
 
     def _running(self, state: CellState) -> Running:
@@ -68,8 +70,16 @@ class Watch:
     def _seconds_left(self, key: str, record: dict[str, Any]) -> float | None:
         step, at = self._first.setdefault(key, (record["step"], record["time"]))
         if record["step"] <= step:
-            return None
+            return self._by_its_record(key, record)
         per_step = (record["time"] - at) / (record["step"] - step)
+        return max(0.0, (record["steps"] - record["step"]) * per_step - (time.time() - record["time"]))
+
+    def _by_its_record(self, key: str, record: dict[str, Any]) -> float | None:
+        """Seconds left by what the run itself wrote down, for a first look."""
+        timed = [r for r in RunFolder(self.root, key).read_metrics() if "seconds" in r]
+        if not timed:
+            return None
+        per_step = timed[-1]["seconds"] / timed[-1]["step"]
         return max(0.0, (record["steps"] - record["step"]) * per_step - (time.time() - record["time"]))
 
     def _left(self, states: list[CellState], running: list[Running]) -> float | None:
@@ -176,5 +186,5 @@ def _table(name: str, overview: Overview) -> Any:
         speed = "" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}"
         table.add_row(r.row, str(r.seed), step, speed, r.phase, clock(r.seconds_left))
     c = overview.counts
-    head = f"{name}: {c['done']} done, {c['running']} running, {c['waiting']} waiting, {c['failed']} failed"
+    head = f"{name}: " + ", ".join(f"{number} {state}" for state, number in c.items())
     return Group(table, Text(", ".join(filter(None, (head, _left(overview.seconds_left))))))

@@ -20,8 +20,8 @@ from lightning_tfm.study.processes import (
     RunFailed,
     describe,
     die_with_parent,
-    exit_on_signals,
     exit_code_of,
+    exit_on_signals,
     name_of,
     say,
     set_threads,
@@ -112,6 +112,8 @@ def _failure(first: _Rank, code: int, others: int) -> Exception:
             pass
     if outcome == "stale":
         return StaleAttempt(reason)
+    if outcome == "pruned":
+        return RunFailed(outcome, reason, step)
     return RunFailed(
         outcome, f"{first.process.name}: {reason}" + f"; the other {others} were stopped" * bool(others), step
     )
@@ -147,7 +149,10 @@ def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, par
         if code is None and not (isinstance(error, SystemExit) and not error.code):
             outcome = name_of(error)
             code = EXIT_CODES[outcome]
-            traceback.print_exc()
+            if outcome == "pruned":
+                print(f"rank {environment['RANK']}: {error}", file=sys.stderr)
+            else:
+                traceback.print_exc()
             words.send((outcome, say(error), getattr(error, "step", None)))
         sys.exit(code)
 

@@ -19,6 +19,7 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.scoring import bleu
+from lightning_tfm.study.agreement import Agreement, digest
 from lightning_tfm.study.folder import Attempt, RunFolder
 from lightning_tfm.study.provenance import git_state, versions
 from lightning_tfm.study.provenance import hardware as hardware_facts
@@ -95,7 +96,8 @@ class Run:
             evaluation_batches(dev)[rank::world],
             len(dev),
         )
-        trainer = make_trainer(self.experiment, self.hardware, [conductor])
+        agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
+        trainer = make_trainer(self.experiment, self.hardware, [agreement, conductor])
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
         scores, seconds = self._score(module, prepared, rank, world)
         if rank == 0:

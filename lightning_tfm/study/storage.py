@@ -1,6 +1,7 @@
 """Where a study's queue is kept: a journal file, or PostgreSQL for several machines. SQLite is refused."""
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,14 +14,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.files import locked
-from lightning_tfm.study.journal import open_journal
+from lightning_tfm.study.files import locked, write_atomic
+from lightning_tfm.study.journal import check_journal, open_journal
 
 
 class StorageUnreachable(UserError):
     """The database does not answer: wrong address at the start of a study, an outage later."""
 
 
+MEMORY = "storage"
+"""file in a study's folder with the address of its database"""
 OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
 """What a call on a storage raises while its database is away"""
 
@@ -31,6 +34,10 @@ class Storage(ABC):
     @abstractmethod
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         """Optuna's storage for the calling process. Raises UserError where it cannot be used."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise UserError where it cannot be used, without writing anything."""
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
@@ -45,6 +52,12 @@ class JournalStore(Storage):
 
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         return open_journal(self._path, say)
+
+    def check(self) -> None:
+        if self._path.exists():
+            check_journal(self._path)
+        elif self._path.parent.exists() and not os.access(self._path.parent, os.W_OK):
+            raise UserError(f"{self._path}: the folder cannot be written to")
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -62,17 +75,57 @@ class PostgresStore(Storage):
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        key = int.from_bytes(hashlib.sha256(b"lightning_tfm").digest()[:7])
+    def check(self) -> None:
+        self._connect().close()
+
+    def _connect(self) -> sqlalchemy.Connection:
         try:
-            connection = sqlalchemy.create_engine(self._url, poolclass=NullPool).connect()
+            return sqlalchemy.create_engine(self._url, poolclass=NullPool).connect()
         except (SQLAlchemyError, ImportError) as error:
             where = sqlalchemy.make_url(self._url).render_as_string(hide_password=True)
             raise StorageUnreachable(f"storage {where} cannot be reached: {error}") from None
-        with connection:
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        key = int.from_bytes(hashlib.sha256(b"lightning_tfm").digest()[:7])
+        with self._connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})
             yield
+
+
+def remembered(address: str, study_folder: Path) -> str:
+    """The storage of a study: `address`, or the one it was started on if that is empty.
+
+    Raises UserError where the two differ: the runs of one study have one queue.
+    """
+    path = study_folder / MEMORY
+    known = path.read_text().strip() if path.is_file() else ""
+    journal = str(study_folder / "journal.log") if (study_folder / "journal.log").is_file() else ""
+    asked = _plain(address)
+    if asked and (known or journal) and asked not in (known, journal):
+        raise UserError(
+            f"--storage={asked}: this study was started on {known or journal}, where its queue is; leave --storage "
+            "out, or choose another name with --name"
+        )
+    return address or known
+
+
+def remember(address: str, study_folder: Path) -> None:
+    """Keep the address of a database, without its password, for those who join or look later."""
+    if "://" in address and not (study_folder / MEMORY).is_file():
+        study_folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(study_folder / MEMORY, (_plain(address) + "\n").encode())
+
+
+def _plain(address: str) -> str:
+    if "://" not in address:
+        return address
+    scheme, _, rest = address.partition("://")
+    try:
+        url = sqlalchemy.make_url("postgresql://" + rest if scheme.startswith("postgresql") else address)
+    except SQLAlchemyError as error:
+        raise UserError(f"storage {scheme}://…: not an address of a database ({error})") from None
+    return url.set(password=None).render_as_string(hide_password=False)
 
 
 def find_storage(address: str, study_folder: Path) -> Storage:

@@ -52,7 +52,7 @@ def read_sweep(path: str | Path) -> Sweep:
     if not isinstance(name, str) or not name:
         raise UserError(f"{file.where('name')}: name={name!r}: expected text")
     rows, seeds, fixed = _parameters(file, file.values["parameters"])
-    return Sweep(name, file.path, rows, seeds, _command(file, file.values["command"]) + fixed)
+    return Sweep(name, file.path, rows, seeds, read_command(file, file.values["command"]) + fixed)
 
 
 def _check_metric(file: YamlFile, metric: Any) -> None:
@@ -118,7 +118,8 @@ def _values(file: YamlFile, key: str, spec: Any) -> list[Any]:
     return values
 
 
-def _command(file: YamlFile, command: Any) -> list[str]:
+def read_command(file: YamlFile, command: Any) -> list[str]:
+    """The arguments of a sweep file's command, without '${args}'. Raises UserError."""
     where = file.where("command")
     if not isinstance(command, list) or not all(isinstance(part, str) for part in command):
         raise UserError(f"{where}: command={command!r}: expected a list of words")

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,14 +22,17 @@ from lightning_tfm.study.processes import (
     OUTCOMES,
     STOP_SIGNALS,
     die_with_parent,
-    exit_on_signals,
     exit_code_of,
+    exit_on_signals,
     name_of,
     say,
     set_threads,
 )
+from lightning_tfm.study.searcher import Searcher
 from lightning_tfm.study.storage import OUTAGES
 
+WATCH = 0.2
+"""seconds between two looks of a search at the record of a run"""
 TICK = 0.02
 """seconds between two looks at the child"""
 LOOK = 0.5
@@ -65,6 +69,10 @@ class Worker:
     patience: float
     """seconds that a run is given to write its checkpoint after a stop signal"""
     say: Callable[[str], None]
+    searcher: Searcher | None = None
+    """proposes and stops the trials of a search"""
+    carry: bool = False
+    """records travel through the storage: the others do not see our files"""
     stop: int = 0
     """the stop signal that arrived, 0 for none"""
 
@@ -86,6 +94,8 @@ class Worker:
     def _next(self) -> tuple[Claim | None, bool]:
         self.queue.reap()
         claim = self.queue.claim(skip=self._busy)
+        if claim is None and self.searcher is not None:
+            claim = self.searcher.propose()
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
@@ -123,6 +133,8 @@ class Worker:
         if folder.finished():
             self._record(claim, folder, "finished", "")
             return
+        if self.carry and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
+            self.say(f"{claim.cell.row} seed {claim.cell.seed}: starts anew, its checkpoints are on another machine")
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # none may fall between the fork and the handlers
         worker = os.getpid()
         pid = os.fork()
@@ -134,7 +146,7 @@ class Worker:
 
     def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
         """Wait for the child, beating; returns (outcome, reason)."""
-        beaten = seen = time.monotonic()
+        beaten = seen = watched = time.monotonic()
         told: float | None = None
         pulse = _pulse(folder)
         killed_for = ""
@@ -150,6 +162,10 @@ class Worker:
             if told is not None and now - told > self.patience and not killed_for:
                 killed_for = f"wrote no checkpoint within {self.patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
+            if self.searcher is not None and now - watched > WATCH:
+                with suppress(*OUTAGES):  # the next look tells what this one could not
+                    self.searcher.watch(claim, folder, pid)
+                watched = time.monotonic()
             if now - beaten > self.grace / 4:
                 mine = mine and self._beat(claim)
                 beaten = now
@@ -167,14 +183,23 @@ class Worker:
         except OUTAGES:  # the run needs no database; the next beat may get through
             return True
 
+    def _finish(self, claim: Claim, result: dict[str, Any]) -> bool:
+        if self.carry:
+            self.queue.mark(claim, "record", result)
+        values = self.searcher.judge(claim, result) if self.searcher else (self.value(result),)
+        return self.queue.finish(claim, *values)
+
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
             result = folder.read_result()
             assert result is not None, "finished() was seen"
-            value = self.value(result)
-            if not self._ask(lambda: self.queue.finish(claim, value), True):
+            if not self._ask(lambda: self._finish(claim, result), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
+            return
+        if outcome == "pruned" and self.searcher is not None:
+            reason = self.searcher.reason(claim, folder.read_outcome())
+            self._ask(lambda: self.queue.prune(claim, reason), True)
             return
         again = self._ask(lambda: self.queue.fail(claim, outcome, reason), True)
         if outcome == "owned":
@@ -259,7 +284,7 @@ def _leave_outcome(attempt: Attempt, error: BaseException) -> int:
     if isinstance(error, StaleAttempt):
         raise error
     outcome = name_of(error)
-    if outcome != "interrupted":
+    if outcome not in ("interrupted", "pruned"):
         traceback.print_exc()
     progress = attempt.folder.read_progress()
     step = getattr(error, "step", None) or (progress["step"] if progress else None)

@@ -23,7 +23,10 @@ from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.schedule import learning_rate
 
 KEPT_CHECKPOINTS = 2
+ASKED = 1
+"""what ranks agree on when the run was asked to stop; below every signal, which would leave a checkpoint"""
 PROGRESS_SECONDS = 1.0
+REQUEST_SECONDS = 0.2
 
 
 class Interrupted(Exception):
@@ -35,12 +38,23 @@ class Interrupted(Exception):
         self.exit_code = 128 + signum
 
 
+class Pruned(Exception):
+    """The run was asked to stop as not promising (`Record.stop_asked`), after the last whole step."""
+
+    outcome = "pruned"
+
+    def __init__(self, step: int):
+        super().__init__(f"stopped after step {step} as not promising")
+        self.step = step
+
+
 class Record(Protocol):
     """Where a run writes; every method may refuse with an exception. Only rank 0 writes."""
 
     def append_metrics(self, record: dict[str, Any]) -> None: ...
     def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None: ...
     def commit(self, half: Path, path: Path) -> None: ...
+    def stop_asked(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,7 @@ class Conductor(pl.Callback):
         self.pending = np.zeros(2)
         self.pending_tokens = 0
         self.signum = 0
-        self._clock = self._shown = 0.0
+        self._clock = self._shown = self._asked = 0.0
         self._rate: list[tuple[float, int]] = []
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,7 +132,7 @@ class Conductor(pl.Callback):
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signum, self._on_signal)
         self._clock = time.perf_counter()
-        self._rate = [(self._clock, 0)]
+        self._rate = [(self._clock, self.tokens["target"])]
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Step, batch_idx: int
@@ -135,6 +149,9 @@ class Conductor(pl.Callback):
         self.tokens["cells"] += sum(b.source_BS.numel() + b.target_in_BT.numel() for b in batch.micro)
         self.pending_tokens += batch.target_tokens
         signum = self._agreed_signal(trainer, step)
+        if signum == ASKED and step < when.steps:
+            raise Pruned(step)
+        signum = signum if signum > ASKED else 0  # at the last step the run is whole anyway
         if when.logs(step) or when.saves(step) or signum:
             self.pending = self.pending + module.take_sums()
         if when.logs(step):
@@ -154,7 +171,7 @@ class Conductor(pl.Callback):
             raise Interrupted(signum)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self.signum:  # it came after the last step had been looked at
+        if self.signum > ASKED:  # it came after the last step had been looked at
             raise Interrupted(self.signum)
 
     # --- parts ---
@@ -164,6 +181,7 @@ class Conductor(pl.Callback):
 
     def _agreed_signal(self, trainer: pl.Trainer, step: int) -> int:
         """The signal that any rank received, the same answer on all. A collective when there are several ranks."""
+        self._look_for_request()
         if trainer.world_size == 1:
             return self.signum
         if trainer.strategy.root_device.type == "cuda" and step % 10:  # reading it stalls the device
@@ -171,6 +189,14 @@ class Conductor(pl.Callback):
         tensor = torch.tensor(self.signum, device=trainer.strategy.root_device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return int(tensor)
+
+    def _look_for_request(self) -> None:
+        """Whether somebody asked the run to stop: a look at the disk, on rank 0, a few times a second."""
+        now = time.perf_counter()
+        if self.record is not None and not self.signum and now - self._asked >= REQUEST_SECONDS:
+            self._asked = now
+            if self.record.stop_asked():
+                self.signum = ASKED
 
     def _lap(self, part: str) -> None:
         now = time.perf_counter()

@@ -1,0 +1,101 @@
+"""`status`: what of a study is done, running, waiting, failed; once, as JSON, or as a live view."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.claim import CellState, Queue
+    from lightning_tfm.study.progress import Overview, Running
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "What of a study is done, running, waiting, failed.", experiment=False)
+    parser.add_argument("study", type=str, help="name of the study under <out>/studies")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--watch", action="store_true", help="look again until all is done")
+    parser.add_argument("--storage", type=str, default="", help="where its queue is [as the study was started]")
+    options = parse_plain(parser, argv)
+    if options["json"] and options["watch"]:
+        raise UserError("--json and --watch: one of the two")
+
+    from lightning_tfm.study.progress import View, Watch
+
+    root, name = Path(options["out"]), options["study"]
+    queue = open_queue(root, name, options["storage"])
+    watch = Watch(root, 1)
+    if options["watch"]:
+        view = View(name, sys.stdout)
+        try:
+            while not queue.done():
+                if view.due():
+                    view.show(watch.look(queue.states()))
+                time.sleep(0.1)
+            view.show(watch.look(queue.states()))
+        finally:
+            view.close()
+        return 0
+    states = queue.states()
+    overview = watch.look(states)
+    print(as_json(name, states, overview) if options["json"] else as_text(name, states, overview))
+    return 0
+
+
+def open_queue(root: Path, name: str, storage: str) -> "Queue":
+    """The queue of a study that exists. Raises UserError."""
+    from lightning_tfm.study.claim import Queue
+    from lightning_tfm.study.definition import check_exists, file_of
+    from lightning_tfm.study.storage import find_storage, remembered
+    from lightning_tfm.study.tune import is_search, load
+
+    check_exists(root, name)
+    folder = file_of(root, name).parent
+    address = remembered(storage, folder)
+    if not address and not (folder / "journal.log").is_file():
+        raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
+    budget = load(root, name).budget if is_search(root, name) else 0
+    return Queue(
+        name, find_storage(address, folder), lambda text: print(text, file=sys.stderr), budget=budget, create=False
+    )
+
+
+def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
+    live = {(r.row, r.seed): r for r in overview.running}
+    cells = [_cell(state, live.get((state.cell.row, state.cell.seed))) for state in states]
+    whole = {"study": name, "counts": overview.counts, "seconds_left": overview.seconds_left, "cells": cells}
+    return json.dumps(whole, indent=1)
+
+
+def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
+    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state.state}
+    found |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
+    found |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
+    if running is not None:
+        keys = ("step", "steps", "tokens_per_second", "phase", "seconds_left")
+        found |= {key: getattr(running, key) for key in keys}
+    return found
+
+
+def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
+    from lightning_tfm.study.progress import clock, line
+
+    owners = {(s.cell.row, s.cell.seed): s.owner for s in states}
+    lines = [line(name, overview).split(" | ")[0]]
+    for r in overview.running:
+        owner = owners[r.row, r.seed]
+        step = "starting" if r.step is None else f"{r.phase} {r.step}/{r.steps}"
+        speed = "" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f} tokens/s"
+        left = f"{clock(r.seconds_left)} left" if r.seconds_left is not None else ""
+        where = f"{owner.host}:{owner.pid}" if owner else ""
+        lines.append("  ".join(filter(None, (f"running  {r.row} seed {r.seed}", step, speed, left, where))))
+    lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]
+    waiting = [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state == "waiting"]
+    if waiting:
+        lines.append(f"waiting  {', '.join(waiting[:12])}{' …' if len(waiting) > 12 else ''}")
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""What the verbs that work on a study share: their options, and the run of its workers."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import jsonargparse
+
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.files import read_yaml
+from lightning_tfm.study.places import Places, find_places, visible_gpus
+from lightning_tfm.study.searchfile import is_search
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.claim import Cell, CellState
+    from lightning_tfm.study.definition import Definition
+    from lightning_tfm.study.tune import Search
+
+STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who works on a study here."""
+
+    workers: int
+    threads: int
+    """CPU threads of each process"""
+    hardware: Hardware
+    places: Places | None
+    storage: str
+    wandb: str
+    carry: bool
+    """share no files with other machines"""
+
+
+def add_options(parser: jsonargparse.ArgumentParser) -> None:
+    """The options of a verb that runs workers."""
+    parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
+    parser.add_argument("--storage", type=str, default="", help=STORAGE)
+    parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
+    parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
+    parser.add_argument("--wandb", type=Literal["off", "offline", "online"], default="off", help="mirror runs to W&B")
+    parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
+
+
+def make_crew(options: dict[str, Any], hardware: Hardware) -> Crew:
+    """Raises UserError where options contradict each other or the machine."""
+    if options["workers"] < 0:
+        raise UserError(f"--workers={options['workers']}: must not be negative")
+    if options["no_shared_files"] and "://" not in options["storage"]:
+        raise UserError("--no-shared-files needs --storage postgresql+psycopg://…: a journal is a shared file")
+    per_run, runs = options["devices_per_run"], options["runs_per_device"]
+    if per_run and hardware.devices not in (1, per_run):
+        raise UserError(f"--devices-per-run={per_run} against --trainer.devices={hardware.devices}")
+    hardware = replace(hardware, devices=per_run or hardware.devices)
+    gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
+    cpus = len(os.sched_getaffinity(0))
+    places = None
+    if gpu or per_run or runs:
+        places = find_places(gpu, hardware.threads, hardware.devices, runs or 1)
+        workers = options["workers"] or len(places)
+    else:
+        workers = options["workers"] or max(1, cpus // (max(1, hardware.threads) * hardware.devices))
+    threads = hardware.threads or max(1, cpus // (workers * hardware.devices))
+    return Crew(workers, threads, hardware, places, options["storage"], options["wandb"], options["no_shared_files"])
+
+
+def check_storage(storage: str, folder: Path) -> None:
+    """Raise UserError for an address that is none, or not the study's, before anything is written."""
+    from lightning_tfm.study.storage import find_storage, remembered
+
+    find_storage(remembered(storage, folder), folder).check()
+
+
+def is_search_file(path: str) -> bool:
+    """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is no YAML."""
+    return is_search(read_yaml(path))
+
+
+def join(name: str, root: Path, crew: Crew) -> "list[CellState]":
+    """Work on a study that exists. Raises UserError where this machine does not see what it has to see."""
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.study import definition, tune
+    from lightning_tfm.study.claim import Queue
+    from lightning_tfm.study.rows import Fingerprints
+    from lightning_tfm.study.storage import find_storage, remembered
+    from lightning_tfm.study.travel import check_shared
+
+    folder = definition.file_of(root, name).parent
+    if not crew.carry:
+        definition.check_exists(root, name)
+    address = remembered(crew.storage, folder)
+    queue = Queue(name, find_storage(address, folder), print, create=False)
+    if not crew.carry:
+        check_shared(queue, folder)
+        study = tune.load(root, name) if tune.is_search(root, name) else definition.load(root, name)
+    else:
+        plain = queue.noted("definition")
+        if plain is None:
+            raise UserError(f"the storage holds no definition of study '{name}': start it with --storage first")
+        read = tune.from_plain if "kind" in plain else definition.from_plain
+        study = read(plain, f"study '{name}' in the storage")
+    prepared = prepare(study.base.data, root)
+    found = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(study.base.data.dev))
+    if found != study.prints:
+        raise UserError(
+            f"study '{name}': the text or the tokenizer here is not that of the study; compare {prepared.folder}"
+        )
+    return work(study, [], root, crew)
+
+
+def work(
+    study: "Definition | Search", cells: Sequence["Cell"], root: Path, crew: Crew, start: bool = False
+) -> "list[CellState]":
+    """Run what the study has left, here; `start` where this machine has just defined it.
+
+    Raises UserError; SystemExit after a stop signal.
+    """
+    from lightning_tfm.study import definition, tune
+    from lightning_tfm.study.execute import make_train, plans_of
+    from lightning_tfm.study.launch import run_study
+    from lightning_tfm.study.storage import remember, remembered
+
+    folder = definition.file_of(root, study.name).parent
+    storage = remembered(crew.storage, folder)
+    train = make_train(plans_of(study, root), crew.hardware, root, crew.places)
+    search = study if isinstance(study, tune.Search) else None
+    first = first_validation(study.base.scaled().training, crew.hardware)
+    plain = None
+    if start:
+        plain = tune.to_plain(study) if search else definition.to_plain(study)
+    arguments = (study.name, list(cells), root, train, crew.workers, crew.threads, storage)
+    remember(storage, folder)
+    return run_study(*arguments, search=search, first_validation=first, carry=crew.carry, definition=plain)
+
+
+def first_validation(training: Any, hardware: Hardware) -> int:
+    """Optimizer step of the first dev perplexity of a run."""
+    from lightning_tfm.training.conductor import Timetable
+
+    return Timetable.of(hardware, training).validate_every

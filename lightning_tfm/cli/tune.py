@@ -1,0 +1,94 @@
+"""`tune`: search for a good configuration, stop what promises little, write the best one as an experiment file."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
+from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.searchfile import SAMPLERS, SearchFile, check_sampler, read_search
+from lightning_tfm.study.tune import Search
+
+TRIALS = 50
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Search a space of configurations and write the best one as an experiment file.")
+    parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
+    parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
+    parser.add_argument("--sampler", type=str, default="", help=" | ".join(SAMPLERS))
+    parser.add_argument("--trials", type=int, default=0, help=f"trials in all [as in the file, else {TRIALS}]")
+    add_options(parser)
+    asked = parse(parser, argv).verb["sweep"]
+    if not is_search_file(asked):
+        raise UserError(f"{asked}: it names rows, so it is a table and no search: lightning-tfm sweep {asked}")
+    file = read_search(asked)
+    settings = parse(parser, [*file.arguments, *argv])
+    if settings.verb["print_config"]:
+        print(printed(settings), end="")
+        return 0
+    crew = make_crew(settings.verb, settings.hardware)
+    return _run(settings, file, crew)
+
+
+def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
+    if settings.row is not None:
+        raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
+    name, sampler = settings.verb["name"] or file.name, settings.verb["sampler"] or file.sampler
+    if settings.verb["sampler"]:
+        if sampler not in SAMPLERS:
+            raise UserError(f"--sampler={sampler}: valid: {', '.join(SAMPLERS)}")
+        check_sampler(sampler, file.method, "--sampler")
+    base = settings.base
+    exact = checked(base, name)
+    space = file.with_sampler(sampler).space(base)
+    pruner = file.steps_of(first_validation(exact.training, crew.hardware), exact.training.steps)
+    trials = settings.verb["trials"] or file.trials or TRIALS
+    if trials < 0:
+        raise UserError(f"--trials={trials}: must be above 0")
+    search = Search(
+        name, base, space, sampler, file.seed, trials, file.objectives, file.constraints, pruner,
+        Fingerprints("", ""), 1, "",
+    )  # fmt: skip
+    search.check()
+
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.study import tune
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.tuned import report
+
+    folder = file_of(settings.out, name).parent
+    check_storage(crew.storage, folder)
+    prepared = prepare(base.data, settings.out)
+    search = replace(
+        search,
+        prints=Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev)),
+        V=prepared.tokenizer.V,
+        store=prepared.folder.name,
+    )
+    cells, refused = search.grid_cells() if not search.budget else ([], 0)
+    tune.save(search, settings.out)
+    for line in introduction(file, search, len(cells), refused):
+        print(line, file=sys.stderr)
+    try:
+        states = work(search, cells, settings.out, crew, start=True)
+    finally:
+        text = report(search, settings.out, crew.storage)
+    print(text, end="")
+    return 1 if any(state.state == "failed" for state in states) else 0
+
+
+def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:
+    """What the words of the sweep file mean on this engine."""
+    meant = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
+    count = f"{points} points" if not search.budget else f"{search.trials} trials"
+    aims = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
+    lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
+    if refused:
+        lines.append(f"{search.name}: {refused} points of the grid are above the limit and left out")
+    if search.pruner.type != "none":
+        early = " (the sweep file's 'early_terminate')" if file.early else ""
+        lines.append(f"{search.name}: stopped early by {search.pruner.type}{early} on optimizer steps")
+    return lines

@@ -1,0 +1,56 @@
+"""Which devices a run may use: workers that share a machine get disjoint ones, by their slot."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+
+
+@dataclass(frozen=True)
+class Places:
+    """`per_run` devices for each run, `runs` runs on each device. Slot 0 gets the first devices, and so on."""
+
+    devices: list[str]
+    """GPUs as CUDA_VISIBLE_DEVICES names them, or CPU numbers"""
+    gpu: bool
+    per_run: int
+    runs: int
+
+    def __len__(self) -> int:
+        """Runs at once."""
+        return len(self.devices) // self.per_run * self.runs
+
+    def of(self, slot: int) -> list[str]:
+        """The devices of a slot; slots beyond the last start again at the first."""
+        groups = len(self.devices) // self.per_run
+        first = slot // self.runs % groups * self.per_run
+        return self.devices[first : first + self.per_run]
+
+    def settle(self, slot: int) -> None:
+        """Keep the calling process, and its children, to the devices of its slot. Before CUDA is touched."""
+        if self.gpu:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.of(slot))
+        else:
+            os.sched_setaffinity(0, {int(cpu) for cpu in self.of(slot)})
+
+
+def find_places(gpu: bool, threads: int, per_run: int, runs: int) -> Places:
+    """The devices of this machine; on CPUs one is `threads` processors. Raises UserError where they are too few."""
+    if per_run < 1 or runs < 1:
+        raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be 1 at least")
+    if per_run > 1 and runs > 1:
+        raise UserError("--devices-per-run and --runs-per-device: a run has several devices, or a device several runs")
+    found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    each = per_run if gpu else per_run * max(1, threads)
+    if len(found) < each:
+        kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
+        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine shows {len(found)}")
+    return Places(found, gpu, each, runs)
+
+
+def visible_gpus() -> list[str]:
+    """GPUs that this process may use, without touching CUDA, which would not survive a fork."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
+    return [str(number) for number, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]

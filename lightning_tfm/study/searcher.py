@@ -1,0 +1,122 @@
+"""Who proposes the trials of a search, and who stops those that promise little: Optuna's samplers and pruners.
+
+Only a worker calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
+looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
+
+from lightning_tfm.keys import key
+from lightning_tfm.study.claim import Cell, Claim, Queue
+from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.tune import Search, measured
+
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def make_sampler(name: str, seed: int, number: int) -> BaseSampler:
+    """A sampler for one proposal. Its numbers depend on (seed, trial number): workers never repeat one another's."""
+    drawn = int(key("sampler", seed, number)[0] % np.uint64(2**31))
+    match name:
+        case "tpe":
+            return TPESampler(seed=drawn, multivariate=True, constant_liar=True)
+        case "gp":
+            return GPSampler(seed=drawn, deterministic_objective=False)
+        case "cmaes":
+            return CmaEsSampler(seed=drawn, warn_independent_sampling=False)
+        case _:
+            return RandomSampler(seed=drawn)
+
+
+def make_pruner(search: Search, first_validation: int) -> BasePruner:
+    """The pruner on optimizer steps; its first look is at `min_step`, or at the first validation."""
+    pruner = search.pruner
+    first = max(pruner.min_step, first_validation)
+    match pruner.type:
+        case "asha":
+            return SuccessiveHalvingPruner(min_resource=first, reduction_factor=pruner.eta)
+        case "hyperband":
+            last = search.base.scaled().training.steps
+            return HyperbandPruner(min_resource=first, max_resource=max(first, last), reduction_factor=pruner.eta)
+        case "median":
+            return MedianPruner(n_startup_trials=pruner.startup, n_warmup_steps=first - 1)
+        case _:
+            return NopPruner()
+
+
+def grid_distributions(search: Search) -> dict[str, BaseDistribution]:
+    """What Optuna is told of the parameters of a grid."""
+    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in search.space}
+
+
+@dataclass
+class Searcher:
+    """Proposes and judges the trials of one search, for one worker."""
+
+    search: Search
+    queue: Queue
+    first_validation: int
+    """optimizer step"""
+    _pruned: dict[int, int] = field(default_factory=dict)
+    """trial id -> step whose value decided"""
+
+    def propose(self) -> Claim | None:
+        """Begin the next trial; None when the budget is used up. Raises UserError."""
+        if not self.search.budget:
+            return None
+        if self.search.sampler == "gp":
+            import torch
+
+            torch.set_num_threads(1)  # OpenMP's threads would not survive the fork of the run
+        return self.queue.begin(self._fill)
+
+    def _fill(self, trial_id: int, number: int) -> Cell | str:
+        sampler = make_sampler(self.search.sampler, self.search.seed, number)
+        trial = optuna.Trial(self._study(sampler), trial_id)
+        change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
+        excess = self.search.excess(change)
+        self.queue.constrain(trial_id, excess)
+        missed = [f"{name} is {value:,.0f} above its limit" for name, value in excess.items() if value > 0]
+        return ", ".join(missed) if missed else self.search.cell(number, change)
+
+    def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
+        """Report new dev perplexities of the run of process `pid`, and ask it to stop if it promises little."""
+        if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
+            return
+        told = self.queue.trial(claim).intermediate_values
+        for record in folder.read_metrics():
+            step, value = record["step"], record.get("dev_ppl")
+            if value is None or step in told or math.isnan(value):
+                continue
+            self.queue.report(claim, step, value)
+            if self._study().pruner.prune(self._study(), self.queue.trial(claim)):
+                if folder.ask_to_stop(pid):
+                    self._pruned[claim.trial_id] = step
+                    self.queue.mark(claim, "pruned_by", step)
+                return
+
+    def reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
+        """Why and where a run was stopped, for its trial."""
+        step = self._pruned.get(claim.trial_id)
+        stopped = outcome["step"] if outcome else None
+        self.queue.mark(claim, "stopped_at", stopped)
+        return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
+
+    def judge(self, claim: Claim, result: dict[str, Any]) -> tuple[float, ...]:
+        """The values of a finished run; limits that only the run could show are told too."""
+        limits = self.search.constraints
+        excess = {name: measured(result, name) - limit for name, limit in limits.items() if name != "parameters"}
+        self.queue.constrain(claim.trial_id, excess)
+        return self.search.values(result)
+
+    def _study(self, sampler: BaseSampler | None = None) -> optuna.Study:
+        return self.queue.study(sampler or RandomSampler(), make_pruner(self.search, self.first_validation))
