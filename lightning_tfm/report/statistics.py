@@ -15,7 +15,7 @@ Seeds: 3 to 5 seeds of one row are too few for a variance of its own. It is mode
 s_i^2) / (d_0 + d_i), with d_i = n_i - 1, the study's mean s^2, and d_0 + d_i degrees of freedom, at most those of the
 whole study. d_0 is `PRIOR_DF`, not estimated: with 6 to 20 rows of 2 to 4 degrees of freedom the estimate of limma is
 often infinite, and where rows differ in their noise (standard deviations within a factor 2 to 3 of their middle) any
-false verdict then has 7 to 14 % instead of 5 (benchmarks/results/statistics.txt). Degrees of freedom of the sum:
+false verdict then has 7 to 14 % instead of 5 (benchmarks/results/verdicts.txt). Degrees of freedom of the sum:
 Satterthwaite 1946.
 
 Holm 1979 over all rows and both metrics: at most 5 % of studies without a true difference hold any false verdict.
@@ -30,7 +30,7 @@ from scipy import stats
 
 ALPHA = 0.05
 POWER = 0.8
-PRIOR_DF = 2.0
+PRIOR_DF = 3.0
 """degrees of freedom that the study's mean variance counts for in a row's own"""
 BASE = 0
 

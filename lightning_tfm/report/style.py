@@ -26,13 +26,13 @@ thead button::after{content:" \\2195";color:var(--soft)}
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}
 tr.first td,tr.first th{border-top:2px solid var(--fg)}
 tr.one td,tr.one th{color:var(--soft)}
-tbody th{font-weight:600}
+tbody th{font-weight:600}#table td:nth-child(2){white-space:normal;min-width:11rem;max-width:16rem}
 .good{color:var(--good)}.bad{color:var(--bad)}.found{color:var(--found)}.open,.untested{color:var(--soft)}
 .controls{display:flex;flex-wrap:wrap;gap:.6rem 1.2rem;align-items:end;margin:.5rem 0}
 input,select,button.plain{font:inherit;color:var(--fg);background:var(--bg);border:1px solid var(--soft);
 border-radius:4px;padding:.15rem .4rem;max-width:100%}
 :focus-visible{outline:2px solid var(--accent);outline-offset:2px}
-.pictures{display:flex;flex-wrap:wrap;gap:1rem}.pictures>figure{margin:0;flex:1 1 480px;min-width:0}
+figure{margin:0}.pictures{display:flex;flex-wrap:wrap;gap:1rem}.pictures>figure{margin:0;flex:1 1 480px;min-width:0}
 figcaption{color:var(--soft);font-size:13px}
 svg{max-width:100%;height:auto;display:block}
 svg text{fill:var(--fg);font:11px system-ui,sans-serif}svg .tick{fill:var(--soft)}svg .title{fill:var(--soft)}

@@ -19,8 +19,9 @@ ZERO = SentenceNoise(np.zeros(2), np.zeros(2))
 
 
 def test_moderated_variance_lies_between_the_rows_own_and_the_studys():
+    d = PRIOR_DF
     v, df = moderated(np.array([1.0, 1.0, 4.0]), np.array([4.0, 4.0, 4.0]))
-    assert v.tolist() == pytest.approx([(2 * 2 + 4 * 1) / 6] * 2 + [(2 * 2 + 4 * 4) / 6])
+    assert v.tolist() == pytest.approx([(d * 2 + 4 * 1) / (d + 4)] * 2 + [(d * 2 + 4 * 4) / (d + 4)])
     assert df.tolist() == [PRIOR_DF + 4] * 3
 
 

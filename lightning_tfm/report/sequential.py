@@ -1,0 +1,92 @@
+"""Seeds spent where the verdict is still open, and the correction that looking again and again requires.
+
+At look k every open row, and base, has n_k seeds: `first`, then one more each time, up to `budget`. The level alpha is
+spent in shares that sum to one, look k's in proportion to the seeds it adds (alpha spending, Lan and DeMets 1983, with
+the linear function of Kim and DeMets 1987, added up by Bonferroni). At each look Holm runs at its share. A row rejected
+at any look stays rejected, so the chance of any false verdict is at most the sum of the shares, whatever stops when
+(Maurer and Bretz 2013, for the closed procedure that this is a shortcut of). Fixed seeds are the case of one look.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.cells import Cells
+from lightning_tfm.report.verdict import NOTHING, UNTESTABLE, Evidence
+
+FILE = "looks.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Looks at `first`, `first` + 1, … `budget` seeds."""
+
+    first: int = 3
+    budget: int = 8
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.first <= self.budget:
+            raise UserError(f"--seeds auto needs 2 <= first <= budget, not {self.first} and {self.budget}")
+
+    @property
+    def sizes(self) -> list[int]:
+        """Seeds of an open row at each look."""
+        return list(range(self.first, self.budget + 1))
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of alpha that each look spends."""
+        before = [0, *self.sizes[:-1]]
+        return [(n - m) / self.budget for n, m in zip(self.sizes, before, strict=True)]
+
+
+def open_rows(summary: Mapping[str, Any]) -> list[str]:
+    """Rows that more seeds could still decide: in some metric no difference found, or too wide to call equivalent."""
+    undecided = (NOTHING, UNTESTABLE)
+    return [
+        row["row"]
+        for row in summary["rows"]
+        if not row["base"] and any(row[m]["difference"]["verdict"] in undecided for m in ("ppl", "bleu"))
+    ]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was known when a look was taken."""
+
+    seeds: dict[str, list[int]]
+    """row -> its seeds so far"""
+
+
+def read_looks(folder: Path) -> tuple[Plan, list[Look]] | None:
+    """The study's looks, None where its seeds were fixed beforehand. Raises UserError for a broken file."""
+    path = folder / FILE
+    try:
+        plain = json.loads(path.read_bytes())
+        return Plan(plain["first"], plain["budget"]), [Look(look) for look in plain["looks"]]
+    except FileNotFoundError:
+        return None
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not the record of looks ({type(error).__name__}: {error})") from error
+
+
+def looks_to_json(plan: Plan, looks: Sequence[Look]) -> dict[str, Any]:
+    return {"schema": 1, "first": plan.first, "budget": plan.budget, "looks": [look.seeds for look in looks]}
+
+
+def restricted(cells: Cells, look: Look) -> Cells:
+    """The cells that a look saw."""
+    kept = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
+    return replace(cells, filled=kept)
+
+
+def over_looks(looks: Sequence[Mapping[tuple[str, str], Evidence]]) -> dict[tuple[str, str], Evidence]:
+    """The last look's evidence, with the smallest p of any look (each already divided by its share)."""
+    last = dict(looks[-1])
+    for key, found in last.items():
+        ps = [look[key].p for look in looks if key in look and look[key].p == look[key].p]
+        last[key] = replace(found, p=min(ps)) if ps else found
+    return last
