@@ -4,44 +4,19 @@ A new corpus is one class here and one line in CORPORA; or a class of your own, 
 `data.corpus` and made with the `Data` section as its only argument.
 """
 
-import gzip
 import hashlib
 import importlib
 import inspect
-import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
+from lightning_tfm.data.checksums import sha256
+from lightning_tfm.data.corpus import Corpus, read_pairs
+from lightning_tfm.data.manifest import SOURCES
+from lightning_tfm.data.official import OfficialCorpus
 from lightning_tfm.errors import UserError, nearest
-
-
-class Corpus(ABC):
-    """Parallel text. Attributes: `source` and `target`, the language codes."""
-
-    source: str
-    target: str
-
-    @abstractmethod
-    def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        """Raw pairs of a split, in order, without line ends.
-
-        Bytes that are no UTF-8 come as surrogates (`errors="surrogateescape"`); `prepare` reports them.
-        """
-
-    @abstractmethod
-    def fingerprint(self, split: str) -> str:
-        """Text that changes whenever `lines(split)` would: cheap, for it is asked for on every start.
-
-        The source of a class of your own is added by `corpus_fingerprint`; name what lies outside: files, a seed.
-        """
-
-    @abstractmethod
-    def name(self, split: str, language: str) -> str:
-        """What errors call one side of a split, e.g. the path of its file."""
 
 
 class BuiltinCorpus(Corpus):
@@ -74,25 +49,11 @@ class FilesCorpus(Corpus):
         self._folder = Path(data.folder).expanduser()
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        source, target = self._path(split, self.source), self._path(split, self.target)
-        counts = [0, 0]
-        for pair in zip_longest(_read(source), _read(target)):
-            for side in (0, 1):
-                counts[side] += pair[side] is not None
-            if None not in pair:
-                yield pair
-        for path, count in zip((source, target), counts, strict=True):
-            if not count:
-                raise UserError(f"{path} is empty: give it one sentence a line, line n of both languages together")
-        if counts[0] != counts[1]:
-            raise UserError(
-                f"{source} has {counts[0]} lines, {target} has {counts[1]}: "
-                "line n of both files must belong together; was one cut short, or split at more than line feeds?"
-            )
+        return read_pairs(self._path(split, self.source), self._path(split, self.target))
 
     def fingerprint(self, split: str) -> str:
         paths = [self._path(split, language) for language in (self.source, self.target)]
-        return " ".join(_sha256(path) for path in paths)
+        return " ".join(sha256(path) for path in paths)
 
     def name(self, split: str, language: str) -> str:
         return str(self._path(split, language))
@@ -112,7 +73,11 @@ class FilesCorpus(Corpus):
         )
 
 
-CORPORA: dict[str, type[Corpus]] = {"builtin": BuiltinCorpus, "files": FilesCorpus}
+CORPORA: dict[str, type[Corpus]] = {
+    "builtin": BuiltinCorpus,
+    "files": FilesCorpus,
+    **dict.fromkeys(SOURCES, OfficialCorpus),
+}
 
 
 def make_corpus(data: Data) -> Corpus:
@@ -142,18 +107,3 @@ def corpus_fingerprint(corpus: Corpus, split: str) -> str:
         return corpus.fingerprint(split)
     source = inspect.getsource(inspect.getmodule(type(corpus)))
     return f"{hashlib.sha256(source.encode()).hexdigest()} {corpus.fingerprint(split)}"
-
-
-def _read(path: Path) -> Iterator[str]:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file):
-                text = line.decode("utf-8-sig" if number == 0 else "utf-8", errors="surrogateescape")
-                yield text.removesuffix("\n").removesuffix("\r")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is no whole gzip file ({error}): fetch or compress it again") from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

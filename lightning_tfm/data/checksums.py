@@ -1,0 +1,91 @@
+"""What a file was when it was first used: sizes and checksums, held against it ever after."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.data.store import sync_and_close
+from lightning_tfm.errors import UserError
+
+NAME = "checksums.json"
+
+
+class Checksums:
+    """`checksums.json` of a folder: file name relative to the folder -> {"sha256", "bytes", …}."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.path = folder, folder / NAME
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """All records. Raises UserError where the file is damaged."""
+        try:
+            return json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise UserError(f"{self.path} is damaged ({error}): put back a good copy, or remove it") from error
+
+    def add(self, name: str, **facts: Any) -> None:
+        """Record `name`, in one step; what other processes recorded stays."""
+        with locked(self.folder / ".checksums.lock"):
+            write_atomic(self.path, (json.dumps(self.read() | {name: facts}, indent=1, sort_keys=True) + "\n").encode())
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        return self.read().get(name)
+
+    def whole(self, name: str) -> bool:
+        """Whether `name` is recorded and lies there in its recorded size. Raises UserError where the size differs."""
+        record, path = self.find(name), self.folder / name
+        if record is None or not path.is_file():
+            return False
+        if path.stat().st_size != record["bytes"]:
+            raise UserError(
+                f"{path} has {path.stat().st_size} bytes, but {record['bytes']} when it was first used: "
+                "it was changed or cut; remove it, it is fetched again"
+            )
+        return True
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """(name, what is wrong with it) for every recorded file: "" for nothing, "absent" where it is not there."""
+        for name, record in self.read().items():
+            path = self.folder / name
+            if not path.is_file():
+                yield name, "absent"
+            elif path.stat().st_size != record["bytes"]:
+                yield name, f"{path.stat().st_size} bytes, {record['bytes']} expected"
+            else:
+                found = sha256(path)
+                yield name, "" if found == record["sha256"] else f"sha256 {found}, {record['sha256']} expected"
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Whole or not at all, also over a loss of power."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        sync_and_close(file)
+    temporary.replace(path)
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path`; another process waits, after a call of `waiting`. The system frees it on any death."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting:
+                waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
