@@ -8,6 +8,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import formats, records, verdict
 from lightning_tfm.report.cells import Cells, read_cells
 from lightning_tfm.report.page import page
+from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.summary import summarise
 from lightning_tfm.study import definition
 
@@ -45,4 +46,5 @@ def make(
         raise UserError(f"equivalence margins must be above 0, not {margin_ppl} (PPL) and {margin_bleu} (BLEU)")
     study = definition.load(root, name)
     cells = read_cells(study, root, records.collect(study, root))
-    return Report(summarise(cells, margin_ppl, margin_bleu), cells)
+    looks = read_looks(definition.file_of(root, name).parent)
+    return Report(summarise(cells, margin_ppl, margin_bleu, looks), cells)

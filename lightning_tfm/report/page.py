@@ -47,8 +47,10 @@ def page(report: Plain, cells: Cells, texts: bool = True, live: str = "") -> str
         "method": ("How to read this", _method(report, texts)),
     }
     shown = {key: part for key, part in parts.items() if part[1]}
-    nav = "".join(f'<a href="#{key}">{title}</a>' for key, (title, _) in shown.items())
-    sections = "".join(f'<section id="{k}"><h2>{title}</h2>{body}</section>\n' for k, (title, body) in shown.items())
+    nav = "".join(f'<a href="#section-{key}">{title}</a>' for key, (title, _) in shown.items())
+    sections = "".join(
+        f'<section id="section-{k}"><h2>{title}</h2>{body}</section>\n' for k, (title, body) in shown.items()
+    )
     policy = POLICY + ("; connect-src 'self'" if live else "")
     data = f' data-live="1" data-version="{escape(live)}"' if live else ""
     head = (
@@ -109,8 +111,8 @@ def _table_section(report: Plain) -> str:
         f'<th scope="col" class="{c}" aria-sort="none"><button type="button">{h}</button></th>' for h, c in HEADS
     )
     body, group = [], None
-    for r in report["rows"]:
-        body.append(_table_row(r, r["group"] != group))
+    for i, r in enumerate(report["rows"]):
+        body.append(_table_row(r, i, r["group"] != group))
         group = r["group"]
     return (
         '<div class="controls"><label>Find <input id="find" type="search" autocomplete="off"></label>'
@@ -122,12 +124,10 @@ def _table_section(report: Plain) -> str:
     ).replace('<div class="scroll"', '<div id="table" class="scroll"', 1)
 
 
-def _table_row(r: Plain, first: bool) -> str:
-    name = text(r["row"])
-    anchor = escape(f"runs-{r['row']}", quote=True)
+def _table_row(r: Plain, i: int, first: bool) -> str:
     verdicts = [r[m]["difference"]["verdict"] for m in ("ppl", "bleu")] if not r["base"] else []
     cells = [
-        _cell(f'<a href="#{anchor}">{name}</a>', r["row"], "w", "th"),
+        _cell(f'<a href="#runs-{i}">{text(r["row"])}</a>', r["row"], "w", "th"),
         _cell(change(r), "", "w"),
         _cell(f"n={r['n']}", r["n"]),
         *_metric(r, "ppl", 2),
@@ -342,15 +342,14 @@ def _attention(cells: Cells) -> str:
 def _runs(report: Plain, cells: Cells, texts: bool) -> str:
     base = next((r["row"] for r in report["rows"] if r["base"]), "")
     parts = []
-    for r in report["rows"]:
+    for i, r in enumerate(report["rows"]):
         mine = cells.of(r["row"])
         missing = "".join(f"<li>seed {text(s)}: {text(why)}</li>" for s, why in r["missing"].items())
         body = f"<ul>{missing}</ul>" if missing else ""
         body += "".join(_run(cells, cell) for cell in mine)
         found = provenance.examples(cells, r["row"], base) if texts else []
         body += _examples(found)
-        anchor = escape(f"runs-{r['row']}", quote=True)
-        parts.append(f'<details id="{anchor}"><summary>{text(r["row"])}: {_state(r)}</summary>{body}</details>')
+        parts.append(f'<details id="runs-{i}"><summary>{text(r["row"])}: {_state(r)}</summary>{body}</details>')
     return "".join(parts)
 
 
@@ -392,6 +391,11 @@ def _method(report: Plain, texts: bool) -> str:
     ]
     if not report["sentence noise of BLEU"] and report["finished"]:
         lines.append("The references are not at hand: BLEU is tested with the noise of seeds alone.")
+    if report["looks"]:
+        lines.append(
+            f"Seeds were added while looking, {len(report['looks'])} times so far: every look spends a share of the "
+            f"level, p-values are multiplied accordingly, and intervals are at {report['interval level']:.2%}."
+        )
     if not texts:
         lines.append("Made without any line of the corpus (--no-text).")
     return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"

@@ -29,7 +29,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 2 <= self.first <= self.budget:
-            raise UserError(f"--seeds auto needs 2 <= first <= budget, not {self.first} and {self.budget}")
+            raise UserError(f"looks need 2 <= first <= budget, not {self.first} and {self.budget}")
 
     @property
     def sizes(self) -> list[int]:
@@ -66,11 +66,14 @@ def read_looks(folder: Path) -> tuple[Plan, list[Look]] | None:
     path = folder / FILE
     try:
         plain = json.loads(path.read_bytes())
-        return Plan(plain["first"], plain["budget"]), [Look(look) for look in plain["looks"]]
+        plan, looks = Plan(plain["first"], plain["budget"]), [Look(look) for look in plain["looks"]]
     except FileNotFoundError:
         return None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not the record of looks ({type(error).__name__}: {error})") from error
+    if not 1 <= len(looks) <= len(plan.sizes):
+        raise UserError(f"{path}: {len(looks)} looks, the plan has {len(plan.sizes)}")
+    return plan, looks
 
 
 def looks_to_json(plan: Plan, looks: Sequence[Look]) -> dict[str, Any]:

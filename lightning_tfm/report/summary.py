@@ -14,6 +14,7 @@ import numpy as np
 
 from lightning_tfm.report import resampling, statistics, table, verdict
 from lightning_tfm.report.cells import Cell, Cells
+from lightning_tfm.report.sequential import Look, Plan, over_looks, restricted
 from lightning_tfm.report.verdict import Evidence
 
 METRICS = ("ppl", "bleu")
@@ -21,15 +22,19 @@ SCHEMA = 1
 
 
 def summarise(
-    cells: Cells, margin_ppl: float = verdict.MARGIN_PPL, margin_bleu: float = verdict.MARGIN_BLEU, share: float = 1.0
+    cells: Cells,
+    margin_ppl: float = verdict.MARGIN_PPL,
+    margin_bleu: float = verdict.MARGIN_BLEU,
+    looks: tuple[Plan, list[Look]] | None = None,
 ) -> dict[str, Any]:
-    """The report's data. `share` of ALPHA is what a look of a sequential study may spend (report/sequential.py)."""
+    """The report's data. `looks`: how seeds were added while looking (report/sequential.py), None for fixed."""
     study = cells.study
     found: dict[tuple[str, int], Any] = {key: cell.record for key, cell in cells.filled.items()} | cells.empty
     built = table.build(study, found)
     margins = {m: verdict.margin(m, margin_ppl, margin_bleu) for m in METRICS}
     names = [line.row.name for line in built.lines]
-    evidence = weigh_rows(cells, names, share)
+    share = looks[0].shares[len(looks[1]) - 1] if looks else 1.0
+    evidence = over_looks(_each_look(cells, names, *looks)) if looks else weigh_rows(cells, names)
     paper = paper_differences(built)
     rows = [_row(line, cells, evidence, paper, margins) for line in built.lines]
     claims = [_claim(claim, evidence, margins) for claim in verdict.CLAIMS if set(claim.says) <= set(names)]
@@ -43,7 +48,9 @@ def summarise(
         "languages": [study.base.data.source, study.base.data.target],
         "sentences": _sentences(cells),
         "sentence noise of BLEU": any(c.bleu_S10 is not None for c in cells.filled.values()),
-        "alpha": statistics.ALPHA * share,
+        "alpha": statistics.ALPHA,
+        "interval level": 1 - statistics.ALPHA * share,
+        "looks": [look.seeds for look in looks[1]] if looks else None,
         "power": statistics.POWER,
         "margin": {"ppl": margin_ppl, "bleu": margin_bleu},
         "finished": len(cells.filled),
@@ -51,6 +58,11 @@ def summarise(
         "rank correlation": _rank_correlation(evidence, paper),
     }
     return rounded(head | {"claims": claims, "rows": rows})
+
+
+def _each_look(cells: Cells, names: list[str], plan: Plan, looks: list[Look]) -> list[dict[tuple[str, str], Evidence]]:
+    """What each look found on the seeds it had, at its share of the level."""
+    return [weigh_rows(restricted(cells, look), names, part) for look, part in zip(looks, plan.shares, strict=False)]
 
 
 def weigh_rows(cells: Cells, names: list[str], share: float = 1.0) -> dict[tuple[str, str], Evidence]:

@@ -1,0 +1,119 @@
+"""The page and the other formats: harmless, whole, the same bytes for the same records."""
+
+import html as html_module
+import html.parser
+import json
+import re
+
+import pytest
+from synthetic import Generator
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.report.build import SUFFIX, make
+from lightning_tfm.report.formats import latex
+from lightning_tfm.report.page import text
+from lightning_tfm.study.rows import Paper, Row, all_rows
+
+HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"
+
+
+class Parser(html.parser.HTMLParser):
+    """Tags, and every attribute that could fetch something."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.open, self.links, self.scripts, self.ids = [], [], 0, []
+        self.feed(markup)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.links += [values[k] for k in ("src", "href", "data", "action") if k in values]
+        self.ids += [values["id"]] if "id" in values else []
+        self.scripts += tag == "script"
+        assert not any(name.startswith("on") for name in values), values
+        if tag not in ("meta", "link", "input", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.links += [v for k, v in attributes if k in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
+    found = Generator(
+        tmp_path_factory.mktemp("r"), [*[all_rows()[n] for n in ("base", "A-h1", "E-learned")], mine], [1, 2]
+    )
+    found.references = [f"{HOSTILE} {line}" for line in found.references]
+    found.write_all({"A-h1": 0.3}, skip=[("E-learned", 2)])
+    return found
+
+
+def test_page_is_whole_harmless_and_asks_nobody(made):
+    page = make("made", made.root).render("html")
+    parsed = Parser(page)
+    assert parsed.open == []
+    assert parsed.scripts == 1
+    assert all(link.startswith(("#", "data:")) for link in parsed.links), parsed.links
+    assert len(set(parsed.ids)) == len(parsed.ids)
+    assert "<script>alert" not in page and HOSTILE not in page
+    assert "default-src 'none'" in page
+    assert text("a\u202eb") == "<bdi>a\u202eb</bdi>"
+
+
+def test_same_records_same_bytes(made):
+    for kind in SUFFIX:
+        assert make("made", made.root).render(kind) == make("made", made.root).render(kind)
+
+
+def test_without_text_no_line_of_the_corpus_is_left(made):
+    report = make("made", made.root)
+    lines = [line for line in report.cells.sources + report.cells.references if len(line) > 12]
+    shown, hidden = (html_module.unescape(report.render("html", texts=texts)) for texts in (True, False))
+    assert any(line in shown for line in lines)
+    assert not any(line in hidden for line in lines)
+
+
+def test_ten_megabyte_sentence_is_clipped(made):
+    folder = made.folder(made.study.rows[1], 1).path
+    (path,) = folder.glob("scores/*/val.hyp.txt")
+    before = path.read_text()
+    path.write_text("x" * 10_000_000 + before[before.index("\n") :])
+    try:
+        assert len(make("made", made.root).render("html")) < 1_000_000
+    finally:
+        path.write_text(before)
+
+
+def test_verb_writes_the_file_and_prints_the_table(made, capsys):
+    out = ["--out", str(made.root)]
+    assert main(["report", "made", *out]) == 0
+    assert (made.root / "studies/made/report.html").read_text().startswith("<!DOCTYPE html>")
+    capsys.readouterr()
+    assert main(["report", "made", *out, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == "made"
+    assert main(["report", "made", *out, "--margin_ppl", "0"]) == 2
+    assert main(["report", "maid", *out]) == 2
+
+
+def test_markdown_and_latex_are_tables(made):
+    report = make("made", made.root)
+    rows = [line for line in report.render("md").splitlines() if line.startswith("| ")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    body = [line for line in report.render("tex").splitlines() if line.endswith(r"\\")]
+    assert len({len(re.findall(r"(?<!\\)&", row)) for row in body}) == 1
+    assert latex("a_b & 5%\u202e\\") == r"a\_b \& 5\%\textbackslash{}"
+
+
+def test_no_run_and_one_seed_are_shown_without_a_verdict(generator):
+    empty = generator(["base", "A-h1"], [1, 2], "empty")
+    assert "0 of 4 runs finished" in make("empty", empty.root).render("html")
+    one = generator(["base", "A-h1"], [1], "one")
+    one.write_all({"A-h1": 0.5})
+    page = make("one", one.root).render("html")
+    assert "n=1" in page and 'class="one"' in page.replace("first one", "one")
+    row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*A-h1(?:(?!</tr>).)*</tr>", page).group()
+    assert "reproduced" not in row and "no difference" not in row.replace("data-verdicts", "")
