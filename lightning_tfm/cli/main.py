@@ -16,6 +16,7 @@ VERBS = {
     "plan": ("plan", "what a sweep would run, what is there already, and what it would take"),
     "work": ("work", "join a study as a worker"),
     "status": ("status", "what of a study is done, running, waiting, failed"),
+    "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
     "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
     "runs": ("runs", "list runs, retry or remove one, give disk space back"),

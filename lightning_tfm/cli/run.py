@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import NoReturn
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
+from lightning_tfm.cli.study import Mode
 from lightning_tfm.config import evaluation_hash, training_hash, training_identity
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import user_classes
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    settings = parse(make_parser(verb, "Train one experiment, or one row of the table, and score it."), argv)
+    parser = make_parser(verb, "Train one experiment, or one row of the table, and score it.")
+    parser.add_argument("--wandb", type=Mode | None, default=None, help="mirror to W&B [off; online for an agent]")
+    settings = parse(parser, argv)
+    mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
@@ -24,31 +28,34 @@ def main(verb: str, argv: Sequence[str]) -> int:
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.wandb_mirror import mirrored
 
     prepared = prepare(exact.data, settings.out)
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)
-    if folder.finished():
-        print(f"{folder.path} is trained already", file=sys.stderr)
-    else:
-        code = _train(exact, identity, name, settings, folder)
-        if code != 0:
-            return code
+    row = settings.row.name if settings.row else "experiment"
+    cell = Cell(row, exact.training.seed, name, 1.0)
+    group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
+    with mirrored(mode, settings.out, group, files, lambda: [cell], lambda text: print(text, file=sys.stderr)):
+        if folder.finished():
+            print(f"{folder.path} is trained already", file=sys.stderr)
+        else:
+            code = _train(exact, identity, cell, settings, folder)
+            if code != 0:
+                return code
     _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))
     return 0
 
 
-def _train(exact, identity, name: str, settings, folder: RunFolder) -> int:
-    from lightning_tfm.study.claim import Cell
+def _train(exact, identity, cell, settings, folder: RunFolder) -> int:
     from lightning_tfm.study.execute import make_train
     from lightning_tfm.study.processes import exit_on_signals
     from lightning_tfm.study.worker import attempt_run
 
-    row = settings.row.name if settings.row else "experiment"
-    cell = Cell(row, exact.training.seed, name, 1.0)
-    train = make_train({name: (exact, identity)}, settings.hardware, settings.out)
-    print(f"{row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
+    train = make_train({cell.training_hash: (exact, identity)}, settings.hardware, settings.out)
+    print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
     with _watching(settings.out, cell):
         return attempt_run(train, cell, folder, settings.hardware.threads)

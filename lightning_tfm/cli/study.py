@@ -1,6 +1,7 @@
 """What the verbs that work on a study share: their options, and the run of its workers."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.files import read_yaml
 from lightning_tfm.study.places import Places, find_places, visible_gpus
 from lightning_tfm.study.searchfile import is_search
+from lightning_tfm.training.timetable import Timetable
 
 if TYPE_CHECKING:
     from lightning_tfm.study.claim import Cell, CellState
     from lightning_tfm.study.definition import Definition
     from lightning_tfm.study.tune import Search
 
+Mode = Literal["off", "offline", "online"]
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 
@@ -43,7 +46,7 @@ def add_options(parser: jsonargparse.ArgumentParser) -> None:
     parser.add_argument("--storage", type=str, default="", help=STORAGE)
     parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
-    parser.add_argument("--wandb", type=Literal["off", "offline", "online"], default="off", help="mirror runs to W&B")
+    parser.add_argument("--wandb", type=Mode, default="off", help="mirror runs to W&B")
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
@@ -121,9 +124,11 @@ def work(
     Raises UserError; SystemExit after a stop signal.
     """
     from lightning_tfm.study import definition, tune
+    from lightning_tfm.study.claim import Queue
     from lightning_tfm.study.execute import make_train, plans_of
     from lightning_tfm.study.launch import run_study
-    from lightning_tfm.study.storage import remember, remembered
+    from lightning_tfm.study.storage import find_storage, remember, remembered
+    from lightning_tfm.study.wandb_mirror import mirrored
 
     folder = definition.file_of(root, study.name).parent
     storage = remembered(crew.storage, folder)
@@ -135,11 +140,14 @@ def work(
         plain = tune.to_plain(study) if search else definition.to_plain(study)
     arguments = (study.name, list(cells), root, train, crew.workers, crew.threads, storage)
     remember(storage, folder)
-    return run_study(*arguments, search=search, first_validation=first, carry=crew.carry, definition=plain)
+
+    def mine() -> "list[Cell]":
+        return [s.cell for s in Queue(study.name, find_storage(storage, folder), lambda text: None).states()]
+
+    with mirrored(crew.wandb, root, study.name, folder, mine, lambda text: print(text, file=sys.stderr)):
+        return run_study(*arguments, search=search, first_validation=first, carry=crew.carry, definition=plain)
 
 
 def first_validation(training: Any, hardware: Hardware) -> int:
     """Optimizer step of the first dev perplexity of a run."""
-    from lightning_tfm.training.conductor import Timetable
-
     return Timetable.of(hardware, training).validate_every

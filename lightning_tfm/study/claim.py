@@ -231,6 +231,8 @@ class Queue:
 
     def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
         """Tell by how much each constraint is missed; at most 0 means that it is kept."""
+        if not excess:
+            return
         trial = optuna.Trial(self.study(RandomSampler(), NopPruner()), trial_id)
         with suppress(UpdateFinishedTrialError):
             for key, value in excess.items():

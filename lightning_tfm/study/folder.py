@@ -312,6 +312,14 @@ def _keep_beating(pulse: Path, every: float) -> None:
             continue
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None where there is none or a crash left a part."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
 def _whole_lines(data: bytes) -> list[bytes]:
     return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
 

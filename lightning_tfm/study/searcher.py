@@ -7,6 +7,7 @@ looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works und
 import math
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ class Searcher:
     """optimizer step"""
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
+    _told: dict[int, set[int]] = field(default_factory=dict)
+    """trial id -> steps that need no look any more"""
 
     def propose(self) -> Claim | None:
         """Begin the next trial; None when the budget is used up. Raises UserError."""
@@ -81,7 +84,8 @@ class Searcher:
 
     def _fill(self, trial_id: int, number: int) -> Cell | str:
         sampler = make_sampler(self.search.sampler, self.search.seed, number)
-        trial = optuna.Trial(self._study(sampler), trial_id)
+        study = self.queue.study(sampler, make_pruner(self.search, self.first_validation))
+        trial = optuna.Trial(study, trial_id)
         change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
         excess = self.search.excess(change)
         self.queue.constrain(trial_id, excess)
@@ -92,17 +96,17 @@ class Searcher:
         """Report new dev perplexities of the run of process `pid`, and ask it to stop if it promises little."""
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
             return
-        told = self.queue.trial(claim).intermediate_values
-        for record in folder.read_metrics():
-            step, value = record["step"], record.get("dev_ppl")
-            if value is None or step in told or math.isnan(value):
-                continue
-            self.queue.report(claim, step, value)
-            if self._study().pruner.prune(self._study(), self.queue.trial(claim)):
-                if folder.ask_to_stop(pid):
-                    self._pruned[claim.trial_id] = step
-                    self.queue.mark(claim, "pruned_by", step)
-                return
+        told = self._told.setdefault(claim.trial_id, set())
+        fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in told}
+        for step, value in fresh.items():
+            if not math.isnan(value):
+                self.queue.report(claim, step, value)
+                if self._study.pruner.prune(self._study, self.queue.trial(claim)):
+                    if folder.ask_to_stop(pid):
+                        self._pruned[claim.trial_id] = step
+                        self.queue.mark(claim, "pruned_by", step)
+                    return
+            told.add(step)
 
     def reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
         """Why and where a run was stopped, for its trial."""
@@ -118,5 +122,6 @@ class Searcher:
         self.queue.constrain(claim.trial_id, excess)
         return self.search.values(result)
 
-    def _study(self, sampler: BaseSampler | None = None) -> optuna.Study:
-        return self.queue.study(sampler or RandomSampler(), make_pruner(self.search, self.first_validation))
+    @cached_property
+    def _study(self) -> optuna.Study:
+        return self.queue.study(RandomSampler(), make_pruner(self.search, self.first_validation))

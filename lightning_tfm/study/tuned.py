@@ -134,7 +134,8 @@ def importance(search: Search, study: optuna.Study) -> list[str]:
         if len({t.values[index] for t in done}) == 1:
             lines.append(f"importance for {name}: all {len(done)} finished trials have the same value")
             continue
-        found = optuna.importance.get_param_importances(study, target=lambda t, i=index: t.values[i])
+        sign = 1 if search.directions[index] == "minimize" else -1  # the evaluator asks what makes values small
+        found = optuna.importance.get_param_importances(study, target=lambda t, i=index, sign=sign: sign * t.values[i])
         parts = ", ".join(f"{key} {value:.0%}" for key, value in found.items())
         lines.append(
             f"importance for {name} (PED-ANOVA on {len(done)} finished trials"

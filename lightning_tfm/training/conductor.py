@@ -4,11 +4,9 @@ Validation runs in a loop of our own: Lightning counts the batches of the curren
 validate at other steps.
 """
 
-import math
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +19,7 @@ from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.training.checkpoints import write
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.schedule import learning_rate
+from lightning_tfm.training.timetable import Timetable
 
 KEPT_CHECKPOINTS = 2
 ASKED = 1
@@ -55,40 +54,6 @@ class Record(Protocol):
     def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None: ...
     def commit(self, half: Path, path: Path) -> None: ...
     def stop_asked(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """What happens at which steps of a run of `steps` steps."""
-
-    steps: int
-    log_every: int
-    validate_every: int
-    checkpoint_every: int
-    average_last: int = 0
-    average_every: int = 1
-
-    @classmethod
-    def of(cls, hardware, training) -> "Timetable":
-        """The defaults of `Hardware` made definite."""
-        steps = training.steps
-        validate = hardware.validate_every or max(1, math.ceil(steps / 8))
-        checkpoint = hardware.checkpoint_every or max(1, min(1500, math.ceil(steps / 10)))
-        return cls(steps, hardware.log_every, validate, checkpoint, training.average_last, training.average_every)
-
-    def logs(self, step: int) -> bool:
-        return step % self.log_every == 0 or step == self.steps
-
-    def validates(self, step: int) -> bool:
-        return step % self.validate_every == 0 or step == self.steps
-
-    def saves(self, step: int) -> bool:
-        return step % self.checkpoint_every == 0 or step == self.steps
-
-    def snapshots(self, step: int) -> bool:
-        """The last `average_last` steps that lie whole multiples of `average_every` before the end."""
-        before = self.steps - step
-        return before % self.average_every == 0 and before // self.average_every < self.average_last
 
 
 class Conductor(pl.Callback):

@@ -1,0 +1,133 @@
+"""Files of searches: the shipped ones, and what is refused, with nothing written."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.searchfile import Pruner, read_search
+from lightning_tfm.study.space import grid
+
+GOOD = """name: mine
+method: bayes
+metric: {name: dev/ppl, goal: minimize}
+parameters:
+  training.lr_factor: {distribution: log_uniform_values, min: 0.1, max: 2.0}
+  training.warmup: {min: 10, max: 20}
+  model.N: {values: [2, 4]}
+  seed: {value: 3}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+BESIDE = "sampler: gp\ntrials: 9\npruner: {type: asha, min_step: 5}\nconstraints: {parameters: 1000000}\n"
+
+
+def read(folder: Path, text: str = GOOD, beside: str = ""):
+    (folder / "f.yaml").write_text(text)
+    if beside:
+        (folder / "f.study.yaml").write_text(beside)
+    return read_search(folder / "f.yaml")
+
+
+def test_what_the_two_files_say(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD, BESIDE)
+    assert (file.sampler, file.trials, file.pruner, file.constraints) == (
+        "gp", 9, Pruner("asha", 5, 3), {"parameters": 1e6},
+    )  # fmt: skip
+    assert file.arguments == ["--config", "experiments/miniature.yaml", "--training.seed=3"]
+    kinds = {p.name: p.distribution for p in file.space(Experiment())}
+    assert kinds == {
+        "training.lr_factor": "log_uniform_values", "training.warmup": "int_uniform", "model.N": "categorical",
+    }  # fmt: skip
+
+
+def test_bayes_is_tpe_and_hyperband_counts_validations(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD.replace("name: mine", "early_terminate: {type: hyperband, min_iter: 2}"))
+    assert file.sampler == "tpe" and file.steps_of(250, 2000) == Pruner("asha", 500, 3)
+    with pytest.raises(UserError, match="nothing would ever be stopped"):
+        file.steps_of(250, 500)
+    other = read(tmp_path, GOOD.replace("name: mine", "early_terminate: {type: hyperband, max_iter: 27, s: 2}"))
+    assert other.steps_of(10, 2000) == Pruner("asha", 30, 3)
+
+
+def test_the_shipped_searches() -> None:
+    heads, search = read_search("sweeps/heads.yaml"), read_search("sweeps/search.yaml")
+    assert len(grid(heads.space(Experiment()))) == 48
+    assert [p.name.partition(".")[2] for p in search.space(Experiment())] == [
+        "lr_factor", "warmup", "P_drop", "eps_ls", "N", "d_model",
+    ]  # fmt: skip
+
+
+MALFORMED = [
+    ("lr_factor:", "lr_fator:", "", "unknown parameter 'training.lr_fator': did you mean 'training.lr_factor'"),
+    ("[2, 4]", "[]", "", "model.N.values=.*not empty"),
+    ("[2, 4]", "[2, two]", "", "model.N='two': expected int"),
+    ("[2, 4]", "[2, 3]", "", "model.N=3 cannot be divided by miniature.depth=2"),
+    ("dev/ppl", "dev/loss", "", "no run reports 'dev/loss'"),
+    ("goal: minimize", "goal: maximize", "", "dev/ppl is there to minimize"),
+    ("method: bayes", "method: grid", "", "a grid has no continuous ranges"),
+    ("method: bayes", "method: baes", "", "did you mean 'bayes'"),
+    ("min: 0.1", "min: 3.1", "", "min=3.1 must lie below max=2.0"),
+    ("min: 0.1", "min: 0", "", "a logarithm needs numbers above 0"),
+    ("log_uniform_values, min", "log_normal, min", "", "this engine cannot honour it"),
+    ("{min: 10, max: 20}", "{min: 10.0, max: 20.5}", "", "takes whole numbers"),
+    ("{min: 10, max: 20}", "{min: 10, max: 20, mu: 3}", "", "training.warmup.mu': this engine cannot honour it"),
+    ("  seed: {value: 3}", "  seed: {values: [1, 2]}", "", "a seed is nothing to search for"),
+    ("  model.N:", "  data.pairs: {values: [3, 4]}\n  model.N:", "", "'data.pairs' is the same for all trials"),
+    ("name: mine", "run_cap: 3", "", "unknown key 'run_cap'.*cannot honour"),
+    ("name: mine", "early_terminate: {type: hyperband, min_iter: 2, strict: true}", "", "strict=True.*cannot honour"),
+    ("name: mine", "name: mine", "sampler: gpp", "did you mean 'gp'"),
+    ("name: mine", "name: mine", "sampler: random", "write method: random there"),
+    ("name: mine", "name: mine", "sampler: cmaes", "CMA-ES knows no lists of values"),
+    ("name: mine", "name: mine", "prunner: {type: asha}", "did you mean 'pruner'"),
+    ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of 2"),
+    ("name: mine", "name: mine", "constraints: {params: 3}", "did you mean 'parameters'"),
+    ("name: mine", "name: mine", "objectives: {dev/bleu: maximize}", "metric dev/ppl is not among the objectives"),
+    (
+        "name: mine", "name: mine",
+        "objectives: {dev/ppl: minimize, parameters: minimize}\npruner: {type: median}", "nothing can be stopped",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "beside", "message"), MALFORMED)
+def test_malformed(tmp_path: Path, capsys, old: str, new: str, beside: str, message: str) -> None:
+    assert old in GOOD
+    (tmp_path / "f.yaml").write_text(GOOD.replace(old, new, 1))
+    if beside:
+        (tmp_path / "f.study.yaml").write_text(beside)
+    assert main(["tune", str(tmp_path / "f.yaml"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert not (tmp_path / "out").exists()
+
+
+STORAGES = [
+    ("sqlite:///x.db", "SQLite has no row locks"),
+    ("mysql://me@host/db", "valid are a path"),
+    ("postgresql://me:secret@127.0.0.1:1/x", "cannot be reached"),
+]
+
+
+@pytest.mark.parametrize(("storage", "message"), STORAGES)
+@pytest.mark.parametrize("verb", ["tune", "sweep"])
+def test_storages_that_will_not_do(tmp_path: Path, capsys, storage: str, message: str, verb: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(GOOD if verb == "tune" else GOOD.replace("bayes", "grid").replace(
+        GOOD[GOOD.index("  training.lr"):GOOD.index("command")], "  row: {values: [base]}\n"))  # fmt: skip
+    assert main([verb, str(file), "--out", str(tmp_path / "out"), "--storage", storage]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "secret" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_journal_is_left_alone(tmp_path: Path, capsys) -> None:
+    (tmp_path / "f.yaml").write_text(GOOD)
+    journal = tmp_path / "out" / "studies" / "mine" / "journal.log"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(b'{"op_code":0,"wor\x00\n{"op_code":1}\n')
+    assert main(["tune", str(tmp_path / "f.yaml"), "--out", str(tmp_path / "out")]) == 2
+    assert "line 1 is damaged" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["journal.log"]
