@@ -1,7 +1,9 @@
 """What the verbs that work on a study share: their options, and the run of its workers."""
 
+import dataclasses
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.files import read_yaml
 from lightning_tfm.study.places import Places, find_places, visible_gpus
 from lightning_tfm.study.searchfile import is_search
+from lightning_tfm.study.slurm import Slurm
 from lightning_tfm.training.timetable import Timetable
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ class Crew:
     wandb: str
     carry: bool
     """share no files with other machines"""
+    slurm: Slurm | None = None
+    """submit the workers as jobs instead of forking them here"""
 
 
 def add_options(parser: jsonargparse.ArgumentParser) -> None:
@@ -47,6 +52,11 @@ def add_options(parser: jsonargparse.ArgumentParser) -> None:
     parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
     parser.add_argument("--wandb", type=Mode, default="off", help="mirror runs to W&B")
+    parser.add_argument("--launcher", type=Literal["local", "slurm"], default="local", help="where the workers run")
+    for f in dataclasses.fields(Slurm):
+        parser.add_argument(
+            f"--slurm.{f.name}", type=f.type, default=f.default, help="of each job, for --launcher slurm"
+        )
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
@@ -61,15 +71,20 @@ def make_crew(options: dict[str, Any], hardware: Hardware) -> Crew:
         raise UserError(f"--devices-per-run={per_run} against --trainer.devices={hardware.devices}")
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
-    cpus = len(os.sched_getaffinity(0))
+    slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
+    cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
     places = None
-    if gpu or per_run or runs:
+    if slurm is None and (gpu or per_run or runs):
         places = find_places(gpu, hardware.threads, hardware.devices, runs or 1)
         workers = options["workers"] or len(places)
     else:
         workers = options["workers"] or max(1, cpus // (max(1, hardware.threads) * hardware.devices))
     threads = hardware.threads or max(1, cpus // (workers * hardware.devices))
-    return Crew(workers, threads, hardware, places, options["storage"], options["wandb"], options["no_shared_files"])
+    if slurm is not None and options["no_shared_files"]:
+        raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
+    return Crew(
+        workers, threads, hardware, places, options["storage"], options["wandb"], options["no_shared_files"], slurm
+    )
 
 
 def check_storage(storage: str, folder: Path) -> None:
@@ -141,11 +156,47 @@ def work(
     arguments = (study.name, list(cells), root, train, crew.workers, crew.threads, storage)
     remember(storage, folder)
 
+    if crew.slurm is not None:
+        plain = plain or (tune.to_plain(study) if search else definition.to_plain(study))
+        return _submit(study.name, cells, root, crew, storage, plain, search)
+
     def mine() -> "list[Cell]":
         return [s.cell for s in Queue(study.name, find_storage(storage, folder), lambda text: None).states()]
 
     with mirrored(crew.wandb, root, study.name, folder, mine, lambda text: print(text, file=sys.stderr)):
         return run_study(*arguments, search=search, first_validation=first, carry=crew.carry, definition=plain)
+
+
+def _submit(
+    name: str, cells: Sequence["Cell"], root: Path, crew: Crew, storage: str, plain: dict[str, Any], search: Any
+) -> "list[CellState]":
+    """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.launch import prepare_queue
+    from lightning_tfm.study.progress import View, Watch
+    from lightning_tfm.study.slurm import submit
+
+    assert crew.slurm is not None
+    folder = file_of(root, name).parent
+    queue = prepare_queue(name, cells, root, storage, plain, search)
+    arguments = ["--out", str(root.resolve()), "--workers", str(crew.workers), "--wandb", crew.wandb]
+    arguments += ["--storage", crew.storage] if crew.storage else []
+    arguments += [f"--trainer.{key}={value}" for key, value in dataclasses.asdict(crew.hardware).items()]
+    jobs = submit(crew.slurm, name, arguments, folder)
+    ids = ", ".join(job.job_id for job in jobs)
+    print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
+    view, watch = View(name), Watch(root, crew.workers * crew.slurm.jobs)
+    try:
+        while not queue.done():
+            if all(job.done() for job in jobs):
+                raise UserError(f"study '{name}': all jobs ended before the study did, see {folder / 'slurm'}")
+            if view.due():
+                view.show(watch.look(queue.states()))
+            time.sleep(1.0)
+        view.show(watch.look(queue.states()))
+    finally:
+        view.close()
+    return queue.states()
 
 
 def first_validation(training: Any, hardware: Hardware) -> int:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -95,21 +95,33 @@ def run_study(
     study = Study(name, root, store, train, value, threads, grace, patience, search, first_validation, carry)
     view = View(name, stream)
     try:
-        queue = study.open(view.say)
-        if definition is not None:
-            publish(queue, study.folder, definition)
-        fetch(queue, root)
-        kept = (
-            (lambda training_hash: True) if carry else lambda training_hash: RunFolder(root, training_hash).finished()
-        )
-        queue.enqueue(cells, kept, grid_distributions(search) if search and not search.budget else None)
-        _link(study.folder, cells)
+        queue = _fill(study, cells, definition, view.say)
         _Launcher(study, queue, view, workers).run()
         fetch(queue, root)
         view.show(Watch(root, workers).look(queue.states()))
         return queue.states()
     finally:
         view.close()
+
+
+def prepare_queue(
+    name: str, cells: Sequence[Cell], root: Path, storage: str, definition: dict[str, Any], search: Search | None
+) -> Queue:
+    """The queue of a study with its cells in it, for workers that others start."""
+    store = find_storage(storage, root / "studies" / name)
+    study = Study(name, root, store, lambda task: None, dev_ppl, 0, GRACE, 0.0, search)
+    return _fill(study, list(cells), definition, print)
+
+
+def _fill(study: Study, cells: list[Cell], definition: dict[str, Any] | None, say: Callable[[str], None]) -> Queue:
+    queue, root, search = study.open(say), study.root, study.search
+    if definition is not None:
+        publish(queue, study.folder, definition)
+    fetch(queue, root)
+    kept = (lambda name: True) if study.carry else lambda name: RunFolder(root, name).finished()
+    queue.enqueue(cells, kept, grid_distributions(search) if search and not search.budget else None)
+    _link(study.folder, cells)
+    return queue
 
 
 def _link(folder: Path, cells: list[Cell]) -> None:

@@ -53,4 +53,5 @@ def visible_gpus() -> list[str]:
     """GPUs that this process may use, without touching CUDA, which would not survive a fork."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
-    return [str(number) for number, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*"))]
+    found = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(Path("/dev").glob("nvidia[0-9]*"))
+    return [str(number) for number in range(len(found))]
