@@ -1,5 +1,6 @@
 # make table3     train the rows of Table 3 as a miniature and print the table beside the paper's
 # make test       the fast tests        make test-long   the slow ones        make lint   ruff
+# make bench      speed, beside the peers that 'make bench ARGS=peers' has installed
 #
 # PYTHON       interpreter for the virtual environment, 3.11 or later
 # VENV         where the environment lives
@@ -11,7 +12,7 @@ VENV ?= .venv
 TORCH_INDEX ?=
 ARGS ?=
 
-.PHONY: install table3 test test-long lint
+.PHONY: install table3 test test-long lint bench
 
 install: $(VENV)/.installed
 
@@ -33,3 +34,6 @@ test-long: install
 lint: install
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+bench: install
+	$(VENV)/bin/python -m benchmarks $(if $(ARGS),$(ARGS),all)

@@ -6,6 +6,7 @@ still beat its finished ones: log-probabilities only fall and the penalty only g
 most logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -70,11 +71,20 @@ class CachedDecoder:
 
 @torch.no_grad()
 def beam_search(
-    model: Transformer, source_BS: Tensor, beam: int, alpha: float, extra_len: int, n_best: int = 1
+    model: Transformer,
+    source_BS: Tensor,
+    beam: int,
+    alpha: float,
+    extra_len: int,
+    n_best: int = 1,
+    penalty: Callable[[int, float], float] = length_penalty,
+    early: bool = False,
 ) -> list[list[Hypothesis]]:
     """For each source the `n_best` finished hypotheses (at most `beam`), best first. Each finishes with the end token.
 
-    The model must be in evaluation mode. Ties go to the smaller piece id of the better beam.
+    The model must be in evaluation mode. Ties go to the smaller piece id of the better beam. `penalty(length, alpha)`
+    must not fall with the length. `early` leaves a sentence with its `beam`-th finished hypothesis, as other libraries
+    do: sooner, and perhaps without the best.
     """
     assert not model.training and alpha >= 0 and 1 <= n_best <= beam
     device = source_BS.device
@@ -101,19 +111,19 @@ def beam_search(
         last = torch.tensor([position >= limits[sentence] for sentence in open_ids], device=device)
         everything = width * total.shape[-1] <= beam
         counts = (ends >= best[:, -1:]) | last[:, None] | everything
-        penalty = length_penalty(position, alpha)
+        divisor = penalty(position, alpha)
         for row, b in (counts & (ends > float("-inf"))).nonzero().tolist():
             end = float(ends[row, b])
-            finished[open_ids[row]].append(Hypothesis(history[row, b].tolist(), end / penalty, end))
+            finished[open_ids[row]].append(Hypothesis(history[row, b].tolist(), end / divisor, end))
 
         stay = []
         for row, (sentence, open_best, is_last) in enumerate(
             zip(open_ids, best[:, 0].tolist(), last.tolist(), strict=True)
         ):
             done = finished[sentence] = sorted(finished[sentence], key=lambda x: -x.score)[:beam]
-            bound = open_best / length_penalty(limits[sentence], alpha)
+            bound = open_best / penalty(limits[sentence], alpha)
             enough = len(done) >= n_best and done[n_best - 1].score >= bound
-            if not (is_last or enough or bound == float("-inf")):
+            if not (is_last or enough or bound == float("-inf") or (early and len(done) >= beam)):
                 stay.append(row)
         if not stay:
             break

@@ -32,6 +32,16 @@ from lightning_tfm.training.module import TransformerModule
 PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
 
 
+def prepare_process(hardware: Hardware) -> None:
+    """What a process that trains does once, before anything is computed."""
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
+    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
+
 def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:
     """A Trainer that leaves order, logging, validation and checkpoints to us."""
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available())
@@ -80,9 +90,7 @@ class Run:
         Raises conductor.Interrupted, module.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
-        if self.hardware.threads:
-            torch.set_num_threads(self.hardware.threads)
-        _quiet()
+        prepare_process(self.hardware)
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
         prepared = data.prepared
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
@@ -242,10 +250,3 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     if e.training.precision == "bfloat16":
         reasons.append("bfloat16 rounds differently on other devices")
     return reasons
-
-
-def _quiet() -> None:
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

@@ -1,0 +1,82 @@
+"""Ours, as a user runs it: the LightningModule in a Trainer with the callback of every run; beam search to decode."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from benchmarks.contestants.loop import sources
+from benchmarks.contestants.protocol import Seat, arguments, serve
+from lightning_tfm.config import Experiment, Hardware, from_dict
+from lightning_tfm.data.batch import Step
+from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.model.search import beam_search
+from lightning_tfm.study.run import make_trainer, prepare_process
+from lightning_tfm.training.conductor import Conductor, Timetable
+from lightning_tfm.training.module import TransformerModule
+
+NEVER = 1 << 40
+
+
+class AskedLoader:
+    """The steps that the referee asks for, made from the store as in training. A turn is over when the next step
+    after its last is asked for: all that Lightning and the callbacks do in between counts.
+    """
+
+    def __init__(self, seat: Seat, steps: StepLoader, numbers: list[int]):
+        self.seat, self.steps, self.numbers = seat, steps, numbers
+
+    def __len__(self) -> int:  # else Lightning would ask for a step more than it works on
+        return NEVER
+
+    def __iter__(self) -> Iterator[Step]:
+        for batches in self.seat.turns():
+            for i in batches:
+                yield self.steps.step(self.numbers[i])
+            self.seat.done()
+        sys.exit()  # else the Trainer would begin another epoch
+
+
+def train() -> None:
+    _, folder, sizes = arguments()
+    seat = Seat()
+    experiment = from_dict(Experiment, sizes["experiment"])
+    hardware = Hardware(accelerator="cpu", threads=sizes["threads"])
+    prepare_process(hardware)
+    data = TranslationData(experiment, Path(sizes["root"]))
+    module = TransformerModule(experiment, sizes["V"])
+    timetable = Timetable(NEVER, hardware.log_every, NEVER, NEVER)
+    conductor = Conductor(timetable, folder, folder, None, [], 0)
+    trainer = make_trainer(experiment, hardware, [conductor])
+    steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
+    seat.say({"parameters": sum(p.numel() for p in module.parameters())})
+    trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
+
+
+def decode(folder: Path, sizes: dict, early: bool):
+    experiment = from_dict(Experiment, sizes["experiment"])
+    module = TransformerModule(experiment, sizes["V"])
+    module.transformer.load_state_dict(torch.load(folder / "weights.pt"))
+    model, how = module.transformer.eval(), experiment.evaluation
+
+    def translate(number: int) -> list[list[int]]:
+        source_BS, _ = sources(folder, number)
+        found = beam_search(
+            model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
+        )
+        return [best[0].pieces for best in found]
+
+    return translate, {}
+
+
+if __name__ == "__main__":
+    if arguments()[0] == "train":
+        train()
+    else:
+        serve(
+            {
+                "decode": lambda folder, sizes: decode(folder, sizes, early=True),
+                "decode_exact": lambda folder, sizes: decode(folder, sizes, early=False),
+            }
+        )

@@ -1,0 +1,22 @@
+"""Where a benchmark was run."""
+
+import os
+import platform
+from typing import Any
+
+from lightning_tfm.study.provenance import cpu_model, git_state, versions
+
+
+def facts(threads: int) -> dict[str, Any]:
+    """Machine, versions and commit, for the result file."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": threads,
+        "memory_GiB": round(memory, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "load": os.getloadavg()[0],
+        "versions": versions(),
+        "git": git_state(),
+    }
