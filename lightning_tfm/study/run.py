@@ -106,7 +106,10 @@ class Run:
         )
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
         trainer = make_trainer(self.experiment, self.hardware, [agreement, conductor])
+        if self.hardware.compile:
+            module.transformer.compile_layers()
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
+        module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         scores, seconds = self._score(module, prepared, rank, world)
         if rank == 0:
             self._write_result(prepared, conductor, scores, seconds, started, world)
