@@ -90,6 +90,18 @@ class Data:
     """training pairs with more pieces on a side (end token included) are counted and left out; dev and test never"""
     bad_lines: Literal["error", "drop"] = "error"
     """what an empty or broken line does: stop with its number, or be counted and left out (training only)"""
+    max_words: int = 0
+    """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off"""
+    max_ratio: float = 0.0
+    """cleaning: training pairs with more than so many times the words of the other side, plus 3; 0: off"""
+    check_encoding: bool = False
+    """cleaning: training pairs with replacement characters or twice-encoded UTF-8"""
+    check_script: bool = False
+    """cleaning: training pairs with a side of which half the letters are not in the script of its language"""
+    drop_duplicates: bool = False
+    """cleaning: training pairs that came before, told by 8-byte hashes"""
+    max_types: int = 2_000_000
+    """words counted for the vocabulary, above which the rarest are forgotten: memory does not grow with the text"""
 
 
 @dataclass(frozen=True)
@@ -209,7 +221,7 @@ class Hardware:
     micro_tokens: int = 0
     """padded tokens of one micro-batch at most, per device; 0 for no limit: accumulate only where this asks for it"""
     compile: bool = False
-    """torch.compile on every layer (GPU)"""
+    """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     log_every: int = 50
     """steps between two lines of the record"""
     validate_every: int = 0
@@ -277,7 +289,12 @@ def check(experiment: Experiment) -> None:
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
-    positive |= {"evaluation.beam": e.beam, "model.norm_eps": m.norm_eps, "training.adam_eps": t.adam_eps}
+    positive |= {
+        "data.max_types": d.max_types,
+        "evaluation.beam": e.beam,
+        "model.norm_eps": m.norm_eps,
+        "training.adam_eps": t.adam_eps,
+    }
     for name, value in positive.items():
         if not value > 0:
             raise UserError(f"{name}={value}: must be above 0")
@@ -286,6 +303,7 @@ def check(experiment: Experiment) -> None:
         if not 0 <= value < 1:
             raise UserError(f"{name}={value}: must lie in [0, 1)")
     least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
+    least |= {"data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
     least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
     for name, value in least.items():
         if not value >= 0:

@@ -95,6 +95,7 @@ def at_true_sizes(e: Experiment, root) -> Any:
 
 
 BUILTIN = {"data.corpus": "builtin", "data.pairs": 200, "data.vocab_size": 400}
+UNCLEAN = {"data.folder": "UNCLEAN", "data.vocab_size": 56}
 AVERAGED = {"training.average_last": 2, "training.average_every": 5}
 # field -> (another value, where it shows, what else must be set on both sides for it to matter)
 TABLE = {
@@ -127,6 +128,12 @@ TABLE = {
     "data.byte_fallback": (True, stored, BUILTIN),
     "data.max_len": (30, planned, {}),
     "data.bad_lines": ("drop", stored, {"data.folder": "BROKEN"}),
+    "data.max_words": (5, stored, {}),
+    "data.max_ratio": (1.5, stored, UNCLEAN),
+    "data.check_encoding": (True, stored, UNCLEAN),
+    "data.check_script": (True, stored, UNCLEAN),
+    "data.drop_duplicates": (True, stored, UNCLEAN),
+    "data.max_types": (9, stored, {}),
     "training.tokens": (200, planned, {}),
     "training.steps": (7, trained, {}),
     "training.warmup": (5, trained, {}),
@@ -175,6 +182,11 @@ def root(tmp_path_factory):
     write_corpus(root / "BROKEN")
     lines = (root / "BROKEN" / "train.de").read_text().split("\n")
     (root / "BROKEN" / "train.de").write_text("\n".join(["", *lines[1:]]))
+    write_corpus(root / "UNCLEAN")
+    unclean = {"en": "ka lo mi nu pe ri so ta\n\ufffd ka\nка ло\nka\nka\n", "de": "ZU\nKA\nKA LO\nKA\nKA\n"}
+    for language, more in unclean.items():
+        with (root / "UNCLEAN" / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write(more)
     return root
 
 

@@ -67,31 +67,40 @@ class Split:
 
 
 class SplitWriter:
-    """Writes one split into `folder`, batch by batch."""
+    """Writes one split into `folder`, batch by batch. `counts`, of `flush`, goes on after what was written by then."""
 
-    def __init__(self, folder: Path, name: str, V: int, keep_text: bool):
-        kinds = ("ids", "txt") if keep_text else ("ids",)
-        self._files = {(side, kind): _path(folder, name, side, kind).open("wb") for side in SIDES for kind in kinds}
-        self._lengths: dict[str, list[np.ndarray]] = {side: [] for side in SIDES}
-        self._folder, self._name, self._type, self._keep_text = folder, name, id_type(V), keep_text
+    def __init__(self, folder: Path, name: str, V: int, keep_text: bool, counts: dict[str, int] | None = None):
+        kinds = ("ids", "offsets", "txt") if keep_text else ("ids", "offsets")
+        paths = {(side, kind): _path(folder, name, side, kind) for side in SIDES for kind in kinds}
+        if counts is not None:
+            for (side, kind), path in paths.items():
+                os.truncate(path, counts[f"{side}.{kind}"])
+        self._files = {key: path.open("wb" if counts is None else "ab") for key, path in paths.items()}
+        self._type, self._keep_text = id_type(V), keep_text
+        self._ends = {side: counts[f"{side}.ids"] // self._type().itemsize if counts else 0 for side in SIDES}
+        if counts is None:
+            for side in SIDES:
+                self._files[side, "offsets"].write(np.zeros(1, dtype=np.int64).tobytes())
 
-    def write(self, side: str, lines: Iterable[str], ids: list[np.ndarray]) -> None:
-        """Append sentences to one side: their raw text (where kept) and their ids."""
-        self._lengths[side].append(np.array([len(row) for row in ids], dtype=np.int64))
-        self._files[side, "ids"].write(np.concatenate(ids).astype(self._type).tobytes())
+    def write(self, side: str, lines: Iterable[str], ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Append sentences to one side: their raw text (where kept), their ids in a row, and how many each has."""
+        ends = self._ends[side] + np.cumsum(lengths, dtype=np.int64)
+        self._ends[side] += len(ids)
+        self._files[side, "offsets"].write(ends.tobytes())
+        self._files[side, "ids"].write(ids.astype(self._type).tobytes())
         if self._keep_text:
             self._files[side, "txt"].write("".join(f"{line}\n" for line in lines).encode())
 
-    def close(self) -> dict[str, np.ndarray]:
-        """Finish the files and return the lengths of each side."""
+    def flush(self) -> dict[str, int]:
+        """Bytes of every file, which now survive a loss of power."""
+        for file in self._files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {f"{side}.{kind}": file.tell() for (side, kind), file in self._files.items()}
+
+    def close(self) -> None:
         for file in self._files.values():
             sync_and_close(file)
-        lengths = {side: np.concatenate(parts) for side, parts in self._lengths.items()}
-        for side, values in lengths.items():
-            with _path(self._folder, self._name, side, "offsets").open("wb") as file:
-                file.write(np.concatenate(([0], np.cumsum(values))).astype(np.int64).tobytes())
-                sync_and_close(file)
-        return lengths
 
 
 def sync_and_close(file) -> None:

@@ -5,6 +5,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +32,21 @@ def count_words(lines: Iterable[str], counts: Counter) -> None:
             counts.update(spaced(line).split(" "))
 
 
-def train_tokenizer(counts: Counter, data: Data) -> bytes:
-    """A SentencePiece model of `data.vocab_size` pieces: the same as training on the sentences, in less memory.
+def train_tokenizer(counts: Iterable[tuple[str, int]], data: Data) -> bytes:
+    """A SentencePiece model of `data.vocab_size` pieces from (word, count), each word once.
+
+    The same as training on the sentences, in less memory.
 
     Raises UserError where the text allows no such vocabulary, naming the size that works.
     """
-    words = [(word, count) for word, count in counts.items() if word and len(word.encode()) <= LONGEST_WORD]
-    if not words:
+    lines = (f"{word}\t{count}" for word, count in counts if word and len(word.encode()) <= LONGEST_WORD)
+    first = next(lines, None)
+    if first is None:
         raise UserError("the training text has no words to make a vocabulary of")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(f"{word}\t{count}" for word, count in words),
+            sentence_iterator=chain([first], lines),
             input_format="tsv",
             model_writer=model,
             model_type="bpe",

@@ -14,17 +14,17 @@ def write(folder, V, keep_text=True, high=0):
     for rows in (ROWS[:1], ROWS[1:]):
         lines = [f"line {len(row)}\x85\r" for row in rows]
         ids = [np.array(row, dtype=np.int32) + high for row in rows]
-        writer.write("source", lines, ids)
-        writer.write("target", lines, ids[::-1])
-    return writer.close()
+        for side, mine in (("source", ids), ("target", ids[::-1])):
+            writer.write(side, lines, np.concatenate(mine), np.array([len(row) for row in mine]))
+    writer.close()
 
 
 @pytest.mark.parametrize(("V", "high"), [(60, 0), (65535, 65000), (65536, 65526), (300000, 200000)])
 def test_round_trip(tmp_path, V, high):
-    lengths = write(tmp_path, V, high=high)
+    write(tmp_path, V, high=high)
     split = Split(tmp_path, "dev", V)
     assert len(split) == 4
-    assert split.source_lengths.tolist() == [3, 0, 1, 2] == lengths["source"].tolist()
+    assert split.source_lengths.tolist() == [3, 0, 1, 2]
     assert split.target_lengths.tolist() == [3, 2, 1, 0]
     assert split.source_lengths.dtype == np.int64
     assert [split.source(i).tolist() for i in range(4)] == [[id + high for id in row] for row in ROWS]

@@ -49,7 +49,7 @@ def train_on_sentences(lines: list[str], data: Data) -> bytes:
 def train_on_counts(lines: list[str], data: Data) -> bytes:
     counts: Counter[str] = Counter()
     count_words(lines, counts)
-    return train_tokenizer(counts, data)
+    return train_tokenizer(counts.items(), data)
 
 
 def vocabulary(model: bytes) -> list[tuple[str, float]]:

@@ -1,0 +1,116 @@
+"""Which training pairs are left out, and by which rule: each rule is a field of the Data section, off by default.
+
+Held-out pairs are never left out. The rules are asked in the order below; a pair counts for the first that it breaks.
+"""
+
+import re
+import unicodedata
+from hashlib import blake2b
+
+import numpy as np
+
+from lightning_tfm.config import Data
+from lightning_tfm.errors import UserError, nearest
+
+RATIO_SLACK = 3
+"""words by which the longer side may exceed the ratio: short pairs vary more"""
+SHARE = 0.5
+"""share of a line's letters that must belong to the script of its language"""
+DAMAGED = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u0080[\u0080-\u00bf]|\u00e2\u20ac")
+"""the replacement character, and UTF-8 read as Latin-1 or Windows-1252 and encoded again"""
+SCRIPTS = {
+    "LATIN": "ca cs da de en es et fi fr hr hu is it lt lv nl no pl pt ro sk sl sv tr vi",
+    "CYRILLIC": "be bg kk mk ru sr uk",
+    "GREEK": "el",
+    "ARABIC": "ar fa ur",
+    "HEBREW": "he yi",
+    "DEVANAGARI": "hi mr ne",
+    "CJK": "zh",
+    "HANGUL": "ko",
+}
+LANGUAGES = {language: script for script, languages in SCRIPTS.items() for language in languages.split()}
+NOT_LATIN = re.compile(r"[^\W\d_\u0041-\u024f\u1e00-\u1eff\ufb00-\ufb06\ua720-\ua7ff]")
+LETTER = re.compile(r"[^\W\d_]")
+
+
+def flaw(pair: tuple[str, str]) -> tuple[str, int] | None:
+    """What is broken in a pair and on which side, if anything: what no training and no scoring can use."""
+    for side, line in enumerate(pair):
+        if not line or line.isspace():
+            return "empty", side
+        if "\0" in line:
+            return "NUL byte", side
+        if "\n" in line:
+            return "line break", side
+        if not line.isascii() and any("\ud800" <= c <= "\udfff" for c in line):
+            return "not UTF-8", side
+    return None
+
+
+class Rules:
+    """The rules of a Data section, but for duplicates (`Seen`). Raises UserError for a language of unknown script."""
+
+    def __init__(self, data: Data, languages: tuple[str, str]):
+        self._max_words, self._max_ratio, self._encoding = data.max_words, data.max_ratio, data.check_encoding
+        self._scripts = [_script(language) for language in languages] if data.check_script else None
+        self.any = bool(data.max_words or data.max_ratio or data.check_encoding or data.check_script)
+
+    def broken(self, pair: tuple[str, str]) -> str:
+        """The rule that a pair breaks, or ""."""
+        words = [line.count(" ") + 1 for line in pair]
+        if self._encoding and any(not line.isascii() and DAMAGED.search(line) for line in pair):
+            return "encoding"
+        if self._max_words and max(words) > self._max_words:
+            return "length"
+        if self._max_ratio and max(words) > self._max_ratio * min(words) + RATIO_SLACK:
+            return "ratio"
+        if self._scripts and not all(map(_mostly, pair, self._scripts)):
+            return "script"
+        return ""
+
+
+class Seen:
+    """8-byte hashes of all pairs so far, in sorted runs of doubling size; nothing else of the text is kept."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def new(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        """bool [pairs]: true for those that never came before, in earlier calls or in this one."""
+        joined = (f"{source}\n{target}".encode(errors="surrogateescape") for source, target in pairs)
+        hashes = np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in joined), dtype="<u8")
+        unique, first = np.unique(hashes, return_index=True)
+        fresh = np.ones(len(unique), dtype=bool)
+        for run in self._runs:
+            at = np.minimum(np.searchsorted(run, unique), len(run) - 1)
+            fresh &= run[at] != unique
+        self._add(unique[fresh])
+        new = np.zeros(len(pairs), dtype=bool)
+        new[first[fresh]] = True
+        return new
+
+    def _add(self, hashes: np.ndarray) -> None:
+        while self._runs and len(self._runs[-1]) <= 2 * len(hashes):
+            hashes = np.sort(np.concatenate((self._runs.pop(), hashes)), kind="stable")
+        if len(hashes):
+            self._runs.append(hashes)
+
+
+def _script(language: str) -> str:
+    if language not in LANGUAGES:
+        raise UserError(
+            f"data.check_script: the script of '{language}' is not known, {nearest(language, LANGUAGES)}; "
+            "turn the rule off with data.check_script=false"
+        )
+    return LANGUAGES[language]
+
+
+def _mostly(line: str, script: str) -> bool:
+    if script == "LATIN":
+        if line.isascii():
+            return True
+        foreign = len(NOT_LATIN.findall(line))
+        return not foreign or foreign <= (1 - SHARE) * len(LETTER.findall(line))
+    letters = LETTER.findall(line)
+    own = sum(script in unicodedata.name(letter, "").split(" ")[0] for letter in letters)
+    return own >= SHARE * len(letters)

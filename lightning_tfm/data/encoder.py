@@ -1,0 +1,57 @@
+"""Encoding a large text word by word: byte-pair encoding never crosses a space, so that each word is cut up once.
+
+The same ids as `Tokenizer.encode`, several times faster, for a text repeats its words.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_tfm.data.tokenizer import Tokenizer, spaced
+
+CACHED = 1_000_000
+"""words whose pieces are kept; later ones are cut up anew in every batch"""
+SPACE = "\u2581"
+"""SentencePiece's sign for a space: lines that hold it are encoded whole"""
+
+
+class WordEncoder:
+    """`tokenizer` with a memory for words. `threads` cut up new words.
+
+    A `normalization` other than identity may look across spaces: then lines are encoded whole.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, threads: int, normalization: str):
+        self._tokenizer, self._threads, self._whole = tokenizer, threads, normalization != "identity"
+        self._known: dict[str, int] = {}
+        self._ids, self._starts = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
+
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(ids of all lines one after the other, int32; pieces of each line, int64)."""
+        if self._whole or any(not line.isascii() and SPACE in line for line in lines):
+            rows = self._tokenizer.encode(lines, self._threads)
+            return np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int64)
+        rows = [[word for word in spaced(line).split(" ") if word] for line in lines]
+        words = [word for row in rows for word in row]
+        known, ids, starts = self._with(words)
+        index = np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
+        sizes = starts[index + 1] - starts[index]
+        ends = np.concatenate(([0], np.cumsum(sizes)))
+        at = np.arange(ends[-1]) + np.repeat(starts[index] - ends[:-1], sizes)
+        row_ends = np.cumsum([0, *map(len, rows)])
+        return ids[at], np.diff(ends[row_ends])
+
+    def _with(self, words: list[str]) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
+        """The memory with all of `words` in it; what no longer fits is for this call alone."""
+        new = [word for word in dict.fromkeys(words) if word not in self._known]
+        if not new:
+            return self._known, self._ids, self._starts
+        pieces = self._tokenizer.encode(new, self._threads)
+        ids = np.concatenate((self._ids, *pieces))
+        starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum([len(row) for row in pieces])))
+        numbers = dict(zip(new, range(len(self._known), len(self._known) + len(new)), strict=True))
+        if len(self._known) + len(new) > CACHED:
+            return {word: self._known[word] for word in words if word in self._known} | numbers, ids, starts
+        self._known |= numbers
+        self._ids, self._starts = ids, starts
+        return self._known, ids, starts

@@ -1,0 +1,218 @@
+"""Cleaning, counting, encoding in stages: each rule counted and located, each stage taken up after a kill."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_tfm.config import Data
+from lightning_tfm.data import build as module
+from lightning_tfm.data import encoder
+from lightning_tfm.data.cleaning import Rules, Seen
+from lightning_tfm.data.encoder import WordEncoder
+from lightning_tfm.data.prepare import BUILDING, prepare
+from lightning_tfm.data.tokenizer import RESERVED, Tokenizer, count_words, train_tokenizer
+from lightning_tfm.errors import UserError
+
+REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
+
+BREAKS = {
+    "length": ({"max_words": 10}, "a " * 10 + "a", "b"),
+    "ratio": ({"max_ratio": 2.0}, "a a a a a a", "b"),
+    "encoding": ({"check_encoding": True}, "schön", "schÃ¶n"),
+    "script": ({"check_script": True}, "Привет, мир", "Hallo Welt"),
+}
+
+
+@pytest.mark.parametrize("rule", BREAKS)
+def test_each_rule(rule):
+    settings, source, target = BREAKS[rule]
+    rules = Rules(Data(**settings), ("en", "de"))
+    assert rules.broken((source, target)) == rule == rules.broken((target, source))
+    assert rules.broken(("a good line", "eine schöne Zeile – „ja“ für 5 €")) == ""
+    assert Rules(Data(), ("en", "de")).broken((source, target)) == ""
+
+
+def test_where_the_rules_begin():
+    assert Rules(Data(max_words=3), ("en", "de")).broken(("a a a", "b")) == ""
+    ratio = Rules(Data(max_ratio=2.0), ("en", "de"))
+    assert ratio.broken(("a a a a a", "b")) == "" and ratio.broken(("a " * 10 + "a", "b b b b")) == ""
+    script = Rules(Data(check_script=True), ("ru", "en"))
+    assert script.broken(("Привет, Anna", "Hello, Анна, dear")) == "" and script.broken(("12:30", "12:30")) == ""
+    assert script.broken(("Hello", "Hello")) == "script"
+    with pytest.raises(UserError, match=r"script of 'xx' is not known.*data\.check_script=false"):
+        Rules(Data(check_script=True), ("xx", "en"))
+
+
+@pytest.mark.parametrize(
+    "text", ["»Ça va?« – naïve", "Ärger, Öl, Übel, Straße", "“quoted” … ½ – ’s", "Ã la carte", "ÃO"]
+)
+def test_good_encodings_stay(text):
+    assert Rules(Data(check_encoding=True), ("en", "de")).broken((text, text)) == ""
+
+
+def test_duplicates_as_a_set_tells_them():
+    draw, seen, known = random.Random(3), Seen(), set()
+    for size in [1, 5, 400, 3, 1000, 1, 700]:
+        pairs = [(f"s{draw.randrange(900)}", "t") for _ in range(size)]
+        expected = []
+        for pair in pairs:
+            expected.append(pair not in known)
+            known.add(pair)
+        assert seen.new(pairs).tolist() == expected
+    assert sum(map(len, seen._runs)) == len(known) and len(seen._runs) < 8
+
+
+def test_the_card_counts_and_locates(files, tmp_path):
+    good = [f"ein Haus am See {i}" for i in range(40)]
+    source = [*good, "", "x " * 30, good[3], good[4], "кот и кит", *good]
+    target = [*good, "nichts", "y", good[3], good[4], "Kot", *good]
+    text = {
+        f"train.{side}": "".join(f"{x}\n" for x in lines).encode() for side, lines in (("en", source), ("de", target))
+    }
+    cleaned = {"bad_lines": "drop", "max_words": 20, "check_script": True, "drop_duplicates": True}
+    card = prepare(files(text, **cleaned), tmp_path).card["splits"]["train"]
+    assert card["pairs"] == {
+        "read": 85,
+        "kept": 40,
+        "dropped": {"empty": 1, "length": 1, "script": 1, "duplicate": 42},
+    }
+    assert card["dropped_first"]["duplicate"] == [f"train:{i}" for i in (43, 44, 46, 47, 48)]
+    assert card["dropped_first"]["length"] == ["train:42"] and card["dropped_first"]["empty"] == ["train:41"]
+    kept = prepare(files(text, bad_lines="drop"), tmp_path).card["splits"]["train"]["pairs"]
+    assert kept == {"read": 85, "kept": 84, "dropped": {"empty": 1}}
+
+
+def test_held_out_pairs_are_never_cleaned(files, tmp_path):
+    data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, max_words=2, vocab_size=40)
+    with pytest.raises(UserError, match="no pair is left of 40"):
+        prepare(data, tmp_path)
+    data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, check_script=True)
+    assert prepare(data, tmp_path).card["splits"]["dev"]["pairs"] == {"read": 8, "kept": 8, "dropped": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"max_words": 50}, {"max_ratio": 9.0}, {"check_encoding": True}, {"drop_duplicates": True}, {"max_types": 10**6}],
+)
+def test_cleaning_and_the_bound_on_types_name_the_store(files, tmp_path, change):
+    first, second = prepare(files(), tmp_path), prepare(files(**change), tmp_path)
+    assert first.folder != second.folder and first.train_fingerprint == second.train_fingerprint
+
+
+def test_rare_types_are_forgotten_above_the_bound(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", 10)
+    text = "".join(f"immer wieder {'oft' if i % 3 else 'selten'} einmal{i} nur{i}\n" for i in range(400)).encode()
+    files_ = {"train.en": text, "train.de": text}
+    whole = prepare(files(files_, vocab_size=44), tmp_path).card
+    bound = prepare(files(files_, vocab_size=44, max_types=100), tmp_path).card
+    assert "pruned" not in whole["tokenizer"]
+    assert bound["tokenizer"]["pruned"]["max_types"] == 100 and bound["tokenizer"]["pruned"]["times"] > 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    counts = Counter()
+    count_words(["der Wind weht leise durch das alte Tor und steht still", "lo li la lu"] * 3, counts)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    path.write_bytes(train_tokenizer(counts.items(), Data(vocab_size=50)))
+    return Tokenizer(path)
+
+
+ODD = [
+    "",
+    " ",
+    "  der  Wind ",
+    "der\tWind\t",
+    "\u2581der\u2581 Wind",
+    "der\u00a0Wind \u00a0",
+    "\u3000Wind",
+    "a\u0308 \u0308a",
+]
+ODD += [RESERVED, f"{RESERVED} der", "<s> </s> <unk> <pad>", "日本 語", "der\r", "\x85der", "e" * 5000, "Wind " * 300]
+
+
+@pytest.mark.parametrize("cached", [10**6, 7, 0])
+def test_word_by_word_gives_the_same_ids(tokenizer, cached, monkeypatch):
+    monkeypatch.setattr(encoder, "CACHED", cached)
+    draw, words = random.Random(1), WordEncoder(tokenizer, 1, "identity")
+    alphabet = ["der", "Wind", "weht", " ", "  ", "alt", "x", "\t", "ü", "\u00a0"]
+    for _ in range(60):
+        lines = ["".join(draw.choices(alphabet, k=draw.randrange(12))) for _ in range(draw.randrange(1, 9))]
+        lines += draw.sample(ODD, 3)
+        ids, lengths = words.encode(lines)
+        expected = tokenizer.encode(lines)
+        assert lengths.tolist() == [len(row) for row in expected]
+        assert ids.tolist() == np.concatenate(expected).tolist() and ids.dtype == np.int32
+
+
+@pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+def test_word_by_word_on_real_text(tmp_path, normalization):
+    for folder in ("wmt-news", "tatoeba-en-fr", "gnome-docs-en-de", "manpages-en-fr"):
+        other = folder[-2:] if folder != "wmt-news" else "fr"
+        data = Data("files", f"{REAL_TEXT}/{folder}", target=other, vocab_size=2000, normalization=normalization)
+        corpus = module_corpus(data)
+        counts, lines = Counter(), []
+        for pair, _ in zip(corpus.lines("train"), range(6000), strict=False):
+            lines += pair
+        count_words(lines, counts)
+        (tmp_path / "tokenizer.model").write_bytes(train_tokenizer(counts.items(), data))
+        tokenizer = Tokenizer(tmp_path / "tokenizer.model")
+        ids, lengths = WordEncoder(tokenizer, 1, normalization).encode(lines)
+        expected = tokenizer.encode(lines)
+        assert lengths.tolist() == [len(row) for row in expected] and np.array_equal(ids, np.concatenate(expected))
+
+
+def module_corpus(data):
+    from lightning_tfm.data.corpora import make_corpus
+
+    return make_corpus(data)
+
+
+def _kill(name: str, call: int, data: Data, root: Path) -> None:
+    """Prepare, but die at the `call`-th use of a function of the build."""
+    module.BATCH, module.CHECKPOINT = 5, 1
+    real, calls = getattr(module, name), [0]
+
+    def deadly(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(module, name, deadly)
+    prepare(data, root)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("count_words", 30), ("train_tokenizer", 1), ("Tokenizer", 1), ("_encode", 3), ("write_atomic", 4)]
+    + [("write_atomic", call) for call in (2, 6, 9)],
+)
+def test_killed_anywhere_it_goes_on_to_the_same_store(files, tmp_path, name, call, monkeypatch):
+    data = files({"train.en": b"ein Haus\n" * 3 + b"\n" + b"der Wind am Tor\n" * 36}, bad_lines="drop")
+    worker = multiprocessing.get_context("fork").Process(target=_kill, args=(name, call, data, tmp_path / "a"))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
+    (left,) = (tmp_path / "a" / "data").iterdir()
+    assert left.name.startswith(BUILDING)
+    monkeypatch.setattr(module, "BATCH", 5)
+    spared = (left / "tokenizer.model").is_file()
+    if spared:
+        monkeypatch.setattr(module, "train_tokenizer", None)
+    went_on = prepare(data, tmp_path / "a")
+    monkeypatch.undo()
+    whole = prepare(data, tmp_path / "b")
+    assert sorted(p.name for p in went_on.folder.iterdir()) == sorted(p.name for p in whole.folder.iterdir())
+    for path in whole.folder.iterdir():
+        assert path.read_bytes() == (went_on.folder / path.name).read_bytes(), path.name
+    assert os.listdir(tmp_path / "a" / "data") == [whole.folder.name]
+    assert not set(module.WORK) & set(os.listdir(whole.folder)) and json.loads((whole.folder / "card.json").read_text())
