@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -160,8 +161,15 @@ def work(
         plain = plain or (tune.to_plain(study) if search else definition.to_plain(study))
         return _submit(study.name, cells, root, crew, storage, plain, search)
 
+    @cache
+    def queue() -> Queue:  # opened in the mirror's process, once
+        return Queue(study.name, find_storage(storage, folder), lambda text: None, create=False)
+
     def mine() -> "list[Cell]":
-        return [s.cell for s in Queue(study.name, find_storage(storage, folder), lambda text: None).states()]
+        try:
+            return [state.cell for state in queue().states()]
+        except UserError:  # the launcher has not made it yet
+            return []
 
     with mirrored(crew.wandb, root, study.name, folder, mine, lambda text: print(text, file=sys.stderr)):
         return run_study(*arguments, search=search, first_validation=first, carry=crew.carry, definition=plain)

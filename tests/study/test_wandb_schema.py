@@ -1,6 +1,7 @@
 """Our sweep files against W&B's own controller, the package `sweeps`, which wants an older numpy than we do.
 
-LIGHTNING_TFM_SWEEPS_PYTHON names the interpreter of an environment of its own: python -m venv E; E/bin/pip install sweeps
+LIGHTNING_TFM_SWEEPS_PYTHON names the interpreter of an environment of its own:
+python -m venv E; E/bin/pip install sweeps
 """
 
 import json
