@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,11 @@ def importance(search: Search, study: optuna.Study) -> list[str]:
             lines.append(f"importance for {name}: all {len(done)} finished trials have the same value")
             continue
         sign = 1 if search.directions[index] == "minimize" else -1  # the evaluator asks what makes values small
-        found = optuna.importance.get_param_importances(study, target=lambda t, i=index, sign=sign: sign * t.values[i])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # which is what `sign` is for
+            found = optuna.importance.get_param_importances(
+                study, target=lambda t, i=index, sign=sign: sign * t.values[i]
+            )
         parts = ", ".join(f"{key} {value:.0%}" for key, value in found.items())
         lines.append(
             f"importance for {name} (PED-ANOVA on {len(done)} finished trials"

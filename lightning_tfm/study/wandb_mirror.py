@@ -28,7 +28,9 @@ NAMES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll"
 NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 STEP = "optimizer_step"
 SENT = "wandb.json"
-"""file of a run's folder: the last step that was sent under each W&B run id"""
+"""file of a run's folder: the last step that was sent, by mode and W&B run id"""
+WHOLE = -1
+"""instead of a step, where the final scores were sent too"""
 
 
 @dataclass
@@ -72,6 +74,9 @@ class Mirror:
         result = folder.read_result()
         if not records and result is None:
             return
+        if self._known(folder, self._id(folder)) == WHOLE:
+            self._closed.add(folder.training_hash)
+            return
         run = self._run(folder, cell)
         id = run.id
         sent = self._sent[id]
@@ -91,17 +96,12 @@ class Mirror:
         if folder.training_hash not in self._open:
             config = read_json(folder.experiment) or {}
             config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
-            # an agent of W&B has chosen the id already
-            id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
-            run = self._init(
-                id or folder.training_hash[:16], f"{cell.row} seed {cell.seed}", config, "train", [cell.row]
-            )
+            run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
             run.define_metric(STEP)
             for name in [*NAMES.values(), "dev/bleu"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
-            known = read_json(folder.path / SENT) or {}
-            self._sent[run.id] = known.get(self._key(run.id), 0)
+            self._sent[run.id] = self._known(folder, run.id)
         return self._open[folder.training_hash]
 
     def _init(self, id: str, name: str, config: dict[str, Any], job: str, tags: list[str]) -> Any:
@@ -124,6 +124,17 @@ class Mirror:
             settings=quiet,
         )
 
+    def _id(self, folder: RunFolder) -> str:
+        """Our identity, but under an agent of W&B the id that it has chosen."""
+        if "WANDB_SWEEP_ID" in os.environ and "WANDB_RUN_ID" in os.environ:
+            return os.environ["WANDB_RUN_ID"]
+        return folder.training_hash[:16]
+
+    def _known(self, folder: RunFolder, id: str) -> int:
+        """Last step that was sent, 0 for none."""
+        known = read_json(folder.path / SENT) or {}
+        return known[self._key(id)] if self._key(id) in known else 0
+
     def _key(self, id: str) -> str:
         return f"{self.mode} {id}"
 
@@ -145,6 +156,8 @@ class Mirror:
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
                 run.log({f"{name}/translations": table})
         run.finish()
+        self._sent[run.id] = WHOLE
+        self._remember(folder, run.id)
         del self._open[folder.training_hash]
         self._closed.add(folder.training_hash)
 
