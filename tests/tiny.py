@@ -1,5 +1,6 @@
 """A corpus, an experiment and a run that take a second, and the processes to run them in."""
 
+import json
 import multiprocessing
 import random
 import signal
@@ -36,22 +37,29 @@ def experiment(folder: Path, **changes: Any) -> Experiment:
     return override(Experiment(), TINY | {"data.folder": str(folder)} | dotted, "tests")
 
 
-def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
-    """Train and score as the command line does; returns the run's directory. Call it in a child (`in_child`)."""
+def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tuple[int, Path]:
+    """Train and score as the command line does: (exit code, the run's directory). Call it in a child (`in_child`)."""
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.study.claim import Cell
     from lightning_tfm.study.execute import make_train
     from lightning_tfm.study.folder import RunFolder
-    from lightning_tfm.study.worker import Task
+    from lightning_tfm.study.processes import exit_on_signals
+    from lightning_tfm.study.worker import attempt_run
 
+    exit_on_signals()
     hardware = replace(hardware or Hardware(), threads=1, accelerator="cpu")
     identity = training_identity(e, prepare(e.data, root).train_fingerprint, {})
     name = training_hash(identity)
     folder = RunFolder(root, name)
-    attempt = folder.claim()
-    make_train({name: (e, identity)}, hardware, root)(Task(Cell("tiny", 1, name, 1.0), folder, attempt, 1, 0))
-    attempt.release()
-    return folder.path
+    code = attempt_run(make_train({name: (e, identity)}, hardware, root), Cell("tiny", 1, name, 1.0), folder, 1)
+    return code, folder.path
+
+
+def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
+    """`attempt` that must finish."""
+    code, path = attempt(e, root, hardware)
+    assert code == 0, f"exit code {code}"
+    return path
 
 
 def in_child(fn: Callable[..., Any], *args: Any) -> Any:
@@ -77,6 +85,12 @@ def _report(fn, args, pipe) -> None:
         pipe.send((True, fn(*args)))
     except BaseException:
         pipe.send((False, traceback.format_exc()))
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The run's curve, without the clock."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
 def weights(run: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.study.ranks import fork_ranks
 from lightning_tfm.study.run import make_trainer
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import experiment, in_child, train, write_corpus
+from tests.tiny import experiment, in_child, metrics, train, write_corpus
 
 LAYOUTS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)]
 """processes, micro-batches in a step"""
@@ -143,10 +143,6 @@ def test_dropout_arrives(followed):
 
 def scores(run: Path) -> dict:
     return json.loads((run / "result.json").read_bytes())["scores"]
-
-
-def metrics(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_dev_scores_are_identical_on_one_two_and_three_ranks(root, tmp_path):

@@ -1,0 +1,203 @@
+"""Killed at any moment a run loses the steps since its checkpoint and nothing else: the end is the same to the bit.
+
+The long form takes LIGHTNING_TFM_KILLS runs on one process (default 20, the figure to report) and half as many on two;
+a shorter form sets the variable lower.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_tfm.config import Experiment, Hardware
+from tests.system.moments import MOMENTS, Strike
+from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
+
+KILLS = int(os.environ.get("LIGHTNING_TFM_KILLS", "20"))
+RANK_KILLS = max(1, KILLS // 2)
+NOTICED = 60.0
+"""seconds within which the death of a rank ends the others"""
+HARDWARE = {"checkpoint_every": 4, "validate_every": 5, "log_every": 1}
+
+
+def make(root: Path) -> Experiment:
+    changes = {"training__steps": 22, "training__average_last": 2, "training__average_every": 6}
+    return experiment(root / "text", **changes)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("corpus")
+    write_corpus(root / "text")
+    return root
+
+
+def armed(e: Experiment, root: Path, hardware: Hardware, strike: Strike, pids: Path) -> tuple[int, Path, Counter]:
+    """`attempt` with a blow waiting in it. Ranks are forked from here, patched like this process."""
+    from lightning_tfm.study.run import Run
+
+    seen, work = strike.arm(), Run.train
+
+    def noted(run) -> None:
+        with pids.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        work(run)
+
+    Run.train = noted
+    return *attempt(e, root, hardware), seen
+
+
+@pytest.fixture(scope="module")
+def unbroken(corpus, tmp_path_factory):
+    """Processes -> (directory of a run that nobody disturbed, how often each moment came)."""
+    found = {}
+    for devices in (1, 2):
+        root = tmp_path_factory.mktemp(f"unbroken{devices}")
+        hardware = Hardware(devices=devices, **HARDWARE)
+        code, path, seen = in_child(armed, make(corpus), root, hardware, Strike(), root / "pids")
+        assert code == 0
+        found[devices] = path, seen
+    return found[1][0], found[2][0], found[1][1]
+
+
+def same(run: Path, expected: Path) -> None:
+    """Weights, averaged weights, the whole curve and the scores, bit for bit."""
+    ours, theirs = weights(run), weights(expected)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert metrics(run) == metrics(expected)
+    results = [json.loads((path / "result.json").read_bytes()) for path in (run, expected)]
+    for key in ("scores", "target_tokens", "source_tokens", "steps", "training_hash", "identity"):
+        assert results[0][key] == results[1][key], key
+    assert sorted(path.name for path in (run / "snapshots").iterdir()) == ["step-00000016.pt", "step-00000022.pt"]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000020.ckpt", "step-00000022.ckpt"]
+
+
+def start(root: Path, *args) -> multiprocessing.Process:
+    def quiet() -> None:
+        log = os.open(root / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os._exit(armed(*args)[0])
+
+    process = multiprocessing.get_context("fork").Process(target=quiet)
+    process.start()
+    return process
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def nothing_left(pids: Path) -> None:
+    for pid in map(int, pids.read_text().split() if pids.exists() else []):
+        end = time.monotonic() + 5
+        while not gone(pid):
+            assert time.monotonic() < end, f"process {pid} was left behind"
+            time.sleep(0.02)
+
+
+def kill_and_finish(e: Experiment, root: Path, hardware: Hardware, strike: Strike) -> Path:
+    """A run that is struck once, and then left in peace. Returns its directory."""
+    process = start(root, e, root, hardware, strike, root / "pids")
+    process.join(NOTICED + 60)
+    assert process.exitcode is not None, "still running"
+    if hardware.devices == 1:
+        assert process.exitcode == -signal.SIGKILL
+    else:
+        outcome = next(root.glob("runs/*/outcome.json"))
+        assert process.exitcode == 1
+        assert f"rank {strike.rank} of 2: killed by SIGKILL" in json.loads(outcome.read_bytes())["reason"]
+    nothing_left(root / "pids")
+    code, path = in_child(attempt, e, root, hardware)
+    assert code == 0
+    assert len(list((path / "attempts").glob("*.json"))) == 2
+    return path
+
+
+def kill_by_the_clock(e: Experiment, root: Path, hardware: Hardware, draw: random.Random) -> Path:
+    """As above, but at a time that nobody chose, and on two ranks the launcher, too."""
+    process = start(root, e, root, hardware, Strike(), root / "pids")
+    time.sleep(draw.uniform(0.0, 1.5))
+    victims = [process.pid]
+    if hardware.devices > 1 and (root / "pids").exists():
+        victims += map(int, (root / "pids").read_text().split())
+    os.kill(draw.choice(victims), signal.SIGKILL)
+    struck = time.monotonic()
+    process.join(NOTICED)
+    assert process.exitcode is not None, f"not noticed within {time.monotonic() - struck:.0f} s"
+    nothing_left(root / "pids")
+    code, path = in_child(attempt, e, root, hardware)
+    assert code == 0
+    return path
+
+
+def nth(draw: random.Random, seen: Counter, moment: str) -> int:
+    assert seen[moment], f"an unbroken run never comes to {moment}"
+    return draw.randint(1, seen[moment])
+
+
+@pytest.mark.parametrize("moment", ["half a checkpoint", "validation", "epoch's end"])
+def test_one_process_killed(corpus, unbroken, tmp_path, moment):
+    strike = Strike(moment, max(2, unbroken[2][moment] // 2))
+    same(kill_and_finish(make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
+
+
+def test_a_rank_of_two_killed(corpus, unbroken, tmp_path):
+    run = kill_and_finish(make(corpus), tmp_path, Hardware(devices=2, **HARDWARE), Strike("forward", 13, rank=1))
+    same(run, unbroken[1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(KILLS))
+def test_one_process_killed_at_every_moment(corpus, unbroken, tmp_path, number):
+    draw = random.Random(number)
+    if number % 2:
+        run = kill_by_the_clock(make(corpus), tmp_path, Hardware(**HARDWARE), draw)
+    else:
+        moment = MOMENTS[number // 2 % len(MOMENTS)]
+        strike = Strike(moment, nth(draw, unbroken[2], moment))
+        run = kill_and_finish(make(corpus), tmp_path, Hardware(**HARDWARE), strike)
+    same(run, unbroken[0])
+
+
+ON_ALL_RANKS = ("forward", "update", "validation", "epoch's end", "decoding")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(RANK_KILLS))
+def test_a_rank_of_two_killed_at_every_moment(corpus, unbroken, tmp_path, number):
+    draw = random.Random(100 + number)
+    hardware = Hardware(devices=2, **HARDWARE)
+    if number % 3 == 2:
+        run = kill_by_the_clock(make(corpus), tmp_path, hardware, draw)
+    else:
+        rank = draw.randint(0, 1)
+        moment = draw.choice(ON_ALL_RANKS if rank else MOMENTS)
+        share = Counter({name: max(1, count // 2 - 1) for name, count in unbroken[2].items()})
+        seen = share if moment in ("validation", "decoding") else unbroken[2]
+        run = kill_and_finish(make(corpus), tmp_path, hardware, Strike(moment, nth(draw, seen, moment), rank=rank))
+    same(run, unbroken[1])
+
+
+def test_killed_again_and_again(corpus, unbroken, tmp_path):
+    """Every attempt dies a few steps further; what is lost is never more than the steps since the last checkpoint."""
+    e, hardware = make(corpus), Hardware(**HARDWARE)
+    for _ in range(5):
+        process = start(tmp_path, e, tmp_path, hardware, Strike("update", 6), tmp_path / "pids")
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            break
+    code, path = in_child(attempt, e, tmp_path, hardware)
+    assert code == 0 and len(list((path / "attempts").glob("*.json"))) >= 5
+    same(path, unbroken[0])
