@@ -22,7 +22,7 @@ import numpy as np
 import sentencepiece
 
 from lightning_tfm.config import UNK, Data
-from lightning_tfm.data.checksums import write_atomic
+from lightning_tfm.data.checksums import record_all, write_atomic
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.encoder import WordEncoder
@@ -70,6 +70,7 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
     for name in WORK:
         (folder / name).unlink(missing_ok=True)
     write_atomic(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
+    record_all(folder)
 
 
 class _Reader:

@@ -63,6 +63,13 @@ class Checksums:
                 yield name, "" if found == record["sha256"] else f"sha256 {found}, {record['sha256']} expected"
 
 
+def record_all(folder: Path) -> None:
+    """Record every file of a finished folder."""
+    paths = sorted(path for path in folder.iterdir() if path.name != NAME)
+    records = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+    write_atomic(folder / NAME, (json.dumps(records, indent=1) + "\n").encode())
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ STATMT = ("https://www.statmt.org", "http://www.statmt.org", "https://data.statm
 """one server under three names; a mirror of your own comes first through LIGHTNING_TFM_MIRROR"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Parallel lines: `members` by language, of an archive or, where that is empty, fetched as they are.
 

@@ -89,7 +89,7 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
         with _building(folder, say or _silent) as building:
             if building is not None:
                 build(data, corpus, _roles(data), json.loads(key), building, say or _silent)
-                _publish(building, folder)
+                publish(building, folder)
     return Prepared(folder)
 
 
@@ -166,7 +166,7 @@ def _key(data: Data, corpus: Corpus) -> str:
     return json.dumps({"version": STORE_VERSION, "text": text, "languages": languages, **settings}, sort_keys=True)
 
 
-def _publish(building: Path, folder: Path) -> None:
+def publish(building: Path, folder: Path) -> None:
     """Move a finished store to its name; another process may have been faster, then that one's stays."""
     building.chmod(0o755)
     try:

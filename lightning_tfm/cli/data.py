@@ -1,0 +1,152 @@
+"""`data`: prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, looked at, carried elsewhere."""
+
+import errno
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.cli.arguments import Settings, make_parser, parse
+from lightning_tfm.config import Data
+from lightning_tfm.errors import UserError, nearest
+
+ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Fetch, check, clean and encode a corpus; look at it; carry it to another machine.")
+    parser.add_argument("action", type=str, help=" | ".join(ACTIONS))
+    parser.add_argument(
+        "corpus", type=str, nargs="?", default=None, help="wmt14-en-de, wmt14-en-fr, multi30k, files [data.corpus]"
+    )
+    parser.add_argument(
+        "--sets", type=list[str], default=[], help="prepare: further test sets: '[newstest2014-filtered]'"
+    )
+    parser.add_argument("--file", type=str | None, default=None, help="pack, unpack: the bundle [<corpus>.tar]")
+    parser.add_argument("--split", type=str | None, default=None, help="show: a split by its name [data.train]")
+    parser.add_argument("--pairs", type=int, default=5, help="show: so many random pairs")
+    settings, data = _parsed(parser, argv)
+    action = settings.verb["action"]
+    try:
+        return _act(action, data, settings.out, settings.verb, settings.exact.training.seed)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(f"no space left ({error.filename or data.folder}); make room and run the same again") from error
+
+
+def _parsed(parser: Any, argv: Sequence[str]) -> tuple[Settings, Data]:
+    """The settings, with the shipped experiment of a fetched corpus where no --config names another."""
+    from lightning_tfm.data.manifest import SOURCES
+
+    settings = parse(parser, argv)
+    action, name = settings.verb["action"], settings.verb["corpus"]
+    if action not in ACTIONS:
+        raise UserError(f"data {action}: {nearest(action, ACTIONS)}")
+    configured = any(token == "--config" or token.startswith("--config=") for token in argv)
+    if name in SOURCES and not configured:
+        settings = parse(parser, ["--config", SOURCES[name].experiment, *argv])
+    data = settings.exact.data
+    if name is None or name == data.corpus:
+        return settings, data
+    if name not in (*SOURCES, "files", "builtin"):
+        raise UserError(f"data {action} {name}: {nearest(name, [*SOURCES, 'files'])}")
+    if name == "files" and not data.folder:
+        raise UserError(f"data {action} files needs --data.folder, the folder of the parallel files")
+    return settings, replace(data, corpus=name)
+
+
+def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int) -> int:
+    from lightning_tfm.data.manifest import SOURCES
+    from lightning_tfm.data.prepare import prepare
+
+    bundle = Path(options["file"] or f"{data.corpus}.tar")
+    match action:
+        case "prepare":
+            if data.corpus in SOURCES:
+                from lightning_tfm.data.official import obtain
+
+                obtain(data, [*_splits(data), *options["sets"]], _say)
+            prepared = prepare(data, root, _say)
+            print(card_text(prepared.card))
+            print(prepared.folder)
+        case "verify":
+            return _verify(data, root)
+        case "show":
+            _show(data, root, options["split"] or data.train, options["pairs"], seed)
+        case "pack":
+            from lightning_tfm.data.bundle import pack
+
+            index = pack(data, prepare(data, root, _say), bundle)
+            print(f"{bundle}: {len(index['files'])} files, {bundle.stat().st_size / 2**20:.1f} MiB")
+        case "unpack":
+            from lightning_tfm.data.bundle import unpack
+
+            print(unpack(bundle, data, root))
+            prepare(data, root, _say)  # finds it there, or says what does not fit
+    return 0
+
+
+def _splits(data: Data) -> list[str]:
+    return [*data.train.split("+"), *(split for split in (data.dev, data.test) if split)]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """A data card for people."""
+    tokenizer = card["tokenizer"]
+    lines = [f"{card['corpus']}, {' -> '.join(card['languages'])}; {tokenizer['V']} pieces, {tokenizer['sha256'][:16]}"]
+    if "pruned" in tokenizer:
+        pruned = tokenizer["pruned"]
+        lines.append(
+            f"words counted: at most {pruned['max_types']:,}; seen {pruned['highest_count']} times or less forgotten "
+            f"{pruned['times']} times"
+        )
+    for role, split in card["splits"].items():
+        pairs = split["pairs"]
+        lines.append(
+            f"{role:6}{split['name']}: {pairs['kept']:,} pairs of {pairs['read']:,}; {split['fingerprint'][:16]}"
+        )
+        for rule, count in pairs["dropped"].items():
+            where = ", ".join(split["dropped_first"][rule]) if "dropped_first" in split else ""
+            lines.append(f"        {count:,} dropped: {rule}" + (f" (first at {where})" if where else ""))
+        for other, count in split["source_also_in"].items():
+            lines += [f"        {count:,} sources stand in {other} too"] if count else []
+        for side, pieces in split["pieces"].items():
+            lines.append(
+                f"        {side}: {pieces['total']:,} pieces, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
+                f"half up to {pieces['50%']}, 99 % up to {pieces['99%']}, longest {pieces['longest']}"
+            )
+    return "\n".join(lines)
+
+
+def _verify(data: Data, root: Path) -> int:
+    """Hold every recorded file, fetched or prepared, against its checksum; 1 where one differs."""
+    from lightning_tfm.data.checksums import Checksums
+    from lightning_tfm.data.official import folder_of
+
+    folders = [folder_of(data), *sorted(path.parent for path in (root / "data").glob("[0-9a-f]*/card.json"))]
+    good, wrong = 0, 0
+    for folder in folders:
+        for name, fault in Checksums(folder).verify():
+            good, wrong = good + (not fault), wrong + bool(fault and fault != "absent")
+            if fault:
+                print(f"{folder / name}: {fault}")
+    print(f"{good} files as recorded, {wrong} not")
+    return 1 if wrong else 0
+
+
+def _show(data: Data, root: Path, name: str, pairs: int, seed: int) -> None:
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.keys import generator
+
+    prepared = prepare(data, root, _say)
+    split, tokenizer = prepared.split(name), prepared.tokenizer
+    for i in sorted(generator("show", seed).choice(len(split), min(pairs, len(split)), replace=False).tolist()):
+        for language, ids in ((data.source, split.source(i)), (data.target, split.target(i))):
+            print(f"{name}:{i + 1} {language}  {tokenizer.decode(ids)}")
+            print(f"    {len(ids)} pieces: {' '.join(tokenizer.piece(id) for id in ids)}")
