@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
@@ -97,4 +98,21 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew:
         built = write(study, root)
     print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
-    return 1 if any(state.state == "failed" for state in states) else 0
+    reported = _report(name, root)
+    return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _report(name: str, root: Path) -> bool:
+    """Write the study's report.html and name it; where that fails, say why. The runs and the table are safe by then."""
+    from lightning_tfm.report.build import make
+    from lightning_tfm.study.files import write_atomic
+
+    path = definition.file_of(root, name).parent / "report.html"
+    try:
+        write_atomic(path, make(name, root).render("html").encode())
+    except Exception as error:  # whatever it is, it must not look like a failed training
+        again = f"lightning-tfm report {name} --out {root}"
+        print(f"{path} could not be written: {type(error).__name__}: {error}; again: {again}", file=sys.stderr)
+        return False
+    print(path)
+    return True

@@ -145,10 +145,14 @@ def read_curve(cell: Cell) -> list[tuple[int, float]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             continue
-        if "dev_ppl" in record and math.isfinite(record["dev_ppl"]):
-            found[int(record["step"])] = float(record["dev_ppl"])
+        try:
+            step, value = int(record["step"]), float(record["dev_ppl"])
+        except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
+            continue
+        if math.isfinite(value):
+            found[step] = value
     return sorted(found.items())
 
 

@@ -261,8 +261,16 @@ def _curves(report: Plain, cells: Cells) -> str:
         '<label class="uses-log"><input type="checkbox"> logarithmic axis</label></div>'
     )
     picture = f'<div class="linear">{straight}</div><div class="log">{log}</div>'
-    caption = "Mean over seeds; the band spans the seeds. Colours are the table's groups. Point at a curve to read it."
-    return _figure(picture, caption, controls)
+    caption = "Mean over seeds; the band spans the seeds. Point at a curve to read it."
+    return _figure(picture, caption, controls + _key(report))
+
+
+def _key(report: Plain) -> str:
+    """Which colour is which group of the table."""
+    classes = figures.group_classes(report)
+    found = {r["group"]: classes[r["row"]] for r in report["rows"]}
+    items = "".join(f'<li class="{c}">{text(figures.short_name(group))}</li>' for group, c in found.items())
+    return f'<ul class="key" aria-label="Colours of the groups">{items}</ul>'
 
 
 def _quality(report: Plain) -> str:
@@ -270,7 +278,7 @@ def _quality(report: Plain) -> str:
         _figure(figures.quality(report, key, title), f"Dashed: rows that no row with fewer {noun} beats.")
         for key, title, noun in (("parameters", "parameters", "parameters"), ("flops", "training FLOPs", "FLOPs"))
     ]
-    return f'<div class="pictures">{"".join(pictures)}</div>' if any(pictures) else ""
+    return f'{_key(report)}<div class="pictures">{"".join(pictures)}</div>' if any(pictures) else ""
 
 
 def _lengths(report: Plain, cells: Cells) -> str:

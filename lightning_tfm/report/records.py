@@ -1,10 +1,12 @@
 """A study's records as they lie on disk, for the table; and the table's files."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import evaluation_hash, training_hash
+from lightning_tfm.errors import UserError
 from lightning_tfm.report import render, table
 from lightning_tfm.study.definition import Definition, file_of
 from lightning_tfm.study.files import write_atomic
@@ -23,15 +25,53 @@ def collect(study: Definition, root: Path) -> dict[tuple[str, int], dict[str, An
 
 
 def _record(study: Definition, folder: RunFolder) -> dict[str, Any] | str:
-    record = folder.read_result()
-    if record is None:
-        return _why_not(folder)
-    # scored later under other options: the study's evaluation decides which score counts
-    name = evaluation_hash(study.base, study.prints.dev)
-    later = folder.scores(name) / f"{study.base.data.dev}.json"
-    if later.is_file():
-        record["scores"]["dev"] = json.loads(later.read_bytes())
-    return record
+    """One malformed record spoils its own cell, never the study."""
+    try:
+        record = folder.read_result()
+        if record is None:
+            return _why_not(folder)
+        if record["status"] != "finished":
+            return str(record["status"])
+        # scored later under other options: the study's evaluation decides which score counts
+        name = evaluation_hash(study.base, study.prints.dev)
+        later = folder.scores(name) / f"{study.base.data.dev}.json"
+        if later.is_file():
+            record["scores"]["dev"] = json.loads(later.read_bytes())
+        flaw = _flaw(record)
+    except (UserError, OSError, ValueError, RecursionError, OverflowError) as error:
+        return f"its record cannot be read: {error}"
+    except (KeyError, TypeError, AttributeError) as error:
+        return f"its record is not whole ({type(error).__name__}: {error})"
+    return record if flaw is None else f"its record is not whole: {flaw}"
+
+
+PARTS = ("identity", "scores", "parameters", "seconds")
+"""objects that every finished record holds"""
+DETAILS = ("data", "hardware", "versions", "git")
+"""objects that may be absent: they are shown, nothing is computed from them"""
+
+
+def _flaw(record: dict[str, Any]) -> str | None:
+    """What the table and the report would stumble over, or None. Raises KeyError, TypeError for what is missing."""
+    for key in (*PARTS, *DETAILS):
+        if not isinstance(record[key] if key in PARTS else record.get(key) or {}, dict):
+            return f"{key} is no object"
+    if not isinstance(record["training_hash"], str):
+        return "training_hash is no text"
+    if record.get("git"):
+        _ = record["git"]["commit"], record["git"]["changed"]
+    numbers = {"parameters": record["parameters"]["total"], "flops": record["flops"]}
+    numbers["seconds"] = record["seconds"]["total"]
+    if "dev" in record["scores"]:
+        dev = record["scores"]["dev"]
+        for key in ("signature", "evaluation_hash", "weights"):
+            if not isinstance(dev[key], str):
+                return f"the dev {key} is no text"
+        numbers |= {f"dev {key}": dev[key] for key in ("ppl", "bleu", "nll", "tokens")}
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(float(value)):
+            return f"its {key} is {str(value)[:80]}"
+    return None
 
 
 def _why_not(folder: RunFolder) -> str:

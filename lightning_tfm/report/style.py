@@ -43,6 +43,8 @@ svg text{fill:var(--fg);font:11px system-ui,sans-serif}svg .tick{fill:var(--soft
 .band{fill:currentColor;fill-opacity:.1}.series .dot{fill:currentColor;fill-opacity:0}
 .series:hover .dot,.series.on .dot{fill-opacity:1}.series:hover .curve,.series.on .curve{stroke-width:3}
 svg.picking .series:not(.on){opacity:.15}
+.key{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1rem;margin:.2rem 0;padding:0}
+.key li::before{content:"\\25CF";margin-right:.3em}
 .hover:hover .interval{stroke-width:4}.point .dot{fill:currentColor}
 .g0{color:var(--g0)}.g1{color:var(--g1)}.g2{color:var(--g2)}.g3{color:var(--g3)}.g4{color:var(--g4)}.g5{color:var(--g5)}
 .g6{color:var(--g6)}.g7{color:var(--g7)}
@@ -54,7 +56,8 @@ pre{white-space:pre-wrap;background:var(--panel);padding:.4rem;border-radius:4px
 .maps figure{margin:0}.maps rect{fill:var(--found)}.maps svg{width:100%;background:var(--panel)}
 .log{display:none}.uselog .log{display:block}.uselog .linear{display:none}
 [hidden]{display:none!important}
-@media (max-width:600px){body{padding:.6rem;font-size:14px}dl{grid-template-columns:1fr}dt{color:var(--soft)}}
+@media (max-width:600px){body{padding:.6rem;font-size:14px}svg text{font-size:16px}
+#table td:nth-child(2){min-width:7rem}dl{grid-template-columns:1fr}dt{color:var(--soft)}}
 @media print{:root{color-scheme:light;--bg:#fff;--fg:#000;--soft:#444;--rule:#bbb;--panel:#fff}
 .controls,nav{display:none}.scroll{overflow:visible;border:0}body{max-width:none;font-size:10px}
 #table table{font-size:7px}#table th,#table td{padding:1px 2px;white-space:normal}figure,tr{break-inside:avoid}}

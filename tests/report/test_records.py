@@ -1,0 +1,118 @@
+"""Records that are not what they should be: their own cell says so, the study goes on."""
+
+import json
+
+import pytest
+
+from lightning_tfm.cli import sweep
+from lightning_tfm.report import records
+from lightning_tfm.report.build import make
+
+
+def without(*keys):
+    def change(record):
+        part = record
+        for key in keys[:-1]:
+            part = part[key]
+        del part[keys[-1]]
+        return json.dumps(record)
+
+    return change
+
+
+def with_(value, *keys):
+    def change(record):
+        part = record
+        for key in keys[:-1]:
+            part = part[key]
+        part[keys[-1]] = value
+        return json.dumps(record)
+
+    return change
+
+
+MALFORMED = {
+    "cut off": (lambda record: json.dumps(record)[:200], "no JSON"),
+    "empty": (lambda record: "", "no JSON"),
+    "a list": (lambda record: "[1, 2]", "'status' is missing"),
+    "not UTF-8": (lambda record: b'{"status": "\xff"}', "cannot be read"),
+    "nested": (lambda record: "[" * 100_000, "cannot be read"),
+    "no scores": (without("scores"), "'scores'"),
+    "no identity": (without("identity"), "'identity'"),
+    "no flops": (without("flops"), "'flops'"),
+    "no total": (without("seconds", "total"), "'total'"),
+    "no signature": (without("scores", "dev", "signature"), "'signature'"),
+    "scores a text": (with_("x", "scores"), "not whole"),
+    "ppl a text": (with_("x", "scores", "dev", "ppl"), "dev ppl is x"),
+    "ppl NaN": (with_(float("nan"), "scores", "dev", "ppl"), "dev ppl is nan"),
+    "ppl huge": (with_(10**400, "scores", "dev", "ppl"), "too large"),
+    "git a text": (with_("abc", "git"), "git is no object"),
+    "pruned": (with_("pruned", "status"), "pruned"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    from synthetic import Generator
+
+    found = Generator(tmp_path_factory.mktemp("r"), ["base", "A-h1"], [1, 2])
+    found.write_all()
+    return found
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_one_malformed_record_is_one_refused_cell(made, kind):
+    change, reason = MALFORMED[kind]
+    path = made.folder(made.study.rows[1], 2).result
+    before = path.read_bytes()
+    spoilt = change(json.loads(before))
+    path.write_bytes(spoilt if isinstance(spoilt, bytes) else spoilt.encode())
+    # a score of its own file would otherwise replace the one in the record
+    later = next(path.parent.glob("scores/*/val.json"))
+    later_before = later.read_bytes()
+    later.unlink()
+    try:
+        table = records.write(made.study, made.root)
+        assert reason in table.lines[1].missing[2]
+        assert [line.missing for line in table.lines if line.missing] == [table.lines[1].missing]
+        assert [len(line.scores) for line in table.lines] == [2, 1]
+        if kind in ("cut off", "no flops"):  # from here on all are alike
+            report = make("made", made.root)
+            assert list(report.cells.empty) == [("A-h1", 2)] and reason in report.cells.empty["A-h1", 2]
+            assert "1 cell empty or refused" in report.render("html")
+    finally:
+        path.write_bytes(before)
+        later.write_bytes(later_before)
+
+
+def test_a_malformed_later_score_or_curve_spoils_no_more(made):
+    folder = made.folder(made.study.rows[1], 2)
+    later, curve = next(folder.path.glob("scores/*/val.json")), folder.metrics
+    before = later.read_bytes(), curve.read_bytes()
+    try:
+        later.write_text("{")
+        curve.write_text('7\n[1]\n{"dev_ppl": null, "step": 1}\n{"dev_ppl": 3}\n')
+        report = make("made", made.root)
+        assert "cannot be read" in report.cells.empty["A-h1", 2]
+        later.write_bytes(before[0])
+        report = make("made", made.root)
+        assert not report.cells.empty and report.render("html")
+    finally:
+        later.write_bytes(before[0])
+        curve.write_bytes(before[1])
+
+
+def test_a_sweep_ends_by_naming_its_report(made, capsys):
+    path = made.root / "studies" / "made" / "report.html"
+    assert sweep._report("made", made.root)
+    assert capsys.readouterr().out.splitlines() == [str(path)]
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    path.unlink()
+    path.mkdir()
+    try:
+        assert not sweep._report("made", made.root)
+        said = capsys.readouterr()
+        assert said.out == "" and f"{path} could not be written: IsADirectoryError" in said.err
+        assert "lightning-tfm report made" in said.err
+    finally:
+        path.rmdir()
