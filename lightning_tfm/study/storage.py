@@ -125,7 +125,8 @@ def _plain(address: str) -> str:
         url = sqlalchemy.make_url("postgresql://" + rest if scheme.startswith("postgresql") else address)
     except SQLAlchemyError as error:
         raise UserError(f"storage {scheme}://…: not an address of a database ({error})") from None
-    return url.set(password=None).render_as_string(hide_password=False)
+    bare = sqlalchemy.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
+    return bare.render_as_string(hide_password=False)
 
 
 def find_storage(address: str, study_folder: Path) -> Storage:
