@@ -41,6 +41,8 @@ def out(tmp_path_factory):
     (folder / "tiny.yaml").write_text(SWEEP)
     done = run("sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), "--workers", "2")
     assert "E-learned" in done.stdout and "–" not in done.stdout
+    report = folder / "studies" / "tiny" / "report.html"
+    assert done.stdout.splitlines()[-1] == str(report) and "3 of 3 runs finished" in report.read_text()
     return folder
 
 
