@@ -36,11 +36,12 @@ def read_back(folder: Path) -> dict[str, list[dict]]:
     """W&B run id -> its history, all offline folders of that run together."""
     found: dict[str, list[dict]] = {}
     for path in sorted((folder / "wandb").glob("offline-run-*")):
-        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(next(path.glob("*.wandb")))]
+        record = next(path.glob("run-*.wandb"))
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         items = [json.loads(line) for line in lines]
         history = [item["history"]["item"] for item in items if item["type"] == "history"]
-        found.setdefault(path.name.rpartition("-")[2], []).extend(history)
+        found.setdefault(record.stem.removeprefix("run-"), []).extend(history)
     return found
 
 
