@@ -80,6 +80,9 @@ def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = F
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
+INTERRUPTED = tuple(128 + number for number in STOP_SIGNALS)
+
+
 def _supervise(ranks: list[_Rank], stop: list[int]) -> None:
     """Wait for all; at the first death that was not asked for end the others and raise."""
     alive = list(ranks)
@@ -98,6 +101,8 @@ def _supervise(ranks: list[_Rank], stop: list[int]) -> None:
             # of several, the one killed by a signal came first: the others noticed that their peer was gone
             first, code = min(bad, key=lambda pair: pair[1])
             _end(alive)
+            if code in INTERRUPTED:  # the signal went to a rank, and all agreed on a checkpoint
+                raise SystemExit(code)
             raise _failure(first, code, len(ranks) - 1)
     if stop:
         raise SystemExit(128 + stop[0])

@@ -37,12 +37,12 @@ class Watch(pl.Callback):
 
 
 def micro_limit(data: TranslationData, world: int, parts: int) -> int:
-    """A micro-batch limit that cuts the first step into `parts` for each rank."""
+    """The largest micro-batch limit that cuts the first step into `parts` or more for each rank."""
     plan = data.plan()
     for limit in range(int(plan.tokens), 1, -1):
-        if len(plan.micro_batches(0, 0, world, limit)) == parts:
+        if len(plan.micro_batches(0, 0, world, limit)) >= parts:
             return limit
-    raise AssertionError(f"no limit gives {parts} micro-batches")
+    raise AssertionError(f"no limit gives {parts} micro-batches or more")
 
 
 def follow(e: Experiment, root: Path, world: int, parts: int) -> Watch:
