@@ -1,0 +1,172 @@
+"""The page in a real browser: 20 rows at 5 seeds; asks nobody, logs nothing, and every control does its work."""
+
+import json
+import os
+import shutil
+import threading
+import warnings
+
+import pytest
+from synthetic import Generator
+
+from lightning_tfm.report.build import make
+from lightning_tfm.report.serve import Live, make_server, version
+from lightning_tfm.study.rows import all_rows
+
+pytestmark = pytest.mark.long
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+def needs(what: str) -> None:
+    warnings.warn(f"THE REPORT WAS NOT TESTED IN A BROWSER: {what} is missing", stacklevel=2)
+    pytest.skip(f"{what} is missing: pip install playwright; apt-get install chromium, or CHROMIUM=/path/to/it")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        needs("playwright")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        needs("chromium")
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    found = Generator(tmp_path_factory.mktemp("r"), list(all_rows()), [1, 2, 3, 4, 5])
+    found.write_all({"A-h1": 0.3, "C-N2": 0.3}, skip=[("big", 5)])
+    bins = [{"confidence": 0.1 * i, "accuracy": 0.09 * i, "count": i} for i in range(1, 11)]
+    words = ["<b>", HOSTILE, "c"]
+    square = [[[[1000, 0, 0], [300, 700, 0], [200, 300, 500]]] * 2] * 3  # 3 layers, 2 heads
+    sentence = {"source": words, "target_in": words, "encoder": square, "decoder": square, "cross": square}
+    for row in found.study.rows[:2]:
+        folder = found.folder(row, 1).path / "report"
+        folder.mkdir()
+        (folder / "calibration.json").write_text(json.dumps({"ece": 0.02, "bins": bins}))
+        (folder / "attention.json").write_text(json.dumps({"sentences": [sentence] * 2}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def path(made):
+    page = make("made", made.root).render("html")
+    assert len(page.encode()) <= 5_000_000
+    file = made.root / "report.html"
+    file.write_text(page)
+    return file
+
+
+@pytest.fixture
+def page(browser, path):
+    """The page, opened from its file; at the end nothing was asked for and nothing went wrong."""
+    shown = browser.new_page()
+    asked, wrong = [], []
+    shown.on("request", lambda request: asked.append(request.url))
+    shown.on("console", lambda message: wrong.append(message.text))
+    shown.on("pageerror", lambda error: wrong.append(str(error)))
+    shown.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+    shown.goto(path.as_uri())
+    yield shown
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    assert wrong == []
+    shown.close()
+
+
+def names(page) -> list[str]:
+    return [link.inner_text() for link in page.locator("#table tbody tr:visible th a").all()]
+
+
+def test_table_sorts_and_filters(page):
+    whole = names(page)
+    assert whole == list(all_rows())
+    button = page.locator("#table thead button", has_text="params").first
+    head = page.locator("#table thead th").nth(11)
+    column = "#table tbody tr td:nth-child(12)"
+    for order in ("ascending", "descending"):
+        button.focus()
+        page.keyboard.press("Enter")
+        assert head.get_attribute("aria-sort") == order
+        values = [int(cell.get_attribute("data-v")) for cell in page.locator(column).all()]
+        assert values == sorted(values, reverse=order == "descending") and len(set(values)) > 5
+    button.click()
+    assert names(page) == whole
+    page.fill("#find", "dmodel")
+    assert names(page) == ["C-dmodel256", "C-dmodel1024"] and "2 of 20" in page.locator("#count").inner_text()
+    page.fill("#find", "")
+    page.select_option("#verdict", "reproduced")
+    assert {"A-h1", "C-N2"} <= set(names(page)) < set(whole)
+
+
+def test_pictures_highlight_and_change_their_axis(page):
+    figure = page.locator("#section-curves figure")
+    assert figure.locator(".linear").is_visible() and not figure.locator(".log").is_visible()
+    figure.get_by_label("logarithmic axis").check()
+    assert figure.locator(".log").is_visible() and not figure.locator(".linear").is_visible()
+    for control, section in (("#pick-curve", "#section-curves"), ("#pick-calibration", "#section-calibration")):
+        page.select_option(control, "A-h1")
+        lit = page.locator(f"{section} .series.on").all()
+        assert lit and {one.get_attribute("data-row") for one in lit} == {"A-h1"}
+        page.select_option(control, "")
+        assert page.locator(f"{section} .series.on, {section} svg.picking").count() == 0
+
+
+def test_attention_shows_every_layer_and_head_and_the_weight_pointed_at(page):
+    maps = page.locator("#attention-maps figure")
+    assert maps.count() == 6
+    assert "layer 3, head 2, entropy 0.79 bit" in maps.last.inner_text()
+    maps.first.locator("rect").nth(2).hover()
+    assert "layer 1, head 1" in page.locator("#attention-said").inner_text()
+    assert ": 0.700" in page.locator("#attention-said").inner_text() and HOSTILE in page.inner_text("#attention-said")
+    for kind in ("decoder", "cross"):
+        page.select_option("#attention-kind", kind)
+        assert kind in maps.first.locator("svg").get_attribute("aria-label")
+    page.select_option("#attention-run", "1")
+    page.select_option("#attention-sentence", "1")
+    assert maps.count() == 6
+
+
+def test_every_link_leads_somewhere_and_rows_open_to_their_runs(page):
+    for link in page.locator("a").all():
+        assert page.locator(f'[id="{link.get_attribute("href")[1:]}"]').count() == 1
+    page.locator("#table tbody th a", has_text="big").click()
+    runs = page.locator("#section-runs details[open]")
+    assert runs.count() == 1 and "seed 5: not run yet" in runs.inner_text()
+    assert "lightning-tfm fit" in runs.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_paper(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+
+
+def test_live_page_reloads_when_a_run_finishes(browser, made):
+    study = made.study
+
+    def render(now):
+        return make("made", made.root).render("html", live=now)
+
+    server = make_server(Live(render, lambda: version(study, made.root)), 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page()
+    try:
+        page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
+        assert "99 of 100 runs finished" in page.inner_text("header")
+        made.write(study.rows[-1], 5, 0.0)
+        page.get_by_text("100 of 100 runs finished").wait_for(timeout=60_000)
+    finally:
+        page.close()
+        server.shutdown()
+        server.server_close()
