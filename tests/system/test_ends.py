@@ -1,4 +1,4 @@
-"""How a run ends: stopped by a signal and gone on with on another layout, or failed with a named outcome in its record."""
+"""How a run ends: stopped by a signal and gone on with on another layout, or failed, with a name in its record."""
 
 import json
 import resource
@@ -57,7 +57,7 @@ def test_a_signal_writes_a_checkpoint_and_says_so(corpus, unbroken, tmp_path, si
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_stopped_on_one_layout_and_gone_on_with_on_another(corpus, unbroken, tmp_path, before, after):
-    """In mid-epoch. That every sentence still comes exactly once, the plan's own tests say: the step is all its state."""
+    """In mid-epoch. That every sentence still comes once, the plan's own tests say: the step is all its state."""
     e = experiment(corpus / "text", **EXACT)
     found, path = in_child(struck, e, tmp_path, often(before), Strike("update", 13, signal.SIGTERM))
     assert (found, len(metrics(path))) == (143, 13 + 2)
