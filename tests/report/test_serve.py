@@ -1,6 +1,6 @@
 """The report on loopback: served there alone, made once for each state of the records, anew when one changes."""
 
-import os
+import signal
 import subprocess
 import sys
 import threading
@@ -63,7 +63,11 @@ def test_page_is_made_once_for_each_state_and_to_no_other_host(made):
 def test_verb_serves_a_page_that_asks_for_its_version_and_ends_on_ctrl_c(made):
     argv = ["report", "made", "--out", str(made.root), "--serve", "--port", "0"]
     served = subprocess.Popen(
-        [sys.executable, "-m", "lightning_tfm.cli.main", *argv], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "lightning_tfm.cli.main", *argv],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     try:
         address = served.stdout.readline().split()[0]
@@ -75,7 +79,7 @@ def test_verb_serves_a_page_that_asks_for_its_version_and_ends_on_ctrl_c(made):
             [sys.executable, "-m", "lightning_tfm.cli.main", *argv], cwd=ROOT, capture_output=True, text=True
         )
         assert second.returncode == 2 and f"--port={argv[-1]}" in second.stderr
-        os.kill(served.pid, 2)
+        served.send_signal(signal.SIGINT)
         assert served.wait(30) == 130
     finally:
         served.kill()
