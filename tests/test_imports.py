@@ -18,7 +18,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "keys": set(),
     "config": {"errors"},
     "files": {"errors"},
-    "scoring": set(),
+    "scoring": {"errors"},
     "model": BASE,
     "data": BASE | {"files"},
     "training": BASE | {"model", "data", "scoring"},

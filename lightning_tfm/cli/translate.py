@@ -1,29 +1,124 @@
-"""`translate`: standard input to standard output with a trained run, line by line."""
+"""`translate`: standard input or a file of any length, line by line, in order, with a trained run."""
 
 import sys
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lightning_tfm.cli.arguments import make_parser
 from lightning_tfm.cli.score import find
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.folder import RunFolder
+    from lightning_tfm.study.trained import Trained, Translation
+
+PROGRESS = 2.0
+"""seconds between two lines of progress"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    text = "Translate standard input, one sentence a line, to standard output with a trained run."
-    folder, experiment, settings = find(make_parser(verb, text), argv)
+    text = "Translate a text, one sentence a line, with a trained run."
+    parser = make_parser(verb, text)
+    parser.add_argument("--input", type=str | None, default=None, help="file to translate [standard input]")
+    parser.add_argument("--to", type=str | None, default=None, help="file to write [standard output]")
+    parser.add_argument("--n_best", type=int, default=1, help="translations of each line: number ||| text ||| score")
+    parser.add_argument("--scores", action="store_true", help="score and a tab before each translation")
+    folder, experiment, settings = find(parser, argv)
+    options, hardware = settings.verb, settings.hardware
+    if not 1 <= options["n_best"] <= experiment.evaluation.beam:
+        raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
+    with ExitStack() as stack:
+        source, target = _open(options, stack)
+        began = shown = time.monotonic()
+        try:
+            for number, found in enumerate(_translate(folder, experiment, hardware, source, options["n_best"]), 1):
+                _write(target, number, found, options)
+                if time.monotonic() - shown > PROGRESS and (options["to"] or not sys.stdout.isatty()):
+                    shown = time.monotonic()
+                    print(f"{number} lines, {number / (shown - began):.1f} a second", file=sys.stderr, flush=True)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{options['input'] or 'standard input'} is not UTF-8 ({error.reason})") from error
+    return 0
 
+
+def _open(options: dict[str, Any], stack: ExitStack) -> tuple[TextIO, TextIO]:
+    if not options["input"]:
+        sys.stdin.reconfigure(encoding="utf-8", newline="\n")
+    if not options["to"]:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    try:
+        source = open(options["input"], encoding="utf-8", newline="\n") if options["input"] else None
+        target = open(options["to"], "w", encoding="utf-8", newline="\n") if options["to"] else None
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}") from error
+    for file in (source, target):
+        if file is not None:
+            stack.enter_context(file)
+    return source or sys.stdin, target or sys.stdout
+
+
+def _write(target: TextIO, number: int, found: "list[Translation]", options: dict[str, Any]) -> None:
+    flush = target is sys.stdout and target.isatty()
+    if options["n_best"] > 1:
+        for translation in found:
+            print(f"{number} ||| {translation.text} ||| {translation.score:.6f}", file=target, flush=flush)
+    elif options["scores"]:
+        print(f"{found[0].score:.6f}\t{found[0].text}", file=target, flush=flush)
+    else:
+        print(found[0].text, file=target, flush=flush)
+
+
+def _translate(
+    folder: "RunFolder", experiment: Experiment, hardware: Hardware, lines: Iterable[str], n_best: int
+) -> "Iterator[list[Translation]]":
+    """In order. With several devices, blocks of lines go to processes of their own, a few ahead of what is written."""
+    if hardware.devices == 1:
+        yield from _opened(folder, experiment, hardware, 0).translate(lines, n_best)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    from lightning_tfm.study.trained import BLOCK
+
+    spawn, lines = multiprocessing.get_context("spawn"), iter(lines)
+    numbers = spawn.Queue()
+    for number in range(hardware.devices):
+        numbers.put(number)
+    with ProcessPoolExecutor(hardware.devices, spawn, _begin, (folder, experiment, hardware, numbers)) as pool:
+        waiting: deque[Any] = deque()
+        while True:
+            while len(waiting) < 2 * hardware.devices and (block := list(islice(lines, BLOCK))):
+                waiting.append(pool.submit(_block, block, n_best))
+            if not waiting:
+                return
+            yield from waiting.popleft().result()
+
+
+_mine: "list[Trained]" = []
+"""of a process of the pool: the run that it opened"""
+
+
+def _begin(folder: "RunFolder", experiment: Experiment, hardware: Hardware, numbers: Any) -> None:
+    _mine.append(_opened(folder, experiment, hardware, numbers.get()))
+
+
+def _block(block: list[str], n_best: int) -> "list[list[Translation]]":
+    return list(_mine[0].translate(block, n_best))
+
+
+def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, number: int) -> "Trained":
     import torch
 
     from lightning_tfm.study.trained import Trained
 
-    if settings.hardware.threads:
-        torch.set_num_threads(settings.hardware.threads)
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
     trained = Trained.open(folder, experiment)
-    sys.stdin.reconfigure(encoding="utf-8", newline="\n")
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    try:
-        for line in trained.translate(sys.stdin):
-            print(line, flush=sys.stdout.isatty())
-    except UnicodeDecodeError as error:
-        raise UserError(f"standard input is not UTF-8 ({error.reason})") from error
-    return 0
+    if hardware.accelerator != "cpu" and torch.cuda.is_available():
+        trained.module.to(f"cuda:{number}")
+    return trained

@@ -4,6 +4,7 @@ The same ids as `Tokenizer.encode`, several times faster, for a text repeats its
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -33,25 +34,29 @@ class WordEncoder:
             return np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int64)
         rows = [[word for word in spaced(line).split(" ") if word] for line in lines]
         words = [word for row in rows for word in row]
-        known, ids, starts = self._with(words)
-        index = np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
+        index = np.fromiter(map(self._known.get, words, repeat(-1)), dtype=np.int64, count=len(words))
+        ids, starts = self._add(words, index)
         sizes = starts[index + 1] - starts[index]
         ends = np.concatenate(([0], np.cumsum(sizes)))
         at = np.arange(ends[-1]) + np.repeat(starts[index] - ends[:-1], sizes)
         row_ends = np.cumsum([0, *map(len, rows)])
         return ids[at], np.diff(ends[row_ends])
 
-    def _with(self, words: list[str]) -> tuple[dict[str, int], np.ndarray, np.ndarray]:
-        """The memory with all of `words` in it; what no longer fits is for this call alone."""
-        new = [word for word in dict.fromkeys(words) if word not in self._known]
-        if not new:
-            return self._known, self._ids, self._starts
+    def _add(self, words: list[str], index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the words that `index` has at -1; returns pieces and starts of all numbers.
+
+        What no longer fits into the memory is for this call alone.
+        """
+        missing = np.flatnonzero(index < 0).tolist()
+        if not missing:
+            return self._ids, self._starts
+        new = list(dict.fromkeys(words[i] for i in missing))
         pieces = self._tokenizer.encode(new, self._threads)
         ids = np.concatenate((self._ids, *pieces))
         starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum([len(row) for row in pieces])))
         numbers = dict(zip(new, range(len(self._known), len(self._known) + len(new)), strict=True))
-        if len(self._known) + len(new) > CACHED:
-            return {word: self._known[word] for word in words if word in self._known} | numbers, ids, starts
-        self._known |= numbers
-        self._ids, self._starts = ids, starts
-        return self._known, ids, starts
+        index[missing] = [numbers[words[i]] for i in missing]
+        if len(self._known) + len(new) <= CACHED:
+            self._known |= numbers
+            self._ids, self._starts = ids, starts
+        return ids, starts

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_tfm.config import EOS, PAD, Evaluation, Experiment, from_dict
+from lightning_tfm.config import EOS, Experiment, from_dict
+from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.folder import RunFolder
@@ -44,6 +45,14 @@ def experiment_of(folder: RunFolder) -> Experiment:
     return from_dict(Experiment, json.loads(folder.experiment.read_bytes()))
 
 
+@dataclass(frozen=True)
+class Translation:
+    """A translation and its score: log-probability over the length penalty."""
+
+    text: str
+    score: float
+
+
 @dataclass
 class Trained:
     """`folder` of a finished run, its data, and a module on the CPU with the weights that `weights` asks for."""
@@ -65,25 +74,23 @@ class Trained:
         module.transformer.load_state_dict(_weights(folder, experiment.evaluation.weights))
         return cls(folder, prepared, module.eval())
 
-    def translate(self, lines: Iterable[str]) -> Iterator[str]:
-        """One translation for each line, in order; an empty line stays empty."""
-        how = self.module.experiment.evaluation
+    def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:
+        """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
         lines = iter(lines)
         while block := [line.rstrip("\n") for line in islice(lines, BLOCK)]:
-            yield from self._block(block, how)
+            yield from self._block(block, n_best)
 
-    def _block(self, block: list[str], how: Evaluation) -> list[str]:
+    def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:
         from lightning_tfm.model.search import beam_search
 
-        ids = self.prepared.tokenizer.encode(block)
-        translations = [""] * len(block)
+        how, tokenizer = self.module.experiment.evaluation, self.prepared.tokenizer
+        ids = tokenizer.encode(block)
+        translations = [[Translation("", 0.0)] for _ in block]
         for lines in _batches(ids):
-            source_BS = torch.full((len(lines), max(len(ids[i]) for i in lines) + 1), PAD)
-            for row, i in enumerate(lines):
-                source_BS[row, : len(ids[i]) + 1] = torch.from_numpy(np.append(ids[i], EOS).astype(np.int64))
-            found = beam_search(self.module.transformer, source_BS, how.beam, how.alpha, how.extra_len)
+            source_BS = pad([ids[i] for i in lines], last=EOS).to(self.module.device)
+            found = beam_search(self.module.transformer, source_BS, how.beam, how.alpha, how.extra_len, n_best)
             for i, hypotheses in zip(lines, found, strict=True):
-                translations[i] = self.prepared.tokenizer.decode(hypotheses[0].pieces)
+                translations[i] = [Translation(tokenizer.decode(x.pieces), x.score) for x in hypotheses]
         return translations
 
 

@@ -1,0 +1,42 @@
+"""`predict-cost`: time, memory and FLOPs of an experiment, from a measured short run."""
+
+from collections.abc import Sequence
+
+from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.errors import UserError
+from lightning_tfm.files import find_file
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "What an experiment takes, from a few of its micro-batches measured here.")
+    parser.add_argument("file", type=str, nargs="?", default=None, help="experiment file, short for --config FILE")
+    parser.add_argument("--devices", type=int, default=8, help="also predict for so many devices like this one")
+    parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s that a device sustains [measured here]")
+    settings = parse(parser, argv)
+    if (file := settings.verb["file"]) is not None:
+        settings = parse(parser, ["--config", str(find_file(file)), *argv])
+    devices, rate = settings.verb["devices"], settings.verb["rate"]
+    if devices < 1 or rate < 0:
+        raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")
+    exact = settings.exact
+
+    from lightning_tfm.study.cost import measure, predict
+    from lightning_tfm.study.progress import clock
+
+    found = measure(exact, settings.hardware, settings.out)
+    costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]
+    how = f"at most {found.micro_tokens:,} padded tokens" if found.micro_tokens else "a whole step"
+    print(f"{found.parameters / 1e6:.1f} M parameters, {found.V:,} pieces, {found.text}")
+    passes = f"{found.seconds_micro:.3g} s for {how} ({found.target_tokens_micro:,.0f} target tokens)"
+    adam = f"{found.seconds_optimizer:.3g} s for Adam"
+    print(f"measured on {found.device}, {exact.training.precision}: {passes}, {adam}")
+    print(f"FLOPs    {found.flops:.3g} a step, {costs[0].flops:.3g} in {exact.training.steps:,} steps")
+    state, peak = found.state_bytes / 2**30, found.peak_bytes / 2**30
+    print(f"memory   {peak:.2f} GiB a device at this micro-batch, {state:.2f} of them weights, gradients and Adam")
+    for cost in costs:
+        speed = f"{cost.seconds_step:8.3g} s a step, {cost.target_tokens_per_second:10,.0f} target tokens/s"
+        print(f"{cost.devices:2} devices {speed}, {clock(cost.seconds)} in all")
+    print(
+        "without validation, decoding and checkpoints" + (f"; devices of {rate:.3g} FLOP/s as stated" if rate else "")
+    )
+    return 0

@@ -1,0 +1,23 @@
+"""`export`: a trained run as one folder that others load: safetensors, or CTranslate2."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from lightning_tfm.cli.arguments import make_parser
+from lightning_tfm.cli.score import find
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Write a trained run as one folder that others load.")
+    parser.add_argument("--to", type=Literal["safetensors", "ctranslate2"], default="safetensors", help="the format")
+    parser.add_argument("--folder", type=str | None, default=None, help="new folder to write [<format> in the run's]")
+    folder, experiment, settings = find(parser, argv)
+
+    from lightning_tfm.study.export import to_ctranslate2, to_safetensors
+    from lightning_tfm.study.trained import Trained
+
+    target = Path(settings.verb["folder"] or folder.path / settings.verb["to"])
+    write = {"safetensors": to_safetensors, "ctranslate2": to_ctranslate2}[settings.verb["to"]]
+    print(write(Trained.open(folder, experiment), target))
+    return 0

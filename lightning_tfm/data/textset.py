@@ -1,0 +1,77 @@
+"""A text to score that is not in a run's store: encoded in memory with the run's tokenizer."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lightning_tfm.config import Data
+from lightning_tfm.data.cleaning import flaw
+from lightning_tfm.data.corpora import CORPORA, make_corpus
+from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.errors import UserError
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """As `store.Split`: pairs of id arrays and the raw text."""
+
+    sources: list[np.ndarray]
+    targets: list[np.ndarray]
+    pairs: list[tuple[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        return np.array([len(row) for row in self.sources], dtype=np.int64)
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        return np.array([len(row) for row in self.targets], dtype=np.int64)
+
+    def source(self, i: int) -> np.ndarray:
+        return self.sources[i]
+
+    def target(self, i: int) -> np.ndarray:
+        return self.targets[i]
+
+    def source_text(self) -> list[str]:
+        return [pair[0] for pair in self.pairs]
+
+    def target_text(self) -> list[str]:
+        return [pair[1] for pair in self.pairs]
+
+
+class TextSet:
+    """As `prepare.Prepared`, with the one split `name`: a split of the run's corpus, or CORPUS:SPLIT of another.
+
+    Raises UserError where it is not there or has broken lines.
+    """
+
+    def __init__(self, name: str, data: Data, tokenizer: Tokenizer):
+        self.name, self.tokenizer = name, tokenizer
+        corpus_name, _, split = name.rpartition(":")
+        if corpus_name and corpus_name != data.corpus:
+            if corpus_name not in CORPORA:
+                raise UserError(f"--set {name}: there is no corpus '{corpus_name}'; {', '.join(sorted(CORPORA))} are")
+            data = replace(data, corpus=corpus_name, folder="")
+        corpus = make_corpus(data)
+        pairs = list(corpus.lines(split))
+        for number, pair in enumerate(pairs, 1):
+            if wrong := flaw(pair):
+                rule, side = wrong
+                path = corpus.name(split, (corpus.source, corpus.target)[side])
+                raise UserError(f"{path}:{number}: broken line ({rule}): correct it, held-out pairs are never dropped")
+        sides = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
+        self._text = EncodedText(*sides, pairs)
+        text = hashlib.sha256("".join(f"{source}\n{target}\n" for source, target in pairs).encode()).hexdigest()
+        self._fingerprint = hashlib.sha256(f"{text} {tokenizer.fingerprint}".encode()).hexdigest()
+
+    def split(self, split: str) -> EncodedText:
+        return self._text
+
+    def fingerprint(self, split: str) -> str:
+        """The same as if the text lay in the run's store."""
+        return self._fingerprint
