@@ -57,6 +57,14 @@ def test_files_merge_left_to_right_and_overrides_follow_in_order(tmp_path):
     assert settings("--config", a, "--trainer.devices=2").hardware.devices == 2
 
 
+@pytest.mark.parametrize("name", ["base", "base-en-fr"])
+def test_full_size_laid_over_a_miniature_is_full_size(name):
+    """As a sweep of the miniature is told: --config experiments/base.yaml."""
+    alone = settings("--config", f"experiments/{name}.yaml").base
+    assert settings("--config", "experiments/miniature.yaml", "--config", f"experiments/{name}.yaml").base == alone
+    assert alone.scaled().training.steps == 100_000
+
+
 def test_row_seed_and_rows():
     assert settings("--row", "A-h1", "--seed", "5").experiment.model.h == 1
     assert settings("--row", "A-h1", "--seed", "5").experiment.training.seed == 5
