@@ -89,7 +89,7 @@ def _server_programs() -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
+def cluster() -> Iterator[Server]:
     """A PostgreSQL server of our own, without a network port."""
     pytest.importorskip("psycopg", reason="psycopg is not installed (extra 'postgres')")
     programs = _server_programs()
@@ -119,3 +119,14 @@ def postgres() -> Iterator[Server]:
             control("stop")
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres(cluster: Server) -> Server:
+    """A database of its own for each test: studies of one name do not meet."""
+    import psycopg
+
+    name = f"t{time.monotonic_ns()}"
+    with psycopg.connect(cluster.url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return Server(cluster.url.replace("@/postgres?", f"@/{name}?"), cluster.control)

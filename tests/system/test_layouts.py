@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.study.ranks import fork_ranks
+from lightning_tfm.study.rows import load_experiment
 from lightning_tfm.study.run import make_trainer
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, metrics, train, write_corpus
@@ -149,7 +151,6 @@ def test_dev_scores_are_identical_on_one_two_and_three_ranks(root, tmp_path):
     """The same weights, scored on any number of ranks: not nearly the same, the same."""
     from lightning_tfm.data import module as data_module
     from lightning_tfm.data.module import evaluation_batches
-    from lightning_tfm.data.prepare import prepare
     from lightning_tfm.training.evaluate import evaluate_lines
 
     e = experiment(root / "text")
@@ -214,6 +215,9 @@ def plain_run(root, tmp_path_factory) -> Path:
 
 # --- the long form ---
 
+DRIFT, WORST = 2.0, 10.0
+"""How much more than a second thread the layouts may change step 100 in float32: their median, and each of them."""
+
 
 def drift(a: list[float], b: list[float]) -> np.ndarray:
     return np.abs(np.subtract(a, b))
@@ -221,35 +225,36 @@ def drift(a: list[float], b: list[float]) -> np.ndarray:
 
 @pytest.mark.long
 @pytest.mark.parametrize("P_drop", [0.0, 0.1])
-def test_curves_of_a_hundred_steps(root, P_drop, capsys):
-    """float64 within 1e-9. float32: 1e-5 in the first ten steps; after a hundred, rounding has grown by chaos.
+def test_curves_of_a_hundred_steps(tmp_path, P_drop, capsys):
+    """The miniature's model and data at the paper's rates. float64 within 1e-9; float32 within 1e-5 for ten steps.
 
-    Then one layout was seen at 2.3 times what a second thread does, so the bound is its order of magnitude.
+    After a hundred, float32 has drifted by the order of its sums; the yardstick is the same training on two threads.
+    One step's difference swings through zero, so that both are measured as the largest of the last ten steps. At the
+    miniature's own rates, 17 times higher, training itself multiplies any difference, a second thread's too, to 1e-3.
     """
-    sizes = {"model__d_model": 64, "model__d_ff": 256, "model__h": 8, "model__d_k": 8, "model__d_v": 8}
-    sizes |= {"training__steps": 100, "training__tokens": 1200, "training__warmup": 400, "data__max_len": 100}
-    sizes |= {"model__P_drop": P_drop}
-    e = {p: experiment(root / "text", training__precision=p, **sizes) for p in ("float64", "float32")}
-    curves = {layout: follow_all(e, root, *layout) for layout in LAYOUTS}
+    changes = {"training.steps": 100, "training.warmup": 4000, "training.lr_factor": 1.0, "model.P_drop": P_drop}
+    base = load_experiment("experiments/miniature.yaml", seed=1).scaled()
+    e = {p: override(base, changes | {"training.precision": p}, "tests") for p in ("float64", "float32")}
+    in_child(prepare, base.data, tmp_path)
+    curves = {layout: follow_all(e, tmp_path, *layout) for layout in LAYOUTS}
 
     def with_threads(threads: int) -> list[float]:
         torch.set_num_threads(threads)
-        return follow(e["float32"], root, 1, 1).losses
+        return follow(e["float32"], tmp_path, 1, 1).losses
 
     one = curves[1, 1]["float32"][1]
     assert in_child(with_threads, 1) == one
-    threads = drift(one, in_child(with_threads, 2))
-    worst = {}
+    threads = drift(one, in_child(with_threads, 2))[-10:].max()
+    rows, failed, drifts = [], [], []
     for layout in LAYOUTS[1:]:
-        exact = drift(curves[1, 1]["float64"][1], curves[layout]["float64"][1])
+        exact = drift(curves[1, 1]["float64"][1], curves[layout]["float64"][1]).max()
         single = drift(one, curves[layout]["float32"][1])
-        worst[layout] = (exact.max(), single[:10].max(), single[-1])
-        assert exact.max() <= 1e-9, layout
-        assert single[:10].max() <= 1e-5, layout
-        assert single[-1] <= 10 * threads[-1] + 1e-6, layout
+        first, last = single[:10].max(), single[-10:].max()
+        name = "{}x{}".format(*layout)
+        rows.append(f"  {name}: float64 {exact:.1e}; float32 {first:.1e} in ten steps, {last:.1e} at step 100")
+        drifts.append(last)
+        failed += [name] if exact > 1e-9 or first > 1e-5 or last > WORST * threads else []
     with capsys.disabled():
-        print(f"\n100 steps, P_drop {P_drop}: 1 and 2 threads differ by {threads[-1]:.1e} at step 100")
-        for (processes, parts), (exact, first, last) in worst.items():
-            print(
-                f"  {processes}x{parts}: float64 {exact:.1e}; float32 {first:.1e} in ten steps, {last:.1e} at step 100"
-            )
+        print(f"\n100 steps, P_drop {P_drop}: 1 and 2 threads differ by {threads:.1e} at step 100", *rows, sep="\n")
+    assert not failed
+    assert np.median(drifts) <= DRIFT * threads
