@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lightning_tfm.study.tune import Search
 
 Mode = Literal["off", "offline", "online"]
+JOBS_EVERY = 15.0
+"""seconds between two looks at the jobs of a cluster"""
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 
@@ -182,7 +184,7 @@ def _submit(
     from lightning_tfm.study.definition import file_of
     from lightning_tfm.study.launch import prepare_queue
     from lightning_tfm.study.progress import View, Watch
-    from lightning_tfm.study.slurm import submit
+    from lightning_tfm.study.slurm import any_alive, submit
 
     assert crew.slurm is not None
     folder = file_of(root, name).parent
@@ -195,9 +197,12 @@ def _submit(
     print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
     view, watch = View(name), Watch(root, crew.workers * crew.slurm.jobs)
     try:
+        asked = time.monotonic()
         while not queue.done():
-            if all(job.done() for job in jobs):
-                raise UserError(f"study '{name}': all jobs ended before the study did, see {folder / 'slurm'}")
+            if time.monotonic() - asked > JOBS_EVERY:
+                asked = time.monotonic()
+                if not any_alive(jobs) and not queue.done():
+                    raise UserError(f"study '{name}': all jobs ended before the study did, see {folder / 'slurm'}")
             if view.due():
                 view.show(watch.look(queue.states()))
             time.sleep(1.0)

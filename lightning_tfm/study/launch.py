@@ -12,14 +12,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Cell, CellState, Queue
 from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.folder import GRACE, RunFolder
-from lightning_tfm.study.processes import EXIT_CODES, STOP_SIGNALS, adopt_orphans, children, describe, die_with_parent
+from lightning_tfm.study.processes import (
+    EXIT_CODES,
+    STOP_SIGNALS,
+    StopSignals,
+    adopt_orphans,
+    children,
+    describe,
+    die_with_parent,
+)
 from lightning_tfm.study.progress import View, Watch
 from lightning_tfm.study.searcher import Searcher, grid_distributions
 from lightning_tfm.study.storage import OUTAGES, Storage, find_storage
@@ -143,13 +150,17 @@ class _Launcher:
     _slots: dict[int, int] = field(default_factory=dict)
     """pid of each living worker -> its slot"""
     _crashes: int = 0
-    _signals: list[int] = field(default_factory=list)
+    _stop: StopSignals = field(default_factory=StopSignals)
+
+    @property
+    def _signals(self) -> list[int]:
+        return self._stop.numbers
 
     def run(self) -> None:
         before = children()
         self._inbox, self._outbox = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(self._outbox, True)
-        handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        handlers = {number: signal.signal(number, self._stop) for number in STOP_SIGNALS}
         adopt_orphans(True)
         try:
             self._run(before)
@@ -191,9 +202,6 @@ class _Launcher:
             except OUTAGES:  # the workers say it
                 pass
             time.sleep(LOOP)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals.append(number)
 
     def _pass_on(self, times: int) -> None:
         number = self._signals[0] if times == 1 else signal.SIGKILL

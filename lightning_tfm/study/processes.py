@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +20,8 @@ EXIT_CODES |= {"pruned": 80}
 """Exit code of a run's process by outcome; 0 is finished, 130 and 143 are interrupted."""
 OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()} | {130: "interrupted", 143: "interrupted"}
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ONE_SIGNAL = 0.5
+"""seconds within which two stop signals are one: a cluster sends it to every process, and parents pass it on"""
 
 
 class RunFailed(Exception):
@@ -27,6 +30,23 @@ class RunFailed(Exception):
     def __init__(self, outcome: str, reason: str, step: int | None = None) -> None:
         super().__init__(reason)
         self.outcome, self.reason, self.step = outcome, reason, step
+
+
+class StopSignals:
+    """The stop signals that a process was sent, those within ONE_SIGNAL seconds once. Call it in a signal handler."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._last = 0.0
+
+    def __call__(self, number: int, frame: FrameType | None) -> bool:
+        """Take a signal; False where it is the last one again."""
+        now = time.monotonic()
+        if self.numbers and now - self._last < ONE_SIGNAL:
+            return False
+        self.numbers.append(number)
+        self._last = now
+        return True
 
 
 def die_with_parent(parent: int) -> None:

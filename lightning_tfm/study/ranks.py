@@ -18,6 +18,7 @@ from lightning_tfm.study.processes import (
     EXIT_CODES,
     STOP_SIGNALS,
     RunFailed,
+    StopSignals,
     describe,
     die_with_parent,
     exit_code_of,
@@ -52,11 +53,11 @@ def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = F
         common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1"}
         common["MASTER_PORT"] = str(port.getsockname()[1])
         ranks: list[_Rank] = []
-        stop: list[int] = []
+        stop = StopSignals()
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            stop.append(number)
-            _signal_all(ranks, signal.SIGKILL if len(stop) > 1 else number)
+            if stop(number, frame):
+                _signal_all(ranks, signal.SIGKILL if len(stop.numbers) > 1 else number)
 
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         handlers = {number: signal.signal(number, pass_on) for number in STOP_SIGNALS}
@@ -70,7 +71,7 @@ def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = F
                 theirs.close()
                 ranks.append(_Rank(process, ours))
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-            _supervise(ranks, stop)
+            _supervise(ranks, stop.numbers)
         finally:
             _end(ranks)
             for rank in ranks:

@@ -112,7 +112,8 @@ class Run:
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         scores, seconds = self._score(module, prepared, rank, world)
         if rank == 0:
-            self._write_result(prepared, conductor, scores, seconds, started, world)
+            parameters = counted(self.experiment, module, prepared.tokenizer.V)
+            self._write_result(prepared, conductor, scores, seconds, started, world, parameters)
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -153,6 +154,7 @@ class Run:
         seconds: dict[str, float],
         started: float,
         world: int,
+        parameters: dict[str, int],
     ) -> None:
         e, V = self.experiment, prepared.tokenizer.V
         source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
@@ -165,7 +167,7 @@ class Run:
             "training_hash": self.folder.training_hash,
             "identity": identity,
             "experiment": to_dict(e),
-            "parameters": count_parameters(e.model, V),
+            "parameters": parameters,
             "V": V,
             "steps": e.training.steps,
             "target_tokens": target,
@@ -233,6 +235,13 @@ def score_split(
 def _table(lines: list[Line]) -> str:
     head = "line\tnll\ttokens\tscore\n"
     return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
+
+
+def counted(e: Experiment, module: TransformerModule, V: int) -> dict[str, int]:
+    """Trainable numbers by part; those of the positional scheme, which may be the user's own, are the rest."""
+    total = sum(p.numel() for p in module.transformer.parameters() if p.requires_grad)
+    parts = count_parameters(replace(e.model, positions="none"), V)
+    return parts | {"positions": total - parts["total"], "total": total}
 
 
 def run_flops(e: Experiment, V: int, train, source_tokens: int, target_tokens: int) -> int:

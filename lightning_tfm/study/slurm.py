@@ -3,18 +3,25 @@
 The jobs run `lightning-tfm work`; what they do is decided by the study's queue. Nothing is scheduled here.
 """
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.processes import die_with_parent
 
 STOP_SECONDS = 90
 """how long before its time limit SLURM tells a job: for the checkpoints of its runs"""
+LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "PREEMPTED", "STOPPED", "SIGNALING"}
+LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT", "STAGE_OUT"}
+"""states of a job, as squeue prints them, that may run again"""
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,16 @@ class WorkerJob:
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self.process: subprocess.Popen[bytes] | None = None
+        self.told = False
+        """SIGTERM came: the job is requeued, pre-empted or cancelled"""
 
     def __call__(self) -> int:
-        self.process = subprocess.Popen(self.command)
-        code = self.process.wait()
+        signal.signal(signal.SIGTERM, self._pass_on)
+        me = os.getpid()
+        self.process = subprocess.Popen(self.command, preexec_fn=lambda: _settle(me))
+        code = self._wait()
+        if self.told:  # what becomes of the job is SLURM's to say: leave no result behind
+            os._exit(128 + signal.SIGTERM)
         if code not in (0, 1):  # 1: a run of the study failed, which its status says
             raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
         return code
@@ -50,9 +63,31 @@ class WorkerJob:
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait()
+            self._stop()
+            self._wait()
         return DelayedSubmission(WorkerJob(self.command))
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.told = True
+        self._stop()
+
+    def _stop(self) -> None:
+        with suppress(ProcessLookupError):
+            if self.process is not None:
+                os.kill(self.process.pid, signal.SIGTERM)
+
+    def _wait(self) -> int:
+        """Exit code of the worker. Not Popen.wait: its lock is held where a signal handler calls this again."""
+        assert self.process is not None
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)  # stays a zombie: its pid stays ours
+        assert found is not None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _settle(parent: int) -> None:
+    """In the worker's process, before its program: SLURM may send the signal that is meant for submitit to all."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    die_with_parent(parent)
 
 
 def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster: str = "slurm") -> list[Any]:
@@ -76,3 +111,13 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
         executor.update_parameters(gpus_per_node=slurm.gpus)
     command = [sys.executable, "-m", "lightning_tfm.cli.main", "work", study, *arguments]
     return [executor.submit(WorkerJob(command)) for _ in range(slurm.jobs)]
+
+
+def any_alive(jobs: list[Any]) -> bool:
+    """Whether one of the jobs runs or will run again, by squeue, which needs no accounting; True if it is silent."""
+    ids = ",".join(job.job_id for job in jobs)
+    command = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={ids}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:  # it forgets jobs that ended long ago, and says so
+        return "Invalid job id" not in done.stderr
+    return any(state in LIVING for state in done.stdout.split())

@@ -1,0 +1,98 @@
+"""A SLURM of one node for tests: own folder, own ports, no cgroups, no accounting, no munge."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+PATIENCE = 30.0
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/none
+AuthInfo=cred_expire=5
+CredType=cred/none
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SwitchType=switch/none
+MpiDefault=none
+KillWait=20
+NodeName={host} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class NoSlurm(Exception):
+    """This machine cannot run one; the message says why."""
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """Start it; yields the environment in which its commands find it. Raises NoSlurm."""
+    path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    if missing:
+        raise NoSlurm(f"{', '.join(missing)} not found (Debian: slurm-wlm)")
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+    host = socket.gethostname().partition(".")[0]
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    configuration = folder / "slurm.conf"
+    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, ports=_free_ports(2)))
+    environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
+    with ExitStack() as stack:
+        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", host]):
+            stack.enter_context(_daemon(command, environment, folder / f"{command[0]}.log"))
+        _wait_for_node(environment, folder)
+        yield environment
+
+
+@contextmanager
+def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_node(environment: dict[str, str], folder: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = subprocess.run(["sinfo", "--noheader", "--format=%t"], env=environment, capture_output=True, text=True)
+        if found.stdout.strip() == "idle":
+            return
+        time.sleep(0.5)
+    logs = "\n".join(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))
+    raise NoSlurm(f"its node did not come up within {PATIENCE:g} s ({found.stdout}{found.stderr}): {logs}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
