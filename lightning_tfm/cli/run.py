@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.study import Mode
-from lightning_tfm.config import evaluation_hash, training_hash, training_identity
+from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import user_classes
 
@@ -19,7 +20,10 @@ from lightning_tfm.study.rows import user_classes
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Train one experiment, or one row of the table, and score it.")
     parser.add_argument("--wandb", type=Mode | None, default=None, help="mirror to W&B [off; online for an agent]")
+    text = "trace ten steps into the run's folder [off]; the same as --trainer.profile true"
+    parser.add_argument("--profile", action="store_true", help=text)
     settings = parse(parser, argv)
+    hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
     if settings.verb["print_config"]:
         print(printed(settings), end="")
@@ -29,7 +33,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.study.claim import Cell
-    from lightning_tfm.study.wandb_mirror import mirrored
+    from lightning_tfm.study.wandb_process import mirrored
 
     prepared = prepare(exact.data, settings.out)
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
@@ -42,23 +46,23 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if folder.finished():
             print(f"{folder.path} is trained already", file=sys.stderr)
         else:
-            code = _train(exact, identity, cell, settings, folder)
+            code = _train(exact, identity, cell, hardware, settings.out, folder)
             if code != 0:
                 return code
     _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))
     return 0
 
 
-def _train(exact, identity, cell, settings, folder: RunFolder) -> int:
+def _train(exact, identity, cell, hardware: Hardware, out: Path, folder: RunFolder) -> int:
     from lightning_tfm.study.execute import make_train
     from lightning_tfm.study.processes import exit_on_signals
     from lightning_tfm.study.worker import attempt_run
 
-    train = make_train({cell.training_hash: (exact, identity)}, settings.hardware, settings.out)
+    train = make_train({cell.training_hash: (exact, identity)}, hardware, out)
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
-    with _watching(settings.out, cell):
-        return attempt_run(train, cell, folder, settings.hardware.threads)
+    with _watching(out, cell):
+        return attempt_run(train, cell, folder, hardware.threads)
 
 
 @contextmanager

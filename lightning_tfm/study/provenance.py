@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,24 @@ def hardware(world: int) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "command": sys.argv,
     }
+
+
+def matrix_rate(precision: str) -> float:
+    """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
+
+    The best of four products, so that a busy moment does not make a run look better. Imports torch.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    n = 8192 if gpu else 768
+    device = torch.device("cuda" if gpu else "cpu")
+    a = torch.ones(n, n, dtype=getattr(torch, precision), device=device)
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        a @ a
+        if gpu:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return 2 * n**3 / min(seconds)

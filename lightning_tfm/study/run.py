@@ -21,13 +21,14 @@ from lightning_tfm.model.size import AttentionPairs, count_parameters, training_
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.agreement import Agreement, digest
 from lightning_tfm.study.folder import Attempt, RunFolder
-from lightning_tfm.study.provenance import git_state, versions
+from lightning_tfm.study.provenance import git_state, matrix_rate, versions
 from lightning_tfm.study.provenance import hardware as hardware_facts
 from lightning_tfm.training.averaging import average
 from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.conductor import Conductor, Timetable, checkpoint_files
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.profile import Profile
 
 PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
 
@@ -105,7 +106,10 @@ class Run:
             len(dev),
         )
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
-        trainer = make_trainer(self.experiment, self.hardware, [agreement, conductor])
+        callbacks = [agreement, conductor]
+        if self.hardware.profile and rank == 0:
+            callbacks.append(Profile(self.folder.path / "profile"))
+        trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
             module.transformer.compile_layers()
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
@@ -160,6 +164,8 @@ class Run:
         source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in (conductor.seconds | seconds).items()}
         train = prepared.split(e.data.train)
+        flops, trained = run_flops(e, V, train, source, target), parts["train"] + parts["data"]
+        rate = matrix_rate(e.training.precision)
         identity = json.loads(self.folder.identity.read_bytes())
         result = {
             "schema": 1,
@@ -173,9 +179,13 @@ class Run:
             "target_tokens": target,
             "source_tokens": source,
             "padding": round(1 - (source + target) / cells, 5) if world == 1 else None,
-            "flops": run_flops(e, V, train, source, target),
+            "flops": flops,
             "seconds": parts | {"total": round(sum(parts.values()), 3)},
-            "tokens_per_second": round(target / (parts["train"] + parts["data"]), 1),
+            "train_seconds": {k: round(v, 3) for k, v in conductor.parts.items()},
+            "tokens_per_second": round(target / trained, 1),
+            "flops_per_second": round(flops / trained),
+            "matrix_flops_per_second": round(rate),
+            "utilisation": round(flops / trained / (rate * world), 4),
             "scores": scores,
             "hardware": hardware_facts(world) | {"trainer": asdict(self.hardware)},
             "versions": versions(),

@@ -19,6 +19,7 @@ from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.training.checkpoints import write
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.schedule import learning_rate
+from lightning_tfm.training.stopwatch import PARTS
 from lightning_tfm.training.timetable import Timetable
 
 KEPT_CHECKPOINTS = 2
@@ -71,6 +72,8 @@ class Conductor(pl.Callback):
         self.timetable, self.checkpoints, self.snapshots = timetable, checkpoints, snapshots
         self.record, self.batches, self.n = record, batches, n
         self.seconds = {"train": 0.0, "validate": 0.0, "checkpoint": 0.0, "data": 0.0}
+        self.parts = dict.fromkeys(PARTS, 0.0)
+        """of the seconds of training, those before the last checkpoint"""
         self.tokens = {"source": 0, "target": 0, "cells": 0}
         self.pending = np.zeros(2)
         self.pending_tokens = 0
@@ -81,6 +84,7 @@ class Conductor(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         return {
             "seconds": dict(self.seconds),
+            "parts": dict(self.parts),
             "tokens": dict(self.tokens),
             "pending": self.pending.tolist(),
             "pending_tokens": self.pending_tokens,
@@ -88,6 +92,7 @@ class Conductor(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.seconds, self.tokens = dict(state_dict["seconds"]), dict(state_dict["tokens"])
+        self.parts = dict(state_dict["parts"])
         self.pending, self.pending_tokens = np.array(state_dict["pending"]), state_dict["pending_tokens"]
 
     # --- hooks ---
@@ -129,13 +134,14 @@ class Conductor(pl.Callback):
         if when.snapshots(step):
             self._snapshot(trainer, module, step)
         if when.saves(step) or signum:
-            self._save(trainer, step)
+            self._save(trainer, module, step)
         self._lap("checkpoint")
         self._show(step, "train", force=step == when.steps)
         if signum:
             raise Interrupted(signum)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._take_parts(module)
         if self.signum > ASKED:  # it came after the last step had been looked at
             raise Interrupted(self.signum)
 
@@ -189,7 +195,14 @@ class Conductor(pl.Callback):
             write(module.transformer.state_dict(), _half(path))
             self.record.commit(_half(path), path)
 
-    def _save(self, trainer: pl.Trainer, step: int) -> None:
+    def _take_parts(self, module: pl.LightningModule) -> None:
+        """Move the module's seconds over here, where they survive in checkpoints."""
+        for part, seconds in module.stopwatch.seconds.items():
+            self.parts[part] += seconds
+            module.stopwatch.seconds[part] = 0.0
+
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        self._take_parts(module)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         path = self.checkpoints / f"step-{step:08d}.ckpt"
         trainer.save_checkpoint(_half(path))

@@ -21,6 +21,7 @@ from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_b
 from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.seeding import SentenceMasks
+from lightning_tfm.training.stopwatch import Stopwatch
 
 
 class NotFinite(FloatingPointError):
@@ -47,6 +48,8 @@ class TransformerModule(pl.LightningModule):
         self.sentence_masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`"""
+        self.stopwatch: Stopwatch | None = None
+        """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []
@@ -58,13 +61,19 @@ class TransformerModule(pl.LightningModule):
         t = self.experiment.training
         return torch.optim.Adam(self.parameters(), lr=0.0, betas=(t.beta1, t.beta2), eps=t.adam_eps, fused=True)
 
+    def on_train_start(self) -> None:
+        self.stopwatch = Stopwatch(self.device)
+
     def training_step(self, step: Step, batch_idx: int) -> None:
-        t, optimizer = self.experiment.training, self.optimizers()
+        t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
+        watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
             with self._without_sync() if number < len(step.micro) else nullcontext():
                 loss, nll = self.batch_loss(batch, self._noise(step.step, batch))
+                watch.lap("forward")
                 self.manual_backward(loss * scale)
+                watch.lap("backward")
             sums = torch.stack((loss.detach(), nll)).double().cpu().numpy()
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
@@ -76,6 +85,8 @@ class TransformerModule(pl.LightningModule):
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
         optimizer.zero_grad()
+        watch.lap("optimizer")
+        watch.settle()
 
     def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""

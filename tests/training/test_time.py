@@ -1,0 +1,63 @@
+"""Where a run's time went, in its record and in a trace."""
+
+import json
+
+import pytest
+
+from lightning_tfm.config import Hardware
+from tests.tiny import attempt, experiment, in_child, train, write_corpus
+
+
+def test_the_record_says_where_the_time_went(tmp_path):
+    run = in_child(train, experiment(write_corpus(tmp_path / "text"), training__steps=40), tmp_path)
+    result = json.loads((run / "result.json").read_bytes())
+    seconds, parts = result["seconds"], result["train_seconds"]
+    assert set(parts) == {"forward", "backward", "optimizer"} and min(parts.values()) > 0
+    assert sum(parts.values()) <= seconds["train"] + 0.002
+    assert sum(parts.values()) > seconds["train"] / 3
+    assert {"data", "train", "validate", "checkpoint", "decode"} <= set(seconds)
+    trained = seconds["train"] + seconds["data"]
+    assert result["flops_per_second"] == pytest.approx(result["flops"] / trained, rel=0.01)
+    assert 0 < result["utilisation"] < 1.5
+    assert result["utilisation"] == pytest.approx(
+        result["flops_per_second"] / result["matrix_flops_per_second"], rel=0.01, abs=1e-4
+    )
+
+
+def test_the_time_of_parts_survives_a_stop(tmp_path):
+    """Parts of an interrupted run are those of both its processes together."""
+    e = experiment(write_corpus(tmp_path / "text"), training__steps=40)
+    folder = in_child(stopped_at_20, e, tmp_path)
+    before = json.loads((folder / "progress.json").read_bytes())["step"]
+    assert before == 20
+    run = in_child(train, e, tmp_path)
+    result = json.loads((run / "result.json").read_bytes())
+    assert result["attempts"] == 2
+    assert sum(result["train_seconds"].values()) > result["seconds"]["train"] / 3
+
+
+def stopped_at_20(e, root):
+    import os
+    import signal
+
+    from lightning_tfm.training.conductor import Conductor
+
+    shown = Conductor._show
+
+    def show(self, step, phase, force=False):
+        shown(self, step, phase, force=True)
+        if step == 19:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Conductor._show = show
+    code, path = attempt(e, root, Hardware())
+    assert code == 143
+    return path
+
+
+def test_a_profile_is_a_trace_of_ten_steps(tmp_path):
+    e = experiment(write_corpus(tmp_path / "text"), training__steps=24)
+    run = in_child(train, e, tmp_path, Hardware(profile=True))
+    events = json.loads((run / "profile" / "trace.json").read_bytes())["traceEvents"]
+    assert sum(event.get("name") == "aten::_fused_adam_" for event in events) == 10
+    assert "scaled_dot_product" in (run / "profile" / "operators.txt").read_text()
