@@ -3,9 +3,11 @@
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jsonargparse import ArgumentParser
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
 from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_file, make_crew, work
@@ -15,14 +17,17 @@ from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.sweepfile import Sweep, read_sweep
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.claim import Cell, CellState
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.")
     parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
-    parser.add_argument("--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3")
+    parser.add_argument(
+        "--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3, or auto"
+    )
+    add_auto_options(parser)
     add_options(parser)
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, type=str, default="", help="of a search, see: lightning-tfm tune --help")
@@ -46,12 +51,30 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return _run(settings, name, rows, seeds, crew)
 
 
+AUTO = ("first_seeds", "max_seeds", "max_runs")
+
+
+def add_auto_options(parser: ArgumentParser) -> None:
+    """Of --seeds auto; what is not given stays as the study began, or as report/sequential.py has it."""
+    parser.add_argument("--first-seeds", type=int | None, default=None, help="of --seeds auto: seeds of every row [3]")
+    parser.add_argument(
+        "--max-seeds", type=int | None, default=None, help="of --seeds auto: of a row that stays open [8]"
+    )
+    parser.add_argument(
+        "--max-runs", type=int | None, default=None, help="of --seeds auto: stop before more runs in all"
+    )
+
+
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
     rows = [find_row(settings.rows, name) for name in sweep.rows]
-    seeds = _numbers(settings.verb["seeds"]) if settings.verb["seeds"] else sweep.seeds
+    text = settings.verb["seeds"]
+    for option in AUTO if text != "auto" else ():
+        if settings.verb[option] is not None:
+            raise UserError(f"--{option.replace('_', '-')}={settings.verb[option]}: only with --seeds auto")
+    seeds = _numbers(text) if text and text != "auto" else sweep.seeds
     seeds = seeds or [settings.base.training.seed]
     for row in rows:
         for seed in seeds:
@@ -62,7 +85,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
 def _numbers(text: str) -> list[int]:
     """1,2,3 or 1-3 or a mixture."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise UserError(f"--seeds={text}: expected numbers such as 1,2,3 or 1-5")
+        raise UserError(f"--seeds={text}: expected numbers such as 1,2,3 or 1-5, or auto")
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -91,15 +114,40 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew:
 
     root = settings.out
     asked, cells = defined(settings, name, rows, seeds)
-    study = definition.save(asked, root)
+    go = _auto(settings, asked, crew) if settings.verb["seeds"] == "auto" else _fixed(settings, asked, cells, crew)
     try:
-        states = work(study, cells, root, crew, start=True)
+        states = go()
     finally:
-        built = write(study, root)
+        built = write(definition.load(root, name), root)
     print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
     reported = _report(name, root)
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _fixed(
+    settings: Settings, asked: definition.Definition, cells: "list[Cell]", crew: Crew
+) -> "Callable[[], list[CellState]]":
+    """Ready to run all cells. Raises UserError where the study's seeds are added by looks."""
+    from lightning_tfm.report.sequential import read_looks
+
+    folder = definition.file_of(settings.out, asked.name).parent
+    if read_looks(folder) is not None:
+        raise UserError(
+            f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
+            "go on with --seeds auto, or give this one a name of its own with --name"
+        )
+    study = definition.save(asked, settings.out)
+    return lambda: work(study, cells, settings.out, crew, start=True)
+
+
+def _auto(settings: Settings, asked: definition.Definition, crew: Crew) -> "Callable[[], list[CellState]]":
+    """Ready to run in rounds, the study's files in place. Raises UserError."""
+    from lightning_tfm.cli import auto
+
+    options = {name: settings.verb[name] for name in AUTO}
+    course, seeds = auto.begin(asked, options, settings.out)
+    return lambda: auto.rounds(course, asked, seeds, options["max_runs"], settings.out, crew)
 
 
 def _report(name: str, root: Path) -> bool:

@@ -46,5 +46,5 @@ def make(
         raise UserError(f"equivalence margins must be above 0, not {margin_ppl} (PPL) and {margin_bleu} (BLEU)")
     study = definition.load(root, name)
     cells = read_cells(study, root, records.collect(study, root))
-    looks = read_looks(definition.file_of(root, name).parent)
-    return Report(summarise(cells, margin_ppl, margin_bleu, looks), cells)
+    course = read_looks(definition.file_of(root, name).parent)
+    return Report(summarise(cells, margin_ppl, margin_bleu, course), cells)

@@ -27,6 +27,11 @@ def to_markdown(report: Plain) -> str:
         f"± is the standard deviation over seeds; intervals are marginal 95 % ones; p is Holm-adjusted over rows and "
         f"both metrics; BLEU is {report['signature'] or 'not there yet'}"
     ]
+    if report["looks"] is not None:
+        notes.append(
+            f"seeds were added where a verdict was open, {len(report['looks'])} of at most {report['most looks']} "
+            f"looks so far; p is corrected for that too, intervals are at {report['interval level']:.2%}"
+        )
     if report["scale"]:
         notes.append(f"a miniature of the paper: {report['scale']}")
     rank = report["rank correlation"]

@@ -399,10 +399,12 @@ def _method(report: Plain, texts: bool) -> str:
     ]
     if not report["sentence noise of BLEU"] and report["finished"]:
         lines.append("The references are not at hand: BLEU is tested with the noise of seeds alone.")
-    if report["looks"]:
+    if report["looks"] is not None:
         lines.append(
-            f"Seeds were added while looking, {len(report['looks'])} times so far: every look spends a share of the "
-            f"level, p-values are multiplied accordingly, and intervals are at {report['interval level']:.2%}."
+            "Seeds were added where a verdict was open (--seeds auto), so the study was looked at more than once: "
+            f"{len(report['looks'])} of at most {report['most looks']} looks so far. Every look spends a share of the "
+            "level (Lan and DeMets 1983), p-values are divided by that share, the smallest of all looks counts, and "
+            f"intervals are at {report['interval level']:.2%}."
         )
     if not texts:
         lines.append("Made without any line of the corpus (--no-text).")

@@ -8,6 +8,7 @@ from typing import Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import render, table
+from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.study.definition import Definition, file_of
 from lightning_tfm.study.files import write_atomic
 from lightning_tfm.study.folder import RunFolder
@@ -16,9 +17,18 @@ from lightning_tfm.study.rows import run_identity
 
 def collect(study: Definition, root: Path) -> dict[tuple[str, int], dict[str, Any] | str]:
     """(row, seed) -> the record of the run that belongs there, or in a word why there is none."""
+    return collect_seen(study, root, read_looks(file_of(root, study.name).parent))
+
+
+def collect_seen(study: Definition, root: Path, course: Course | None) -> dict[tuple[str, int], dict[str, Any] | str]:
+    """`collect` of a study on this course."""
     found: dict[tuple[str, int], dict[str, Any] | str] = {}
     for row in study.rows:
         for seed in study.seeds:
+            hidden = course.shown(row.name, seed) if course else None
+            if hidden is not None:
+                found[row.name, seed] = hidden
+                continue
             name = training_hash(run_identity(study.base, row, seed, study.prints.train))
             found[row.name, seed] = _record(study, RunFolder(root, name))
     return found

@@ -58,26 +58,68 @@ class Look:
     """What was known when a look was taken."""
 
     seeds: dict[str, list[int]]
-    """row -> its seeds so far"""
+    """row -> its finished seeds so far"""
 
 
-def read_looks(folder: Path) -> tuple[Plan, list[Look]] | None:
+@dataclass(frozen=True)
+class Course:
+    """A study whose seeds are added while looking, as far as it has come."""
+
+    plan: Plan
+    looks: list[Look]
+    asked: dict[str, list[int]] | None
+    """row -> all seeds that the next look waits for; None after the last look"""
+
+    def shown(self, row: str, seed: int) -> str | None:
+        """None where a cell belongs into the report, else why not: the report shows what the last look saw."""
+        if self.looks and seed in self.looks[-1].seeds.get(row, []):
+            return None
+        if self.asked is None or seed not in self.asked.get(row, []):
+            return NOT_ASKED
+        return "waits for the next look" if self.looks else None
+
+    def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
+        """After one more look at these seeds, which says nothing yet of what comes next."""
+        asked = self.asked or {}
+        seen = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
+        return replace(self, looks=[*self.looks, Look(seen)], asked=None)
+
+    def further(self, summary: Mapping[str, Any], before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
+        """What the next look waits for: one more seed of `pool` for base and every open row that has finished runs."""
+        if len(self.looks) == len(self.plan.sizes):
+            return self
+        last, base = self.looks[-1].seeds, next(row["row"] for row in summary["rows"] if row["base"])
+        still = {row for row in open_rows(summary) if last[row]} if last[base] else set()
+        if not still:
+            return self
+        size = self.plan.sizes[len(self.looks)]
+        asked = {row: list(pool[:size]) if row in still or row == base else seeds for row, seeds in before.items()}
+        return replace(self, asked=asked)
+
+
+NOT_ASKED = "not asked for: decided with fewer seeds"
+
+
+def read_looks(folder: Path) -> Course | None:
     """The study's looks, None where its seeds were fixed beforehand. Raises UserError for a broken file."""
     path = folder / FILE
     try:
         plain = json.loads(path.read_bytes())
-        plan, looks = Plan(plain["first"], plain["budget"]), [Look(look) for look in plain["looks"]]
+        plan, looks = Plan(plain["first"], plain["budget"]), [Look(dict(look)) for look in plain["looks"]]
+        course = Course(plan, looks, None if plain["asked"] is None else dict(plain["asked"]))
     except FileNotFoundError:
         return None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: not the record of looks ({type(error).__name__}: {error})") from error
-    if not 1 <= len(looks) <= len(plan.sizes):
+    if len(looks) > len(plan.sizes) or (not looks and course.asked is None):
         raise UserError(f"{path}: {len(looks)} looks, the plan has {len(plan.sizes)}")
-    return plan, looks
+    return course
 
 
-def looks_to_json(plan: Plan, looks: Sequence[Look]) -> dict[str, Any]:
-    return {"schema": 1, "first": plan.first, "budget": plan.budget, "looks": [look.seeds for look in looks]}
+def looks_to_json(course: Course) -> dict[str, Any]:
+    """The content of looks.json."""
+    plain = {"schema": 1, "first": course.plan.first, "budget": course.plan.budget, "asked": course.asked}
+    return plain | {"looks": [look.seeds for look in course.looks]}
 
 
 def restricted(cells: Cells, look: Look) -> Cells:

@@ -11,17 +11,25 @@ Var(e_0) / n_0 of the difference of means, and Var(e_i) alone from the spread be
 difference is Var(g_i - g_0), at least 0. Adding the whole bootstrap variance would count e twice. The sum is never
 taken below the bootstrap variance.
 
-Seeds: 3 to 5 seeds of one row are too few for a variance of its own. It is moderated (Smyth 2004): v_i = (d_0 s^2 + d_i
-s_i^2) / (d_0 + d_i), with d_i = n_i - 1, the study's mean s^2, and d_0 + d_i degrees of freedom, at most those of the
-whole study. d_0 is `PRIOR_DF`, fixed and not estimated: 6 to 20 rows of 2 to 4 degrees of freedom say too little about
-it. Its value was chosen on simulated studies, the same that benchmarks/results/verdicts.txt reports: 2 keeps false
-verdicts rarer, 3 covers closer to 95 % where rows are alike. What it costs is there too: where rows differ in their
-noise by more than a factor 2 either way, or base is noisier than the rows, three seeds give more than 5 % of studies a
-false verdict (7 % of 5-row studies at a factor 3; 10 to 13 % with a base of three times the rows' standard deviation).
-Degrees of freedom of the sum: Satterthwaite 1946.
+Seeds: 3 to 5 seeds of one row are too few for a variance of its own, and rows differ in theirs: on our miniature by a
+factor of 30 between the quietest and the noisiest row. So the variance is moderated, as much as the study's own rows
+allow (Smyth 2004): v_i = (d_0 s_0^2 + d_i s_i^2) / (d_0 + d_i) with d_i = n_i - 1. log s_i^2 has the mean log
+sigma_i^2 + psi(d_i/2) - log(d_i/2) and the variance Var(log sigma^2) + psi'(d_i/2), whence s_0^2, the geometric mean
+of the rows' true variances, and d_0 = 2 psi'^-1(Var(log sigma^2)). Three choices differ from Smyth's, all towards fewer
+false verdicts: Var(log sigma^2) is not taken at its estimate but `CAUTION` standard errors above it, so d_0 is a lower
+limit and a few rows cannot talk themselves into being alike; it is estimated from both metrics together; and v_i is
+never below s_i^2, for what pulls down the variance of noisy rows makes false findings. v_i has d_0 + d_i degrees of
+freedom, at most those of the whole study.
+A base noisier than all rows is the worst case: every comparison shares its
+variance (benchmarks/results/verdicts.txt states what it costs).
+Rows share seeds; where that makes them alike (correlation of the residuals between base and rows 0.7 over 3 seeds of
+our 20 rows, 0.2 over 5 seeds of 5) a difference varies less than v_i / n + v_0 / n_0, so leaving it out is cautious;
+pairing would halve the few degrees of freedom for an uncertain gain.
+Degrees of freedom: Satterthwaite 1946 for the two seed parts; where sentences join, 1 / df = w / df_seeds + (1 - w) /
+(S - 1) with the seeds' share w instead of his w^2, which errs where 2 degrees of freedom gave w too small by chance.
 
-Holm 1979 over all rows and both metrics: at most 5 % of studies without a true difference hold any false verdict,
-within the limits above.
+Holm 1979 over all rows and both metrics: of simulated studies without a true difference 0.5 to 5.4 % hold any false
+verdict, the most where 20 rows of 3 seeds are as unequal as ours (benchmarks/results/verdicts.txt).
 
 Arrays may have leading axes (simulated studies); R rows, base first.
 """
@@ -30,11 +38,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from scipy.special import digamma, gammaln, polygamma
 
 ALPHA = 0.05
 POWER = 0.8
-PRIOR_DF = 3.0
-"""degrees of freedom that the study's mean variance counts for in a row's own"""
+CAUTION = 3.0
+"""standard errors by which the spread of the rows' variances is taken above its estimate"""
+CERTAIN = 2 / 3
+"""of the degrees of freedom, for the power: chosen on simulated studies"""
 BASE = 0
 
 
@@ -68,8 +79,17 @@ class Differences:
         return self.estimate - half, self.estimate + half
 
     def smallest(self, level: np.ndarray | float) -> np.ndarray:
-        """The true difference that a test at `level` finds with probability POWER, at these standard errors."""
-        return (stats.t.isf(np.asarray(level) / 2, self.df) + stats.t.ppf(POWER, self.df)) * self.se
+        """The true difference that a test at `level` finds with probability POWER, at noise like this.
+
+        Power of Student's t with a standard error that is itself known to `df` degrees of freedom only: the normal
+        approximation to the noncentral t (Johnson and Welch 1940), at `CERTAIN` of those, as they are themselves
+        estimated. The standard error is taken at its median.
+        """
+        t, half = stats.t.isf(np.asarray(level) / 2, self.df), CERTAIN * self.df / 2
+        with np.errstate(invalid="ignore"):
+            typical = np.exp(gammaln(half + 0.5) - gammaln(half)) / np.sqrt(half)
+            needed = t * typical + stats.norm.ppf(POWER) * np.sqrt(1 + t**2 * (1 - typical**2))
+            return needed * self.se / np.sqrt(stats.chi2.median(self.df) / self.df)
 
 
 def sentence_noise(boot_RB: np.ndarray, row_R: np.ndarray, rows: int, S: int) -> SentenceNoise:
@@ -94,38 +114,87 @@ def sentence_noise(boot_RB: np.ndarray, row_R: np.ndarray, rows: int, S: int) ->
     return SentenceNoise(np.where(n > 0, shared, 0.0), own)
 
 
-def moderated(variance_R: np.ndarray, df_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def prior_df(variance_MR: np.ndarray, df_R: np.ndarray) -> np.ndarray:
+    """d_0: what the study's typical variance counts for in a row's own, from both metrics together.
+
+    [..., M, R] -> [...]. 0 where fewer than two rows have seeds that differ: then every row stands for itself.
+    """
+    df_MR = np.broadcast_to(np.asarray(df_R, dtype=float), np.shape(variance_MR))
+    used, half = (df_MR > 0) & (variance_MR > 0), np.maximum(df_MR, 1) / 2
+    count = used.sum(-1)
+    log = np.where(used, _log_variance(variance_MR, df_MR), 0.0)
+    middle = log.sum(-1, keepdims=True) / np.maximum(count, 1)[..., None]
+    spread = np.where(used, (log - middle) ** 2, 0.0).sum(-1) / np.maximum(count - 1, 1)
+    chance, fourth = (np.where(used, polygamma(k, half), 0.0).sum(-1) / np.maximum(count, 1) for k in (1, 3))
+    # the fourth cumulant of log chi^2 says how well the variance of `count` logarithms is known
+    error = np.sqrt((2 + fourth / np.maximum(chance, 1e-9) ** 2) / np.maximum(count, 1))
+    kept, known = count > 1, np.maximum((count > 1).sum(-1), 1)
+    spread, chance, error = (np.where(kept, x, 0.0).sum(-1) / known for x in (spread, chance, error))
+    between = np.maximum(spread * (1 + CAUTION * error) - chance, 1e-3)
+    return np.where(kept.any(-1), 2 * _inverse_trigamma(between), 0.0)
+
+
+def _log_variance(variance: np.ndarray, df: np.ndarray) -> np.ndarray:
+    """Unbiased for log sigma^2."""
+    half = np.maximum(df, 1) / 2
+    return np.log(np.where(variance > 0, variance, 1.0)) - digamma(half) + np.log(half)
+
+
+def _inverse_trigamma(value: np.ndarray) -> np.ndarray:
+    """Newton's method on 1 / trigamma, which is convex (Smyth 2004, appendix); `value` in [1e-3, 1e6]."""
+    x = 0.5 + 1 / value
+    for _ in range(30):
+        trigamma = polygamma(1, x)
+        x = x + trigamma * (1 - trigamma / value) / polygamma(2, x)
+    return x
+
+
+def moderated(variance_R: np.ndarray, df_R: np.ndarray, prior: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """(variance of one training, its degrees of freedom) of each row from its own seeds and the study's. [..., R].
 
-    Rows with one seed (df 0) take the study's; NaN where no row has two seeds.
+    `prior`: d_0, [...]. Rows with one seed (df 0) take the study's; NaN where no row has two seeds.
     """
-    df_R = np.broadcast_to(np.asarray(df_R, dtype=float), np.shape(variance_R))
-    whole = df_R.sum(-1, keepdims=True)
+    variance_R = np.asarray(variance_R, dtype=float)
+    df_R = np.broadcast_to(np.asarray(df_R, dtype=float), variance_R.shape)
+    used = (df_R > 0) & (variance_R > 0)
+    count = used.sum(-1, keepdims=True)
+    log = np.where(used, _log_variance(variance_R, df_R), 0.0).sum(-1, keepdims=True) / np.maximum(count, 1)
+    typical = np.where(count > 0, np.exp(log), np.where((df_R > 0).any(-1, keepdims=True), 0.0, np.nan))
+    own = np.where(df_R > 0, variance_R, 0.0)
+    d_0 = np.asarray(prior, dtype=float)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(df_R > 0, df_R * variance_R, 0.0).sum(-1, keepdims=True) / whole
-    own = np.where(df_R > 0, df_R * variance_R, 0.0)
-    return (PRIOR_DF * mean + own) / (PRIOR_DF + df_R), np.minimum(PRIOR_DF + df_R, whole)
+        v = np.where(d_0 + df_R > 0, (d_0 * typical + df_R * own) / (d_0 + df_R), typical)
+    return np.maximum(v, own), np.minimum(d_0 + df_R, df_R.sum(-1, keepdims=True))
 
 
 def compare(
-    mean_R: np.ndarray, variance_R: np.ndarray, n_R: np.ndarray, noise: SentenceNoise, S: float = np.inf
+    mean_R: np.ndarray,
+    variance_R: np.ndarray,
+    n_R: np.ndarray,
+    noise: SentenceNoise,
+    S: float = np.inf,
+    prior: np.ndarray | float | None = None,
 ) -> Differences:
-    """Every row against base. `variance_R`: sample variance over seeds (n-1); `S`: sentences of the test set."""
+    """Every row against base. `variance_R`: sample variance over seeds (n-1); `S`: sentences of the test set; `prior`:
+    d_0, by default from this metric alone."""
     n_R = np.asarray(n_R, dtype=float)
-    v, f = moderated(variance_R, n_R - 1)
+    d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1) if prior is None else prior
+    v, f = moderated(variance_R, n_R - 1, d_0)
     count = np.maximum(n_R, 1)
     part, part_0 = v / count, (v / count)[..., BASE : BASE + 1]
     own, own_0 = noise.own / count, (noise.own / count)[..., BASE : BASE + 1]
     squared = np.maximum(part + part_0 + noise.shared, noise.shared + own + own_0)
+    seeds, whole = part + part_0, (np.broadcast_to(n_R, v.shape) - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = part**2 / f + part_0**2 / f[..., BASE : BASE + 1] + (squared - part - part_0) ** 2 / max(S - 1, 1)
-        df = np.minimum(squared**2 / spread, np.maximum((np.broadcast_to(n_R, v.shape) - 1).sum(-1, keepdims=True), 1))
+        df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
+        share = seeds / squared
+        df = 1 / (share / np.minimum(df_seeds, np.maximum(whole, 1)) + (1 - share) / max(S - 1, 1))
         estimate, se = mean_R - mean_R[..., BASE : BASE + 1], np.sqrt(squared)
         p = 2 * stats.t.sf(np.abs(estimate) / se, df)
     p = np.where(se > 0, p, np.nan)  # seeds that all gave the same number allow no test
     p[..., BASE] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Differences(estimate, se, df, v, (part + part_0) / squared, p)
+        return Differences(estimate, se, df, v, share, p)
 
 
 def holm(p_M: np.ndarray) -> np.ndarray:

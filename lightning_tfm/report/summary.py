@@ -14,27 +14,29 @@ import numpy as np
 
 from lightning_tfm.report import resampling, statistics, table, verdict
 from lightning_tfm.report.cells import Cell, Cells
-from lightning_tfm.report.sequential import Look, Plan, over_looks, restricted
+from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
 from lightning_tfm.report.verdict import Evidence
 
 METRICS = ("ppl", "bleu")
 SCHEMA = 1
+Boots = dict[str, dict[tuple[str, int], np.ndarray]]
+"""metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
 
 
 def summarise(
     cells: Cells,
     margin_ppl: float = verdict.MARGIN_PPL,
     margin_bleu: float = verdict.MARGIN_BLEU,
-    looks: tuple[Plan, list[Look]] | None = None,
+    course: Course | None = None,
 ) -> dict[str, Any]:
-    """The report's data. `looks`: how seeds were added while looking (report/sequential.py), None for fixed."""
+    """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
     study = cells.study
     found: dict[tuple[str, int], Any] = {key: cell.record for key, cell in cells.filled.items()} | cells.empty
     built = table.build(study, found)
     margins = {m: verdict.margin(m, margin_ppl, margin_bleu) for m in METRICS}
     names = [line.row.name for line in built.lines]
-    share = looks[0].shares[len(looks[1]) - 1] if looks else 1.0
-    evidence = over_looks(_each_look(cells, names, *looks)) if looks else weigh_rows(cells, names)
+    share = course.plan.shares[max(len(course.looks) - 1, 0)] if course else 1.0
+    evidence = over_looks(_each_look(cells, names, course)) if course else weigh_rows(cells, names)
     paper = paper_differences(built)
     rows = [_row(line, cells, evidence, paper, margins) for line in built.lines]
     claims = [_claim(claim, evidence, margins) for claim in verdict.CLAIMS if set(claim.says) <= set(names)]
@@ -50,30 +52,41 @@ def summarise(
         "sentence noise of BLEU": any(c.bleu_S10 is not None for c in cells.filled.values()),
         "alpha": statistics.ALPHA,
         "interval level": 1 - statistics.ALPHA * share,
-        "looks": [look.seeds for look in looks[1]] if looks else None,
+        "looks": None if course is None else [look.seeds for look in course.looks],
+        "most looks": None if course is None else len(course.plan.sizes),
         "power": statistics.POWER,
         "margin": {"ppl": margin_ppl, "bleu": margin_bleu},
         "finished": len(cells.filled),
-        "cells": len(cells.filled) + len(cells.empty),
+        "cells": len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
         "rank correlation": _rank_correlation(evidence, paper),
     }
     return rounded(head | {"claims": claims, "rows": rows})
 
 
-def _each_look(cells: Cells, names: list[str], plan: Plan, looks: list[Look]) -> list[dict[tuple[str, str], Evidence]]:
-    """What each look found on the seeds it had, at its share of the level."""
-    return [weigh_rows(restricted(cells, look), names, part) for look, part in zip(looks, plan.shares, strict=False)]
+def _each_look(cells: Cells, names: list[str], course: Course) -> list[dict[tuple[str, str], Evidence]]:
+    """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
+    boots = bootstraps(cells)
+    if not course.looks:
+        found = weigh_rows(cells, names, boots=boots)
+        return [{k: Evidence(e.n, e.estimate, *[math.nan] * 4) for k, e in found.items()}]
+    seen = zip(course.looks, course.plan.shares, strict=False)
+    return [weigh_rows(restricted(cells, look), names, part, boots) for look, part in seen]
 
 
-def weigh_rows(cells: Cells, names: list[str], share: float = 1.0) -> dict[tuple[str, str], Evidence]:
-    """(row, metric) -> Evidence for every row but base, corrected over rows and metrics. Empty without a base."""
+def weigh_rows(
+    cells: Cells, names: list[str], share: float = 1.0, boots: Boots | None = None
+) -> dict[tuple[str, str], Evidence]:
+    """(row, metric) -> Evidence for every row but base, corrected over rows and metrics. Empty without a base.
+
+    `boots`: of these cells or more, made here where they are not given.
+    """
     base = base_of(cells, names)
     if base is None:
         return {}
     order = [base, *(name for name in names if name != base)]
     runs = {name: cells.of(name) for name in order}
     n_R = np.array([len(runs[name]) for name in order])
-    parts = {m: _differences(m, order, runs, n_R) for m in METRICS}
+    parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots)
     tested = (n_R > 1) & (n_R[0] > 1)
     p_MR = np.array([np.where(tested, parts[m].p, np.nan) for m in METRICS])
     alpha = statistics.ALPHA * share
@@ -98,23 +111,39 @@ def base_of(cells: Cells, names: list[str]) -> str | None:
     return next((name for name in names if name in plain), None)
 
 
+def bootstraps(cells: Cells) -> Boots:
+    """Every run on the same resamples, once however many looks ask."""
+    found: Boots = {}
+    for metric in METRICS:
+        tables = {k: c.nll_S2 if metric == "ppl" else c.bleu_S10 for k, c in sorted(cells.filled.items())}
+        known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
+        if known and len(known) == len(tables):
+            score = resampling.log_ppl if metric == "ppl" else resampling.bleu
+            scores = resampling.resampled(list(known.values()), score)
+            found[metric] = dict(zip(known, scores, strict=True))
+    return found
+
+
 def _differences(
-    metric: str, order: list[str], runs: Mapping[str, list[Cell]], n_R: np.ndarray
-) -> statistics.Differences:
-    values = [[math.log(c.ppl) if metric == "ppl" else c.bleu for c in runs[name]] for name in order]
-    mean_R = np.array([mean(v) if v else math.nan for v in values])
-    variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
-    every = [cell for name in order for cell in runs[name]]
+    order: list[str], runs: Mapping[str, list[Cell]], n_R: np.ndarray, boots: Boots
+) -> dict[str, statistics.Differences]:
+    """Of each metric."""
+    variances, parts = [], {}
     row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
-    tables = [cell.nll_S2 if metric == "ppl" else cell.bleu_S10 for cell in every]
-    S = len(every[0].nll_S2) if every else 0
-    if S > 1 and all(one is not None for one in tables):
-        score = resampling.log_ppl if metric == "ppl" else resampling.bleu
-        boot_RB = resampling.resampled([one for one in tables if one is not None], score)
-        noise = statistics.sentence_noise(boot_RB, row_R, len(order), S)
-    else:
+    S = next((len(cell.nll_S2) for name in order for cell in runs[name]), 0)
+    for metric in METRICS:
+        values = [[math.log(c.ppl) if metric == "ppl" else c.bleu for c in runs[name]] for name in order]
+        mean_R = np.array([mean(v) if v else math.nan for v in values])
+        variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
         noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))
-    return statistics.compare(mean_R, variance_R, np.maximum(n_R, 1), noise, S)
+        if metric in boots:
+            every = [boots[metric][cell.row, cell.seed] for name in order for cell in runs[name]]
+            noise = statistics.sentence_noise(np.array(every), row_R, len(order), S)
+        variances.append(variance_R)
+        parts[metric] = (mean_R, variance_R, noise)
+    count = np.maximum(n_R, 1)
+    prior = statistics.prior_df(np.array(variances), count - 1)
+    return {m: statistics.compare(means, v, count, noise, S, prior) for m, (means, v, noise) in parts.items()}
 
 
 def paper_differences(built: table.Table) -> dict[tuple[str, str], float]:
@@ -151,7 +180,11 @@ def _row(
         "flops": mean(r["flops"] for r in records) if records else None,
         "seconds": mean(r["seconds"]["total"] for r in records) if records else None,
         "paper": asdict(line.row.paper),
-        "missing": {str(seed): cells.empty[name, seed] for seed in line.missing if (name, seed) in cells.empty},
+        "missing": {
+            str(seed): cells.empty[name, seed]
+            for seed in line.missing
+            if cells.empty.get((name, seed), NOT_ASKED) != NOT_ASKED
+        },
     }
     for metric in METRICS:
         values = [getattr(cell, metric) for cell in mine]

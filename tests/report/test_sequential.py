@@ -6,7 +6,7 @@ import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
-from lightning_tfm.report.sequential import Look, Plan, looks_to_json, open_rows, over_looks, read_looks
+from lightning_tfm.report.sequential import Course, Look, Plan, looks_to_json, open_rows, over_looks, read_looks
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.study.files import to_json
 
@@ -35,13 +35,17 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     assert open_rows(fixed) == ["A-h4"]
     look = Look({row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")})
     folder = made.root / "studies/made"
-    (folder / "looks.json").write_bytes(to_json(looks_to_json(Plan(3, 6), [look])))
-    assert read_looks(folder) == (Plan(3, 6), [look])
+    course = Course(Plan(3, 6), [look], None)
+    (folder / "looks.json").write_bytes(to_json(looks_to_json(course)))
+    assert read_looks(folder) == course
     looked = make("made", made.root).summary
     before, after = (s["rows"][1]["ppl"]["difference"] for s in (fixed, looked))
     assert after["p"] == pytest.approx(2 * before["p"])
     assert after["upper"] - after["lower"] > before["upper"] - before["lower"]
     assert looked["interval level"] == pytest.approx(0.975)
+    for kind in ("html", "md"):
+        assert "1 of at most 4 looks" in make("made", made.root).render(kind)
+        assert "97.50%" in make("made", made.root).render(kind)
 
 
 def test_a_broken_record_of_looks_is_named(tmp_path):
@@ -49,3 +53,38 @@ def test_a_broken_record_of_looks_is_named(tmp_path):
     with pytest.raises(UserError, match=r"looks\.json"):
         read_looks(tmp_path)
     assert read_looks(tmp_path / "nowhere") is None
+
+
+def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_first(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3, 4])
+    made.write_all({"A-h1": 0.3})
+    path = made.root / "studies/made/looks.json"
+    first = {row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")}
+    second = first | {"base": [1, 2, 3, 4], "A-h4": [1, 2, 3, 4]}
+    path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [], first))))
+    before = make("made", made.root).summary
+    assert {r["ppl"]["difference"]["verdict"] for r in before["rows"][1:]} == {"not testable"}
+    assert [r["n"] for r in before["rows"]] == [3, 3, 3] and before["cells"] == 9
+    path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [Look(first)], second))))
+    after = make("made", made.root).summary
+    assert after["rows"][1]["ppl"]["difference"]["verdict"] == "reproduced"
+    assert [r["n"] for r in after["rows"]] == [3, 3, 3] and after["cells"] == 11
+    assert after["rows"][2]["missing"] == {"4": "waits for the next look"} and after["rows"][1]["missing"] == {}
+
+
+def test_the_next_look_asks_for_one_seed_more_of_base_and_of_open_rows_with_results():
+    asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
+
+    def row(name, word):
+        judged = {"difference": {"verdict": word}}
+        return {"row": name, "base": name == "base", "ppl": judged, "bleu": judged}
+
+    words = {"base": "", "a": "reproduced", "b": "no difference found", "c": "not testable"}
+    summary = {"rows": [row(name, word) for name, word in words.items()]}
+    course = Course(Plan(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
+    assert course.looks[-1].seeds["b"] == [1, 3]
+    more = course.further(summary, asked, [1, 2, 3, 4])
+    assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
+    assert more.looked(more.asked).further(summary, more.asked, [1, 2, 3, 4]).asked is None
+    without_base = Course(Plan(3, 4), [], asked).looked(asked | {"base": []})
+    assert without_base.further(summary, asked, [1, 2, 3, 4]).asked is None

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from lightning_tfm.report.statistics import (
-    PRIOR_DF,
     SentenceNoise,
     compare,
     holm,
     moderated,
     open_level,
+    prior_df,
     sentence_noise,
     spearman,
 )
@@ -18,31 +18,50 @@ from lightning_tfm.report.statistics import (
 ZERO = SentenceNoise(np.zeros(2), np.zeros(2))
 
 
-def test_moderated_variance_lies_between_the_rows_own_and_the_studys():
-    d = PRIOR_DF
-    v, df = moderated(np.array([1.0, 1.0, 4.0]), np.array([4.0, 4.0, 4.0]))
-    assert v.tolist() == pytest.approx([(d * 2 + 4 * 1) / (d + 4)] * 2 + [(d * 2 + 4 * 4) / (d + 4)])
-    assert df.tolist() == [PRIOR_DF + 4] * 3
+def test_moderated_variance_lies_between_the_rows_own_and_the_studys_and_never_below_its_own():
+    d, typical = 3.0, 4 ** (1 / 3)
+    v, df = moderated(np.array([1.0, 1.0, 4.0]), np.array([4.0, 4.0, 4.0]), d)
+    assert v.tolist() == pytest.approx([(d * typical * bias(4) + 4 * 1) / (d + 4)] * 2 + [4.0])
+    assert df.tolist() == [d + 4] * 3
+
+
+def bias(df):
+    """What makes exp(mean log s^2) the geometric mean of the true variances."""
+    return np.exp(np.log(df / 2) - special.digamma(df / 2))
 
 
 def test_degrees_of_freedom_never_exceed_those_of_the_study():
-    _, df = moderated(np.array([1.0, 1.0]), np.array([1.0, 0.0]))
+    _, df = moderated(np.array([1.0, 1.0]), np.array([1.0, 0.0]), 3.0)
     assert df.tolist() == [1.0, 1.0]
 
 
-def test_with_all_rows_alike_the_test_is_students_with_moderated_df():
-    found = compare(np.array([0.0, 2.0]), np.array([1.0, 1.0]), np.array([3, 3]), ZERO)
-    assert found.se[1] == pytest.approx(np.sqrt(2 / 3))
-    assert found.df[1] == pytest.approx(4.0)  # two rows of two seeds more than one: 4 in all
-    assert found.p[1] == pytest.approx(2 * stats.t.sf(2 / np.sqrt(2 / 3), 4))
-    low, high = found.interval()
-    assert (low[1] + high[1]) / 2 == pytest.approx(2.0)
+@pytest.mark.parametrize(("d_0", "n"), [(1.0, 3), (4.0, 5)])
+def test_prior_df_is_a_lower_limit_of_what_was_planted(d_0, n):
+    rng = np.random.default_rng(7)
+    sigma = np.sqrt(d_0 / rng.chisquare(d_0, (2000, 2, 20, 1)))
+    variance = (rng.normal(size=(2000, 2, 20, n)) * sigma).var(-1, ddof=1)
+    found = prior_df(variance, np.full(20, n - 1))
+    assert (found < d_0).mean() > 0.95
+    assert np.median(found) > 0.4 * d_0
+
+
+def test_prior_df_sees_only_rows_whose_seeds_differ():
+    variance = np.array([[1.0, 2.0, 3.0], [2.0, 5.0, 0.5]])
+    with_blanks = np.array([[1.0, 2.0, 0.0, 3.0, 0.0], [2.0, 5.0, 0.0, 0.5, 0.0]])
+    assert prior_df(with_blanks, np.array([2, 2, 2, 2, 0])) == pytest.approx(prior_df(variance, np.full(3, 2)))
+    assert prior_df(np.array([[1.0, 0.0]]), np.array([2, 2])) == 0
+
+
+def test_without_a_prior_every_row_stands_for_itself_as_welch_has_it():
+    y = np.random.default_rng(1).normal(size=(2, 5)) * [[1], [4]]
+    found = compare(y.mean(1), y.var(1, ddof=1), np.array([5, 5]), ZERO, prior=0.0)
+    assert found.p[1] == pytest.approx(stats.ttest_ind(y[0], y[1], equal_var=False).pvalue)
 
 
 def test_shared_sentence_noise_is_added_once_and_does_not_shrink_with_seeds():
     noise = SentenceNoise(np.array([0.0, 0.5]), np.zeros(2))
-    few = compare(np.zeros(2), np.ones(2), np.array([3, 3]), noise)
-    many = compare(np.zeros(2), np.ones(2), np.array([300, 300]), noise)
+    few = compare(np.zeros(2), np.ones(2), np.array([3, 3]), noise, prior=0.0)
+    many = compare(np.zeros(2), np.ones(2), np.array([300, 300]), noise, prior=0.0)
     assert few.se[1] ** 2 == pytest.approx(2 / 3 + 0.5)
     assert many.se[1] ** 2 == pytest.approx(2 / 300 + 0.5)
 
@@ -86,14 +105,18 @@ def test_spearman():
 
 
 @pytest.mark.parametrize("n", [3, 5])
-def test_studies_without_a_difference_hold_a_false_one_in_at_most_five_of_a_hundred(n):
+@pytest.mark.parametrize("factor", [1, 3])
+def test_studies_without_a_difference_hold_a_false_one_in_at_most_five_of_a_hundred(n, factor):
     rng = np.random.default_rng(n)
-    y = rng.normal(size=(4000, 6, n)) * rng.choice([0.6, 1.0, 1.6], (4000, 6, 1))
-    found = compare(y.mean(-1), y.var(-1, ddof=1), np.full(6, n), SentenceNoise(np.zeros(6), np.zeros(6)))
-    share = (holm(found.p).T < 0.05).any(0).mean()
+    sd = np.exp(rng.uniform(-np.log(factor), np.log(factor), (4000, 2, 6, 1)))
+    y = rng.normal(size=(4000, 2, 6, n)) * sd
+    variance, zeros = y.var(-1, ddof=1), SentenceNoise(np.zeros(6), np.zeros(6))
+    prior = prior_df(variance, np.full(6, n - 1))
+    found = compare(y.mean(-1), variance, np.full(6, n), zeros, prior=prior[:, None])
+    share = (holm(found.p.reshape(4000, -1)) < 0.05).any(-1).mean()
     assert 0.005 < share < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 4000)
     low, high = found.interval()
-    covered = ((low < 0) & (0 < high))[:, 1:].mean()
+    covered = ((low < 0) & (0 < high))[..., 1:].mean()
     assert 0.93 < covered < 0.97
 
 

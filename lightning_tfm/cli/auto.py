@@ -1,0 +1,118 @@
+"""`sweep --seeds auto`: seeds in rounds, more of them where a verdict is still open.
+
+The study's looks.json says how far it has come: what was asked for is written before it runs, every look before what
+follows from it. So the same command goes on after any stop, and two machines with the same records decide the same.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_tfm.cli.study import Crew, work
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.cells import read_cells
+from lightning_tfm.report.records import collect_seen
+from lightning_tfm.report.sequential import FILE, Course, Plan, looks_to_json, open_rows, read_looks
+from lightning_tfm.report.summary import summarise
+from lightning_tfm.study import definition
+from lightning_tfm.study.claim import Cell, CellState
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.files import to_json, write_atomic
+from lightning_tfm.study.rows import Row
+
+Options = Mapping[str, int | None]
+"""first_seeds, max_seeds, max_runs"""
+
+
+def pool(listed: Sequence[int], most: int) -> list[int]:
+    """The seeds to take, in order: those of the sweep file, then the numbers after the highest."""
+    after = max(listed) + 1
+    return [*listed, *range(after, after + most)][:most]
+
+
+def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
+    """As asked for, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
+    first, most = options["first_seeds"], options["max_seeds"]
+    if before is None:
+        first = Plan().first if first is None else first
+        return Plan(first, max(Plan().budget, first) if most is None else most)
+    for name, value, fixed in (("first", first, before.plan.first), ("max", most, before.plan.budget)):
+        if value not in (None, fixed):
+            raise UserError(f"--{name}-seeds={value}: {where} began with {fixed}, and p-values are corrected for that")
+    return before.plan
+
+
+def begin(asked: Definition, options: Options, root: Path) -> tuple[Course, list[int]]:
+    """Write down the course that the study is on; it and the seeds to take. Raises UserError for another kind of study.
+
+    `asked` holds the seeds of the sweep file.
+    """
+    path = definition.file_of(root, asked.name)
+    before = read_looks(path.parent)
+    plan = plan_of(options, before, path.parent / FILE)
+    seeds = pool(asked.seeds, plan.budget)
+    names = [row.name for row in asked.rows]
+    if before is not None:
+        known = before.asked or before.looks[-1].seeds
+        if set(known) != set(names):
+            raise UserError(f"{path.parent / FILE}: the study has the rows {', '.join(known)}, and they are fixed now")
+        if not {seed for row in known.values() for seed in row} <= set(seeds):
+            raise UserError(f"{path.parent / FILE}: the study took other seeds than {', '.join(map(str, seeds))}")
+        _save(before, asked, seeds, root)
+        return before, seeds
+    if path.is_file() and set(definition.load(root, asked.name).seeds) - set(seeds[: plan.first]):
+        raise UserError(
+            f"{path}: its seeds were fixed beforehand, so nobody counted how often it was looked at; "
+            "--seeds auto needs a study of its own: --name"
+        )
+    course = Course(plan, [], {name: seeds[: plan.first] for name in names})
+    _save(course, asked, seeds, root)
+    return course, seeds
+
+
+def rounds(
+    course: Course, asked: Definition, seeds: Sequence[int], most: int | None, root: Path, crew: Crew
+) -> list[CellState]:
+    """Runs and looks in turn until no verdict is open or the seeds are spent; states of all cells."""
+    states: list[CellState] = []
+    while course.asked is not None:
+        study = _save(course, asked, seeds, root)
+        cells = _cells(study, course.asked)
+        if most is not None and len(cells) > most:
+            print(f"{study.name}: the next look needs {len(cells)} runs, --max-runs={most}: stopped", file=sys.stderr)
+            break
+        states = work(study, cells, root, crew, start=True)
+        course = look(course, study, root, seeds)
+        _save(course, asked, seeds, root)
+    return states
+
+
+def _save(course: Course, asked: Definition, seeds: Sequence[int], root: Path) -> Definition:
+    """Write study.json with the seeds taken so far, then looks.json."""
+    wanted = course.asked or course.looks[-1].seeds
+    taken = [seed for seed in seeds if any(seed in row for row in wanted.values())]
+    study = definition.save(replace(asked, seeds=taken), root)
+    write_atomic(definition.file_of(root, study.name).parent / FILE, to_json(looks_to_json(course)))
+    return study
+
+
+def _cells(study: Definition, wanted: dict[str, list[int]]) -> list[Cell]:
+    rows: dict[str, Row] = {row.name: row for row in study.rows}
+    return [study.cell(rows[name], seed) for name, taken in wanted.items() for seed in taken]
+
+
+def look(course: Course, study: Definition, root: Path, seeds: Sequence[int]) -> Course:
+    """Look at the runs that were asked for, and say what is still open and what is asked for next."""
+    assert course.asked is not None, "there is something to look at"
+    wanted = course.asked
+    cells = read_cells(study, root, collect_seen(study, root, course.looked(wanted)))
+    finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
+    course = course.looked(finished)
+    summary = summarise(cells, course=course)
+    course = course.further(summary, wanted, seeds)
+    still = open_rows(summary)
+    more = f"; next: seed {max(course.asked.values(), key=len)[-1]}" if course.asked else ""
+    said = f"open: {', '.join(still)}{more}" if still else "no verdict is open"
+    print(f"{study.name}: look {len(course.looks)} of at most {len(course.plan.sizes)}; {said}", file=sys.stderr)
+    return course
