@@ -42,7 +42,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     row = settings.row.name if settings.row else "experiment"
     cell = Cell(row, exact.training.seed, name, 1.0)
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
-    with mirrored(mode, settings.out, group, files, lambda: [cell], lambda text: print(text, file=sys.stderr)):
+    watched = ((lambda: [cell]), (lambda text: print(text, file=sys.stderr)), str(folder.path))
+    with mirrored(mode, settings.out, group, files, *watched):
         if folder.finished():
             print(f"{folder.path} is trained already", file=sys.stderr)
         else:

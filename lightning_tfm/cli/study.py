@@ -146,7 +146,7 @@ def work(
     from lightning_tfm.study.execute import make_train, plans_of
     from lightning_tfm.study.launch import run_study
     from lightning_tfm.study.storage import find_storage, remember, remembered
-    from lightning_tfm.study.wandb_mirror import mirrored
+    from lightning_tfm.study.wandb_process import mirrored
 
     folder = definition.file_of(root, study.name).parent
     storage = remembered(crew.storage, folder)

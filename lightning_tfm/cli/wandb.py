@@ -1,33 +1,57 @@
-"""`wandb replay STUDY`: send the records of a study to W&B, as far as they are not there yet."""
+"""`wandb replay STUDY`: send the records of a study, or of one run, to W&B, as far as they are not there yet."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.claim import Cell
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Send a study's records to W&B: wandb replay STUDY.", experiment=False)
     parser.add_argument("action", type=str, help="replay")
-    parser.add_argument("study", type=str, help="name of the study under <out>/studies")
+    parser.add_argument("study", type=str, help="name of the study under <out>/studies, or folder of a run")
     parser.add_argument("--mode", type=Literal["offline", "online"], default="online", help="where to")
     parser.add_argument("--storage", type=str, default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["action"] != "replay":
         raise UserError(f"wandb {options['action']}: did you mean 'replay'?")
 
-    from lightning_tfm.cli.status import open_queue
+    import wandb
+
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.wandb_mirror import Mirror
+    from lightning_tfm.study.wandb_mirror import Mirror, NotArrived
 
     root, name = Path(options["out"]), options["study"]
+    if (Path(name) / "identity.json").is_file():
+        root, cells, name = Path(name).resolve().parents[1], [_cell_of(Path(name))], "fit"
+    else:
+        from lightning_tfm.cli.status import open_queue
+
+        cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = file_of(root, name).parent
-    cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     mirror = Mirror(folder, options["mode"], name)
-    mirror.look(root, cells)
-    mirror.close()
-    mirror.table(folder / "table.csv")
-    print(f"{len(cells)} runs of study '{name}' looked at: {folder / 'wandb'}")
+    try:
+        mirror.look(root, cells)
+        mirror.close()
+        mirror.table(folder / "table.csv")
+    except (NotArrived, wandb.Error, OSError) as error:
+        raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
+    print(f"{len(cells)} runs of '{options['study']}' looked at: {folder / 'wandb'}")
     return 0
+
+
+def _cell_of(run: Path) -> "Cell":
+    """A run that `fit` trained, outside of any study."""
+    from lightning_tfm.config import training_hash
+    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.folder import read_json
+
+    identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
+    if identity is None or experiment is None:
+        raise UserError(f"{run}: identity.json or experiment.json is missing: no run")
+    return Cell("experiment", experiment["training"]["seed"], training_hash(identity), 1.0)

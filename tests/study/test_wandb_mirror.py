@@ -1,17 +1,16 @@
 """The mirror in W&B's offline mode, read back with W&B's own tool."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.folder import RunFolder
-from lightning_tfm.study.wandb_mirror import Mirror, mirrored
+from lightning_tfm.study.wandb_mirror import Mirror
+from lightning_tfm.study.wandb_process import mirrored
+from tests.study.offline import read_back
 
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
 
@@ -30,19 +29,6 @@ def write_run(root: Path, cell: Cell, steps: range, whole: bool) -> None:
         result = {"status": "finished", "steps": 6, "scores": {"dev": score}, "parameters": {"total": 3}}
         attempt.write_json(folder.result, result | {"seconds": {"total": 1.0}, "attempts": 1})
     attempt.release()
-
-
-def read_back(folder: Path) -> dict[str, list[dict]]:
-    """W&B run id -> its history, all offline folders of that run together."""
-    found: dict[str, list[dict]] = {}
-    for path in sorted((folder / "wandb").glob("offline-run-*")):
-        record = next(path.glob("run-*.wandb"))
-        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        items = [json.loads(line) for line in lines]
-        history = [item["history"]["item"] for item in items if item["type"] == "history"]
-        found.setdefault(record.stem.removeprefix("run-"), []).extend(history)
-    return found
 
 
 @pytest.fixture(autouse=True)
