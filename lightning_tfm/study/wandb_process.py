@@ -18,6 +18,7 @@ from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.processes import children, die_with_parent
 from lightning_tfm.study.wandb_mirror import Mirror
 
+TOLD = (signal.SIGTERM,)
 LOOK = 1.0
 """seconds between two looks at the records"""
 AGAIN = 60.0
@@ -45,9 +46,11 @@ def mirrored(
         return
     sys.stderr.flush()
     parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # none may fall between the fork and the handler
     pid = os.fork()
     if pid == 0:
         _be_mirror(parent, Mirror(folder, mode, group), root, cells)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
     try:
         yield
     finally:
@@ -79,6 +82,7 @@ def _be_mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
         os.setpgid(0, 0)
         die_with_parent(parent)
         mirror.folder.mkdir(parents=True, exist_ok=True)
@@ -95,11 +99,11 @@ def _be_mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list
 def _watch_over(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]], over: list[int]) -> int:
     while True:
         me, told = os.getpid(), False
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))  # none may fall between the fork and the handler
+        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
         pid = os.fork()
         if pid == 0:
             _mirror(me, mirror, root, cells)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -119,7 +123,7 @@ def _mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list[Ce
     code, over = 1, []
     try:
         signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
         die_with_parent(parent)
         while True:
             last = bool(over)
