@@ -1,0 +1,41 @@
+"""Operators, allocations and bytes of a step and of a decoding may not creep up; see operators.py for renewing them."""
+
+import importlib.util
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+spec = importlib.util.spec_from_file_location("operators", Path(__file__).with_name("operators.py"))
+operators = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(operators)
+COMMITTED = json.loads(operators.COUNTS.read_text())
+
+
+@pytest.fixture(scope="module")
+def found():
+    version = operators.place()["torch"]
+    if COMMITTED["torch"] != version:
+        pytest.skip(f"THE COUNTS WERE NOT COMPARED: they are of torch {COMMITTED['torch']}, here is {version}")
+    return operators.counts()
+
+
+@pytest.mark.parametrize("size", list(operators.SIZES))
+@pytest.mark.parametrize("work", ["step", "decoding"])
+def test_counts_are_those_committed(found, size, work):
+    here, committed = found[size][work], COMMITTED["counts"][size][work]
+    assert here["operators"] == committed["operators"]
+    if COMMITTED["cpu"] == operators.place()["cpu"]:
+        assert here == committed
+    else:
+        warnings.warn(f"allocations compared within 5 %: they were counted on {COMMITTED['cpu']}", stacklevel=1)
+        assert here == pytest.approx(committed, rel=0.05)
+
+
+def test_one_operator_more_is_seen():
+    one, two = torch.ones(3), torch.ones(3)
+    add = operators.measured(lambda: one + two)
+    assert add == {"operators": 1, "allocations": 1, "bytes": 12}
+    assert operators.measured(lambda: (one + two) * 2)["operators"] == 2
