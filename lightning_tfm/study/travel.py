@@ -1,6 +1,7 @@
 """Studies whose workers share no files: what a machine needs to know of the others travels through the storage."""
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Queue
 from lightning_tfm.study.files import write_atomic
-from lightning_tfm.study.folder import RunFolder, RunIsOwned
+from lightning_tfm.study.folder import Attempt, RunFolder, RunIsOwned
 
 PROOF = "shared"
 """file in a study's folder with a word that the storage knows too"""
@@ -50,9 +51,19 @@ def fetch(queue: Queue, root: Path) -> int:
             attempt = folder.claim()
         except RunIsOwned:
             continue
+        _clear(attempt)
         attempt.write_json(folder.identity, record["identity"])
         attempt.write_json(folder.experiment, record["experiment"])
         attempt.write_json(folder.result, json.loads(json.dumps(record)))
         attempt.release()
         count += 1
     return count
+
+
+def _clear(attempt: Attempt) -> None:
+    """Drop the curve and the weights of a try that was lost here: the record that comes is not theirs."""
+    attempt.truncate_metrics(-1)
+    for part in (attempt.folder.checkpoints, attempt.folder.snapshots):
+        if part.exists():
+            with attempt.guard():
+                shutil.rmtree(part)

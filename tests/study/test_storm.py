@@ -8,14 +8,17 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
 
-from lightning_tfm.study.claim import Cell
+from lightning_tfm.study.claim import Cell, Queue
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.launch import run_study
 from lightning_tfm.study.owner import started
+from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.worker import Task
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
@@ -44,12 +47,15 @@ def train(task: Task) -> None:
         task.attempt.write_progress(step, STEPS, 1.0, "train")
     with (task.folder.root / "ended").open("a") as file:
         file.write(f"{task.cell.row}\n")
-    task.attempt.write_json(task.folder.result, {"status": "finished", "scores": {"dev": {"ppl": float(value)}}})
+    task.attempt.write_json(task.folder.identity, {"row": task.cell.row})
+    task.attempt.write_json(task.folder.experiment, {})
+    result = {"status": "finished", "scores": {"dev": {"ppl": float(value)}}, "identity": {"row": task.cell.row}}
+    task.attempt.write_json(task.folder.result, result | {"experiment": {}})
 
 
-def launch(root: Path, storage: str) -> None:
+def launch(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
     with (root / "shown").open("a") as stream:
-        run_study("storm", cells(), root, train, WORKERS, storage=storage, grace=GRACE, stream=stream)
+        run_study("storm", cells(), root, train, workers, storage=storage, grace=GRACE, stream=stream, carry=carry)
 
 
 def workers(launcher: int) -> list[int]:
@@ -57,51 +63,113 @@ def workers(launcher: int) -> list[int]:
     return [int(pid) for pid in path.read_text().split() if started(int(pid))] if path.exists() else []
 
 
+class Storm:
+    """Launchers of one study, and what befalls them: kills, one of them of a launcher, a worker stopped and woken."""
+
+    def __init__(self, forks, launches: list[Callable[[], None]]) -> None:
+        self.forks, self.launches = forks, launches
+        self.launchers = [forks.start(launch) for launch in launches]
+        self.kills, self.woken = 0, False
+        self._stopped: list[int] = []
+        self._dice = random.Random(1)
+
+    def rage(self) -> float:
+        """Until all launchers have ended well; returns the seconds."""
+        began = time.monotonic()
+        while any(started(pid) for pid in self.launchers):
+            time.sleep(EVERY)
+            victims = [pid for pid in self.launchers for pid in workers(pid) if pid not in self._stopped]
+            if victims:
+                self._strike(self._dice.choice(victims))
+            if self._stopped and not self.woken and time.monotonic() - self._since > 2 * GRACE:
+                self.woken = True
+                for pid in reversed(self._stopped):
+                    if started(pid):
+                        os.kill(pid, signal.SIGCONT)
+        assert [self.forks.join(pid) for pid in self.launchers] == [0] * len(self.launchers)
+        return time.monotonic() - began
+
+    def _strike(self, victim: int) -> None:
+        if self.kills == 3:
+            self.forks.kill(self.launchers[0])
+            self.launchers[0] = self.forks.start(self.launches[0])
+        elif self.kills == 6:
+            self._stopped = [victim, *workers(victim)]
+            self._since = time.monotonic()
+            for pid in self._stopped:
+                os.kill(pid, signal.SIGSTOP)
+        elif started(victim):
+            os.kill(victim, signal.SIGKILL)
+        self.kills += 1
+
+
+def curve(cell: Cell) -> list[dict[str, int]]:
+    """The record of an undisturbed run."""
+    value, found = int(cell.row[1:]), []
+    for step in range(1, STEPS + 1):
+        value = (value * 1103515245 + 12345) % 2**31
+        found.append({"step": step, "value": value})
+    return found
+
+
+def assert_whole(root: Path, where: list[Path], storage: str) -> None:
+    """Every run has one result, told once, that of an undisturbed study; the curve lies where it was trained."""
+    for cell in cells():
+        result = RunFolder(root, cell.training_hash).read_result()
+        assert result is not None and result["scores"]["dev"]["ppl"] == curve(cell)[-1]["value"]
+        trained = [
+            f for f in (RunFolder(path, cell.training_hash) for path in where) if f.finished() and f.read_metrics()
+        ]
+        assert trained and all(folder.read_metrics() == curve(cell) for folder in trained)
+        assert all(folder.owner() is None for folder in trained)
+    queue = Queue("storm", find_storage(storage, root / "studies" / "storm"), lambda text: None)
+    told = [t.user_attrs["row"] for t in queue.study(None, None).get_trials(states=(TrialState.COMPLETE,))]
+    assert Counter(told) == {cell.row: 1 for cell in cells()}
+    assert {state.state for state in queue.states()} == {"done"} and queue.done()
+
+
+def assert_nobody_left(roots: list[Path]) -> None:
+    for root in roots:
+        assert not [pid for pid in map(int, (root / "pids").read_text().split()) if started(pid)]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["journal", "postgres"])
 def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
-    dice = random.Random(1)
-    launcher = forks.start(lambda: launch(tmp_path, storage))
-    kills, stopped, woken = 0, [], False
-    began = time.monotonic()
-    while started(launcher):
-        time.sleep(EVERY)
-        victims = [pid for pid in workers(launcher) if pid not in stopped]
-        if not victims:
-            continue
-        victim = dice.choice(victims)
-        if kills == 3:
-            forks.kill(launcher)
-            launcher = forks.start(lambda: launch(tmp_path, storage))
-        elif kills == 6:
-            stopped = [victim, *workers(victim)]
-            since = time.monotonic()
-            for pid in stopped:
-                os.kill(pid, signal.SIGSTOP)
-        else:
-            os.kill(victim, signal.SIGKILL)
-        kills += 1
-        if stopped and not woken and time.monotonic() - since > 2 * GRACE:
-            woken = True
-            for pid in reversed(stopped):
-                if started(pid):
-                    os.kill(pid, signal.SIGCONT)
-    assert forks.join(launcher) == 0
-    print(f"{kind}: {RUNS} runs, {kills} kills, {time.monotonic() - began:.0f} s")
-    assert woken or RUNS < 200
-    ended = Counter((tmp_path / "ended").read_text().split())
-    assert set(ended) == {cell.row for cell in cells()}
-    for cell in cells():
-        folder, value = RunFolder(tmp_path, cell.training_hash), int(cell.row[1:])
-        expected = []
-        for step in range(1, STEPS + 1):
-            value = (value * 1103515245 + 12345) % 2**31
-            expected.append({"step": step, "value": value})
-        assert folder.read_metrics() == expected
-        result = folder.read_result()
-        assert result is not None and result["scores"]["dev"]["ppl"] == value
+    storm = Storm(forks, [lambda: launch(tmp_path, storage)])
+    seconds = storm.rage()
+    print(f"{kind}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
+    assert storm.woken or RUNS < 200
+    assert_whole(tmp_path, [tmp_path], storage)
     final = run_study("storm", cells(), tmp_path, train, storage=storage, stream=(tmp_path / "again").open("w"))
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
-    assert not [pid for pid in map(int, (tmp_path / "pids").read_text().split()) if started(pid)]
+    assert_nobody_left([tmp_path])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, shared: bool) -> None:
+    roots = [tmp_path / name for name in (("home", "home") if shared else ("home", "away"))]
+    for number, root in enumerate(roots):
+        root.mkdir(exist_ok=True), (tmp_path / f"desk{number}").mkdir()
+
+    def launch_at(number: int) -> None:
+        os.chdir(tmp_path / f"desk{number}")
+        launch(Path("..") / roots[number].name, postgres.url, WORKERS // 2, carry=not shared)
+
+    storm = Storm(forks, [lambda: launch_at(0), lambda: launch_at(1)])
+    seconds = storm.rage()
+    print(
+        f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"
+    )
+    final = run_study(
+        "storm", cells(), roots[0], train, storage=postgres.url, stream=(tmp_path / "again").open("w"), carry=not shared
+    )
+    assert {state.state for state in final} == {"done"} and len(final) == RUNS
+    assert_whole(roots[0], roots, postgres.url)
+    assert_nobody_left(roots)
+    if not shared:
+        assert all((root / "ended").exists() for root in roots), "both took part"

@@ -46,6 +46,20 @@ def test_results_come_home_and_every_run_ends_once(tmp_path: Path, postgres, for
     assert len((home / "ended").read_text().split() + (away / "ended").read_text().split()) == 8
 
 
+def test_a_record_that_comes_home_replaces_what_a_lost_try_left_there(tmp_path: Path, postgres, forks) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir(), away.mkdir()
+    lost = RunFolder(home, CELLS[0].training_hash).claim()
+    lost.append_metrics({"step": 1, "loss": 9.0})
+    lost.write(lost.folder.checkpoints / "step-1.ckpt", b"early")
+    lost.release()
+    Queue("travel", find_storage(postgres.url, home)).enqueue(CELLS[:1])
+    assert forks.join(forks.start(lambda: here(away, postgres.url, [], True))) == 0
+    here(home, postgres.url, [], False)
+    folder = RunFolder(home, CELLS[0].training_hash)
+    assert folder.finished() and folder.read_metrics() == [] and not folder.checkpoints.exists()
+
+
 def test_sharing_is_proved_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(), (tmp_path / "away").mkdir()
     queue = Queue("s", find_storage(str(tmp_path / "journal"), tmp_path))
