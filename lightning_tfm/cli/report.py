@@ -3,11 +3,16 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.table import _only
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.tune import is_search
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.search import SearchReport
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -26,20 +31,44 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     name = options["study"] or _only(root)
-    if options["collect"]:
+    if options["collect"] and not is_search(root, name):
         from lightning_tfm.study.collect import collect_study
 
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
 
+def _make(name: str, root: Path, options: dict[str, Any]) -> "Report | SearchReport":
+    if not is_search(root, name):
+        from lightning_tfm.report.build import make
+
+        return make(name, root, options["margin_ppl"], options["margin_bleu"])
+    from lightning_tfm.report import search
+
+    _refresh(name, root)
+    return search.make(name, root)
+
+
+def _refresh(name: str, root: Path) -> None:
+    """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
+    from lightning_tfm.study import tune
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.tuned import report
+
+    try:
+        report(tune.load(root, name), root)
+    except UserError as error:
+        if not (file_of(root, name).parent / "trials.json").is_file():
+            raise
+        print(f"{name}: shown as trials.json has it: {error}", file=sys.stderr)
+
+
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.report.build import make
     from lightning_tfm.study.definition import file_of
     from lightning_tfm.study.files import write_atomic
 
     kind, to = options["format"], options["to"]
-    made = make(name, root, options["margin_ppl"], options["margin_bleu"])
+    made = _make(name, root, options)
     content = made.render(kind, texts=not options["no_text"])
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
@@ -54,18 +83,17 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
 
 
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.report.build import make
     from lightning_tfm.report.serve import Live, make_server, version
-    from lightning_tfm.study.definition import load
+    from lightning_tfm.study.definition import check_exists
 
-    study = load(root, name)
+    check_exists(root, name)
 
     def render(now: str) -> str:
-        made = make(name, root, options["margin_ppl"], options["margin_bleu"])
+        made = _make(name, root, options)
         return made.render("html", texts=not options["no_text"], live=now)
 
     try:
-        server = make_server(Live(render, lambda: version(study, root)), options["port"])
+        server = make_server(Live(render, lambda: version(name, root)), options["port"])
     except OSError as error:
         raise UserError(f"--port={options['port']}: {error.strerror}; another one with --port, or 0 for any") from None
     print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)", flush=True)

@@ -48,6 +48,9 @@ svg.picking .series:not(.on){opacity:.15}
 .hover:hover .interval{stroke-width:4}.point .dot{fill:currentColor}
 .g0{color:var(--g0)}.g1{color:var(--g1)}.g2{color:var(--g2)}.g3{color:var(--g3)}.g4{color:var(--g4)}.g5{color:var(--g5)}
 .g6{color:var(--g6)}.g7{color:var(--g7)}
+.best{color:var(--bad)}.better{color:var(--found)}.rest{color:var(--soft)}.bar{fill:currentColor}
+.series.rest{opacity:.5}.slices{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:1rem}
+.slices svg{width:100%}td.note{white-space:normal;min-width:10rem;max-width:22rem}.scroll>svg{max-width:none}
 details{border-top:1px solid var(--rule);padding:.3rem 0}summary{cursor:pointer}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px;margin:.3rem 0}dd{margin:0}
 pre{white-space:pre-wrap;background:var(--panel);padding:.4rem;border-radius:4px;font-size:12px;margin:.2rem 0}

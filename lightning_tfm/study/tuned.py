@@ -23,13 +23,15 @@ LEAST = 10
 
 
 def report(search: Search, root: Path, storage: str = "") -> str:
-    """Write trials.csv, trials.json and the best configurations beside study.json; returns the summary as text."""
+    """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
     folder = file_of(root, search.name).parent
     address = remembered(storage, folder)
     queue = Queue(search.name, find_storage(address, folder), lambda text: None, create=False)
     study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
     trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t, study)]
     lines = _records(search, trials)
+    found = importances(search, study)
+    write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
     write_atomic(folder / "trials.json", (json.dumps(lines, indent=1) + "\n").encode())
     write_atomic(folder / "trials.csv", _csv(lines).encode())
     best = _best(search, trials)
@@ -40,7 +42,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     for old in folder.glob("best*.yaml"):
         if old.name not in names:
             old.unlink()
-    return "\n".join(_summary(search, study, trials, best, folder, names)) + "\n"
+    return "\n".join(_summary(search, study, trials, best, folder, names, found)) + "\n"
 
 
 def _repeated(trial: FrozenTrial, study: optuna.Study) -> bool:
@@ -103,7 +105,7 @@ def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
     return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
 
 
-def _summary(search, study, trials, best, folder: Path, names: list[str]) -> list[str]:
+def _summary(search, study, trials, best, folder: Path, names: list[str], found: list[dict[str, Any]]) -> list[str]:
     states = {s: sum(t.state == s for t in trials) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
     refused = [
         t for t in study.get_trials(deepcopy=False) if "run" not in t.user_attrs and t.state == TrialState.PRUNED
@@ -121,30 +123,39 @@ def _summary(search, study, trials, best, folder: Path, names: list[str]) -> lis
         lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
     if not best:
         lines.append("no finished trial keeps the limits" if search.constraints else "no finished trial")
-    return lines + importance(search, study)
+    return lines + [importance_text(one) for one in found]
 
 
-def importance(search: Search, study: optuna.Study) -> list[str]:
-    """How much each parameter explains of each objective, and on how many trials that stands."""
-    done = [t for t in study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
-    stopped = sum(t.state == TrialState.PRUNED and "run" in t.user_attrs for t in study.get_trials(deepcopy=False))
-    if len(done) < LEAST:
-        return [f"importance: {len(done)} finished trials are too few to tell ({LEAST} at least)"]
-    lines = []
+def importances(search: Search, study: optuna.Study) -> list[dict[str, Any]]:
+    """For each objective how much each parameter explains of it, and on how many trials that stands; or why not."""
+    every = study.get_trials(deepcopy=False)
+    done = [t for t in every if t.state == TrialState.COMPLETE]
+    stopped = sum(t.state == TrialState.PRUNED and "run" in t.user_attrs for t in every)
+    records = []
     for index, name in enumerate(search.objectives):
-        if len({t.values[index] for t in done}) == 1:
-            lines.append(f"importance for {name}: all {len(done)} finished trials have the same value")
-            continue
-        sign = 1 if search.directions[index] == "minimize" else -1  # the evaluator asks what makes values small
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # which is what `sign` is for
-            found = optuna.importance.get_param_importances(
-                study, target=lambda t, i=index, sign=sign: sign * t.values[i]
-            )
-        parts = ", ".join(f"{key} {value:.0%}" for key, value in found.items())
-        lines.append(
-            f"importance for {name} (PED-ANOVA on {len(done)} finished trials"
-            + (f", without {stopped} stopped ones" if stopped else "")
-            + f"): {parts}"
-        )
-    return lines
+        record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}
+        if len(done) < LEAST:
+            record["why not"] = f"{len(done)} finished trials are too few to tell ({LEAST} at least)"
+        elif len({t.values[index] for t in done}) == 1:
+            record["why not"] = f"all {len(done)} finished trials have the same value"
+        else:
+            record["importance"] = _explained(study, index, search.directions[index])
+        records.append(record)
+    return records
+
+
+def _explained(study: optuna.Study, index: int, direction: str) -> dict[str, float]:
+    """PED-ANOVA's share of each parameter in one objective, the largest first."""
+    sign = 1 if direction == "minimize" else -1  # the evaluator asks what makes values small
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # which is what `sign` is for
+        return optuna.importance.get_param_importances(study, target=lambda t: sign * t.values[index])
+
+
+def importance_text(record: dict[str, Any]) -> str:
+    """One line of the summary."""
+    if "why not" in record:
+        return f"importance for {record['objective']}: {record['why not']}"
+    parts = ", ".join(f"{key} {value:.0%}" for key, value in record["importance"].items())
+    without = f", without {record['stopped']} stopped ones" if record["stopped"] else ""
+    return f"importance for {record['objective']} (PED-ANOVA on {record['trials']} finished trials{without}): {parts}"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from lightning_tfm.config import (
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import resampling
-from lightning_tfm.study import definition
+from lightning_tfm.study import definition, tune
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
+from lightning_tfm.study.searchfile import Pruner
+from lightning_tfm.study.space import Parameter
 
 BASE = Experiment(
     data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),
@@ -122,3 +125,45 @@ class Generator:
         words = line.split(" ")
         hit = self.rng.random(len(words)) < wrong
         return " ".join("x" if h else w for h, w in zip(hit, words, strict=True))
+
+
+SPACE = [
+    Parameter("training.lr_factor", "log_uniform_values", [], 0.1, 2.0),
+    Parameter("model.P_drop", "uniform", [], 0.0, 0.4),
+    Parameter("model.N", "categorical", [2, 4, 6]),
+    Parameter("model.positions", "categorical", ["sinusoidal", "learned"]),
+    Parameter("training.warmup", "int_uniform", [], 100, 1000),
+]
+
+
+def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> tune.Search:
+    """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed."""
+    rng = np.random.default_rng(3)
+    aims = {"dev/ppl": "minimize", "parameters": "minimize"}
+    search = tune.Search(
+        "found", BASE, SPACE, "tpe", 0, trials, aims, {}, Pruner("median"), Fingerprints("t", "d"), 300, "x"
+    )
+    search = replace(search, **changes)
+    tune.save(search, root)
+    lines = []
+    for i in range(trials):
+        change = {
+            "training.lr_factor": float(np.exp(rng.uniform(np.log(0.1), np.log(2)))),
+            "model.P_drop": float(rng.uniform(0, 0.4)),
+            "model.N": int(rng.choice([2, 4, 6])),
+            "model.positions": str(rng.choice(["sinusoidal", "learned"])),
+            "training.warmup": int(rng.integers(100, 1001)),
+        }
+        state = "pruned" if i % 6 == 5 else "fail" if i % 9 == 8 else "complete"
+        values = [5 + 3 * abs(math.log(change["training.lr_factor"])) + rng.normal(0, 0.2), 1e5 * change["model.N"]]
+        values = values if state == "complete" else [None, None]
+        line = {"trial": f"t{i:04d}", "state": state} | change | dict(zip(search.objectives, values, strict=False))
+        reason = "" if state == "complete" else f"stopped {hostile}"
+        lines.append(line | {"steps_seen": 100, "run": "0" * 16, "feasible": i != 2, "reason": reason})
+    folder = definition.file_of(root, "found").parent
+    (folder / "trials.json").write_text(json.dumps(lines))
+    shares = {p.name: share for p, share in zip(SPACE, (0.7, 0.15, 0.1, 0.05, 0.0), strict=True)}
+    told = {"trials": trials, "stopped": trials // 6}
+    found = [{"objective": name, "importance": shares} | told for name in search.objectives]
+    (folder / "importance.json").write_text(json.dumps(found))
+    return search

@@ -158,7 +158,7 @@ def test_live_page_reloads_when_a_run_finishes(browser, made):
     def render(now):
         return make("made", made.root).render("html", live=now)
 
-    server = make_server(Live(render, lambda: version(study, made.root)), 0)
+    server = make_server(Live(render, lambda: version("made", made.root)), 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page = browser.new_page()
     try:

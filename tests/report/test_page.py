@@ -10,8 +10,8 @@ from synthetic import Generator
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import SUFFIX, make
+from lightning_tfm.report.document import text
 from lightning_tfm.report.formats import latex
-from lightning_tfm.report.page import text
 from lightning_tfm.study.rows import Paper, Row, all_rows
 
 HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"

@@ -36,7 +36,7 @@ def test_page_is_made_once_for_each_state_and_to_no_other_host(made):
         asked.append(now)
         return f"page {now}"
 
-    server = make_server(Live(render, lambda: version(made.study, made.root)), 0)
+    server = make_server(Live(render, lambda: version(made.study.name, made.root)), 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         assert server.server_address[0] == "127.0.0.1"

@@ -1,0 +1,152 @@
+"""The page's table, its verdicts and the paper's claims."""
+
+from html import escape
+from typing import Any
+
+from lightning_tfm.report.document import Plain, scrolling, text
+from lightning_tfm.report.figures import VERDICT_CLASS
+from lightning_tfm.report.render import COLUMNS, millions
+from lightning_tfm.report.svg import short
+
+NOTHING = "–"
+
+HEADS = (
+    ("row", "w"),
+    ("change", "w"),
+    ("n", ""),
+    ("PPL", ""),
+    ("Δ PPL, % [95 %]", ""),
+    ("p (Holm)", ""),
+    ("PPL against the paper", "w"),
+    ("BLEU", ""),
+    ("Δ BLEU [95 %]", ""),
+    ("p (Holm)", ""),
+    ("BLEU against the paper", "w"),
+    ("params", ""),
+    ("FLOPs", ""),
+    ("seconds", ""),
+    ("paper PPL", ""),
+    ("paper BLEU", ""),
+    ("paper params", ""),
+)
+
+
+def table(report: Plain) -> str:
+    words = sorted({r[m]["difference"]["verdict"] for r in report["rows"] for m in ("ppl", "bleu") if not r["base"]})
+    options = "".join(f"<option>{word}</option>" for word in words)
+    head = "".join(
+        f'<th scope="col" class="{c}" aria-sort="none"><button type="button">{h}</button></th>' for h, c in HEADS
+    )
+    body, group = [], None
+    for i, r in enumerate(report["rows"]):
+        body.append(_row(r, i, r["group"] != group))
+        group = r["group"]
+    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    return (
+        '<div class="controls"><label>Find <input id="find" type="search" autocomplete="off"></label>'
+        f'<label>Verdict <select id="verdict"><option value="">all</option>{options}</select></label>'
+        f'<span id="count" role="status" class="soft">{len(report["rows"])} rows</span></div>'
+        + scrolling("Table of all rows", whole, "table")
+        + '<p class="soft">Grey: one seed or none, shown without a verdict. ± is the standard deviation over seeds.</p>'
+    )
+
+
+def _row(r: Plain, i: int, first: bool) -> str:
+    verdicts = [r[m]["difference"]["verdict"] for m in ("ppl", "bleu")] if not r["base"] else []
+    cells = [
+        _cell(f'<a href="#runs-{i}">{text(r["row"])}</a>', r["row"], "w", "th"),
+        _cell(change(r), "", "w"),
+        _cell(f"n={r['n']}", r["n"]),
+        *_metric(r, "ppl", 2),
+        *_metric(r, "bleu", 1),
+        _cell(millions(r["parameters"]) or NOTHING, r["parameters"]),
+        _cell(short(r["flops"]) if r["flops"] else NOTHING, r["flops"]),
+        _cell(f"{r['seconds']:,.0f}" if r["seconds"] else NOTHING, r["seconds"]),
+        *(
+            _cell(NOTHING if v is None else f"{v:.{d}f}", v)
+            for v, d in ((r["paper"]["ppl"], 2), (r["paper"]["bleu"], 1))
+        ),
+        _cell(NOTHING if r["paper"]["params"] is None else f"{r['paper']['params']}M", r["paper"]["params"]),
+    ]
+    classes = " ".join(["first"] * first + ["one"] * (r["n"] < 2))
+    said = escape("|".join(verdicts), quote=True)
+    return f'<tr class="{classes}" data-verdicts="{said}">{"".join(cells)}</tr>'
+
+
+def _cell(markup: str, key: Any, class_: str = "", tag: str = "td") -> str:
+    value = escape("" if key is None else str(key)[:80], quote=True)
+    scope = ' scope="row"' if tag == "th" else ""
+    return f'<{tag}{scope} class="{class_}" data-v="{value}">{markup}</{tag}>'
+
+
+def change(r: Plain) -> str:
+    """What the row changes, at the sizes that were trained."""
+    known = {name: r["values"][name] for name in COLUMNS if name in r["values"] and name not in r["blank"]}
+    columns = {f"{section}.{field}" for section, field in COLUMNS.values()}
+    other = {key: value for key, value in r["change"].items() if key not in columns}
+    if r["base"]:
+        return "all sizes: " + text(", ".join(f"{k} {v}" for k, v in r["values"].items()))
+    return text(", ".join(f"{k} {v}" for k, v in (known | other).items()))
+
+
+def _metric(r: Plain, metric: str, digits: int) -> list[str]:
+    found = r[metric]
+    if found["mean"] is None:
+        missing = "; ".join(f"seed {seed}: {why}" for seed, why in r["missing"].items())
+        blank = _cell(NOTHING, None)
+        return [f'<td data-v="" title="{escape(missing[:500], quote=True)}">{NOTHING}</td>', blank, blank, blank]
+    value = f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
+    cells, d = [_cell(value, found["mean"])], found["difference"]
+    if d is None or d.get("estimate") is None:
+        return [*cells, *[_cell("", None)] * 3]
+    shown = d["percent"] if metric == "ppl" else d
+    interval = "" if shown["lower"] is None else f" [{shown['lower']:+.{digits}f}, {shown['upper']:+.{digits}f}]"
+    cells.append(_cell(f"{shown['estimate']:+.{digits}f}{interval}", shown["estimate"]))
+    cells.append(_cell("" if d["p"] is None else p_value(d["p"]), d["p"]))
+    return [*cells, _cell("" if r["n"] < 2 else _verdict(d, metric), d["verdict"] if r["n"] > 1 else "", "w")]
+
+
+def p_value(p: float) -> str:
+    return "&lt; 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"
+
+
+def _verdict(d: Plain, metric: str) -> str:
+    word = f'<span class="{VERDICT_CLASS[d["verdict"]]}" title="{escape(d["why"], quote=True)}">{d["verdict"]}</span>'
+    if d["verdict"] == "no difference found":
+        size = d["percent"]["smallest"] if metric == "ppl" else d["smallest"]
+        word += (
+            f' <span class="soft">(≥ {size:.{1 if metric == "ppl" else 2}f}{" %" * (metric == "ppl")} findable)</span>'
+        )
+    return word
+
+
+def verdicts(report: Plain) -> str:
+    counted: dict[str, int] = {}
+    for r in report["rows"]:
+        for m in ("ppl", "bleu"):
+            if r[m]["difference"]:
+                word = r[m]["difference"]["verdict"]
+                counted[word] = counted.get(word, 0) + 1
+    parts = [f'<span class="{VERDICT_CLASS[w]}">{w}</span> {n}' for w, n in sorted(counted.items())]
+    body = f"<p>Of {sum(counted.values())} verdicts (rows and metrics): {', '.join(parts) or 'none'}.</p>"
+    rank = report["rank correlation"]
+    if rank:
+        body += (
+            f"<p>Spearman correlation of our differences in log perplexity with the paper's over {rank['rows']} rows: "
+            f"{rank['rho']:.2f} [{rank['lower']:.2f}, {rank['upper']:.2f}].</p>"
+        )
+    items = "".join(_claim(claim) for claim in report["claims"])
+    return body + (f"<h3>Section 6.2 of the paper</h3><ul>{items}</ul>" if items else "")
+
+
+def _claim(claim: Plain) -> str:
+    word = claim["verdict"]
+    class_ = {"supported": "good", "supported in part": "good", "contradicted": "bad", "mixed": "bad"}.get(word, "open")
+    said = {True: "yes", False: "no, the opposite", None: "nothing found"}
+    evidence = "; ".join(
+        f"{text(f['row'])} {f['metric'].upper()} {f['says']}: {said[f['holds']]}" for f in claim["findings"]
+    )
+    return (
+        f'<li>“{escape(claim["text"])}” <strong class="{class_}">{word}</strong>'
+        f"<details><summary>evidence</summary><p>{evidence}</p></details></li>"
+    )

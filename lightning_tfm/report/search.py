@@ -1,0 +1,176 @@
+"""A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
+
+Reads study.json, trials.json and importance.json of the study's folder (study/tuned.py writes them). A pure function of
+them: the same records give the same bytes.
+"""
+
+import csv
+import io
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import Experiment, to_dict
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.search_page import page
+from lightning_tfm.report.summary import rounded
+from lightning_tfm.study import tune
+from lightning_tfm.study.definition import file_of
+from lightning_tfm.study.tune import Search
+
+Plain = Mapping[str, Any]
+STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search's report says."""
+
+    summary: dict[str, Any]
+
+    def render(self, kind: str, texts: bool = True, live: str = "") -> str:
+        """As one of html, md, csv, json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
+        match kind:
+            case "html":
+                return page(self.summary, live)
+            case "md":
+                return to_markdown(self.summary)
+            case "csv":
+                return to_csv(self.summary)
+            case "json":
+                return json.dumps(self.summary, indent=1, ensure_ascii=False) + "\n"
+        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, md, csv or json")
+
+
+def make(name: str, root: Path) -> SearchReport:
+    """The report of the search `name`. Raises UserError where its records are missing or broken."""
+    search = tune.load(root, name)
+    folder = file_of(root, name).parent
+    trials = _read(folder / "trials.json", name)
+    names = [parameter.name for parameter in search.space]
+    lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
+    importance = _read(folder / "importance.json", name)
+    head = {
+        "schema": SCHEMA,
+        "kind": "search",
+        "study": search.name,
+        "corpus": search.base.data.corpus,
+        "languages": [search.base.data.source, search.base.data.target],
+        "sampler": search.sampler,
+        "pruner": search.pruner.type,
+        "asked": search.trials,
+        "objectives": search.objectives,
+        "constraints": search.constraints,
+        "space": [asdict(parameter) for parameter in search.space],
+        "states": {word: sum(line["state"] == word for line in lines) for word in STATES.values()},
+        "best": best(lines, search.objectives),
+        "importance": importance,
+        "trials": lines,
+    }
+    return SearchReport(rounded(head))
+
+
+def _read(path: Path, name: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: the search '{name}' has not come so far yet") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: no record of a search ({error})") from None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UserError(f"{path}: no record of a search")
+    return found
+
+
+def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -> dict[str, Any]:
+    try:
+        change = {name: trial[name] for name in names}
+        values = {name: _finite(trial[name]) for name in search.objectives}
+        state = STATES.get(trial["state"], str(trial["state"]))
+        told = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
+        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told | {
+            "command": command(search, change)
+        }  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: a trial is not whole ({type(error).__name__}: {error})") from None
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def command(search: Search, change: Mapping[str, Any]) -> str:
+    """A command line that repeats a trial, at its true size."""
+    exact, default = to_dict(search.experiment(dict(change)).scaled()), to_dict(Experiment())
+    parts = [
+        f"--{section}.{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for section, keys in exact.items()
+        for key, value in keys.items()
+        if value != default[section][key]
+    ]
+    return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
+
+
+def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str]:
+    """The best finished trial that keeps the limits; with several objectives all that no other one beats."""
+    done = [line for line in lines if line["state"] == "finished" and line["feasible"] and _losses(line, objectives)]
+    losses = {line["trial"]: _losses(line, objectives) for line in done}
+    if len(objectives) == 1:
+        return sorted(losses, key=lambda name: (losses[name], name))[:1]
+    return [
+        name
+        for name, mine in losses.items()
+        if not any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in losses.values())
+    ]
+
+
+def _losses(line: Plain, objectives: Mapping[str, str]) -> list[float]:
+    """The smaller the better; empty where a value is missing."""
+    values = [(line["values"][name], direction) for name, direction in objectives.items()]
+    if any(value is None for value, _ in values):
+        return []
+    return [value if direction == "minimize" else -value for value, direction in values]
+
+
+def to_csv(report: Plain) -> str:
+    """One line for each trial, full precision."""
+    names, aims = [p["name"] for p in report["space"]], list(report["objectives"])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["trial", "state", *names, *aims, "steps seen", "feasible", "run", "reason"])
+    for t in report["trials"]:
+        values = [*(t["change"][name] for name in names), *(t["values"][name] for name in aims)]
+        writer.writerow([t["trial"], t["state"], *values, t["steps_seen"], t["feasible"], t["run"], t["reason"]])
+    return out.getvalue()
+
+
+def to_markdown(report: Plain) -> str:
+    """The trials as a table, the best first, and what mattered."""
+    names, aims = [p["name"] for p in report["space"]], list(report["objectives"])
+    heads = ["trial", "state", *names, *aims]
+    body = [heads, ["---"] * len(heads)]
+    order = sorted(report["trials"], key=lambda t: (t["trial"] not in report["best"], t["trial"]))
+    for t in order:
+        shown = [*(t["change"][name] for name in names), *(t["values"][name] for name in aims)]
+        body.append(
+            [t["trial"], t["state"], *("" if v is None else f"{v:.4g}" if _number(v) else str(v) for v in shown)]
+        )
+    notes = [f"best: {', '.join(report['best']) or 'none yet'}"]
+    for record in report["importance"]:
+        parts = record.get("why not") or ", ".join(f"{k} {v:.0%}" for k, v in record["importance"].items())
+        notes.append(f"importance for {record['objective']} on {record['trials']} finished trials: {parts}")
+    table = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in body)
+    return table + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _plain(text: str) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
