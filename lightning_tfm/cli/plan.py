@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse
-from lightning_tfm.cli.study import add_options, make_crew
-from lightning_tfm.cli.sweep import asked_cells, defined
+from lightning_tfm.cli.study import add_options, is_search_file, make_crew
+from lightning_tfm.cli.sweep import add_auto_options, asked_cells, defined
+from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.definition import predicted_cost
 from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.searchfile import SearchFile, read_search
 from lightning_tfm.study.sweepfile import read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.tune import Search
 
 
 @dataclass(frozen=True)
@@ -29,22 +32,51 @@ class Rate:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "What a sweep would run, what is there, and what it would take.")
-    parser.add_argument("sweep", type=str, help="W&B sweep file of a table, e.g. sweeps/table3.yaml")
+    parser.add_argument("sweep", type=str, help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
     parser.add_argument("--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3")
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
+    add_auto_options(parser)
+    add_search_options(parser)
     add_options(parser)
-    sweep = read_sweep(parse(parser, argv).verb["sweep"])
+    asked = parse(parser, argv).verb
+    if asked["rate"] < 0:
+        raise UserError(f"--rate={asked['rate']}: must not be negative")
+    searched = is_search_file(asked["sweep"])
+    sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     settings = parse(parser, [*sweep.arguments, *argv])
-    if settings.verb["rate"] < 0:
-        raise UserError(f"--rate={settings.verb['rate']}: must not be negative")
-    rows, seeds = asked_cells(sweep, settings)
     crew = make_crew(settings.verb, settings.hardware)
-    _, cells = defined(settings, settings.verb["name"] or sweep.name, rows, seeds)
-    asked = settings.verb["rate"]
-    rate = Rate(asked, "as stated") if asked else measured_rate(settings.out)
-    print(text(cells, settings.out, crew.workers, rate))
+    coming: list[float] = []
+    if isinstance(sweep, SearchFile):
+        search = with_data(asked_search(settings, sweep, crew), settings.out)
+        cells, coming = trials_of(search, settings.out, crew.storage)
+    else:
+        for option in ("sampler", "trials"):
+            if asked[option]:
+                raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
+        rows, seeds = asked_cells(sweep, settings)
+        _, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
+    rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
+    print(text(cells, settings.out, crew.workers, rate, coming))
     return 0
+
+
+def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"], list[float]]:
+    """The runs that a search has made, or will make if it is a grid; and the predicted costs of those to be proposed.
+
+    What will be proposed is not known: the costs are those of as many points drawn from the space.
+    """
+    from lightning_tfm.cli.status import open_queue
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.searcher import draw
+
+    if not search.budget:
+        return search.grid_cells()[0], []
+    made: list[Cell] = []
+    if file_of(root, search.name).is_file():
+        made = [state.cell for state in open_queue(root, search.name, storage).states()]
+    drawn = draw(search, max(0, search.budget - len(made)))
+    return made, [search.cell(0, change).cost for change in drawn]
 
 
 def measured_rate(root: Path) -> Rate | None:
@@ -58,8 +90,8 @@ def measured_rate(root: Path) -> Rate | None:
     return Rate(statistics.median(found), f"median of {len(found)} finished runs here") if found else None
 
 
-def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None) -> str:
-    """One line for each cell, then the sum."""
+def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None, coming: Sequence[float] = ()) -> str:
+    """One line for each cell, then the sum. `coming`: predicted costs of runs that a search has not proposed yet."""
     from lightning_tfm.study.progress import clock
 
     lines, ahead, whole, there = [], [], 0.0, 0
@@ -72,7 +104,14 @@ def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None) -> st
         time = f"{clock(cell.cost * left / rate.value):>9}" if rate and left else ""
         what = f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]}"
         lines.append(f"{what} {cell.cost:9.2e} FLOP {time:9} {where}".rstrip())
-    lines.append(f"{len(cells)} runs: {there} there, {len(cells) - there} to run; {sum(ahead):.2e} of {whole:.2e} FLOP")
+    if coming:
+        mean = sum(coming) / len(coming)
+        lines.append(
+            f"{len(coming)} more to be proposed: {min(coming):.2e} to {max(coming):.2e} FLOP each, {mean:.2e} on "
+            "average, as drawn from the space; what is stopped early takes less"
+        )
+    ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(cells) + len(coming)
+    lines.append(f"{runs} runs: {there} there, {runs - there} to run; {sum(ahead):.2e} of {whole:.2e} FLOP")
     if rate is None:
         lines.append("time unknown: no finished run here to measure by; train the smallest row, or state --rate FLOP/s")
     elif sum(ahead):

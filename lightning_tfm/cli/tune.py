@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import jsonargparse
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
 from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
@@ -18,8 +21,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Search a space of configurations and write the best one as an experiment file.")
     parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
     parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
-    parser.add_argument("--sampler", type=str, default="", help=" | ".join(SAMPLERS))
-    parser.add_argument("--trials", type=int, default=0, help=f"trials in all [as in the file, else {TRIALS}]")
+    add_search_options(parser)
     add_options(parser)
     asked = parse(parser, argv).verb["sweep"]
     if not is_search_file(asked):
@@ -33,7 +35,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return _run(settings, file, crew)
 
 
-def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
+def asked_search(settings: Settings, file: SearchFile, crew: Crew) -> Search:
+    """The search that is asked for, checked; the data are not looked at yet. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
     name, sampler = settings.verb["name"] or file.name, settings.verb["sampler"] or file.sampler
@@ -53,21 +56,33 @@ def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
         Fingerprints("", ""), 1, "",
     )  # fmt: skip
     search.check()
+    return search
 
+
+def with_data(search: Search, root: Path) -> Search:
+    """The search on its data, which are prepared. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
+
+    prepared = prepare(search.base.data, root)
+    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(search.base.data.dev))
+    return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name)
+
+
+def add_search_options(parser: jsonargparse.ArgumentParser) -> None:
+    """Options of a search beside its files."""
+    parser.add_argument("--sampler", type=str, default="", help="of a search: " + " | ".join(SAMPLERS))
+    parser.add_argument("--trials", type=int, default=0, help=f"of a search, in all [as in the file, else {TRIALS}]")
+
+
+def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
+    search = asked_search(settings, file, crew)
+
     from lightning_tfm.study import tune
     from lightning_tfm.study.definition import file_of
     from lightning_tfm.study.tuned import report
 
-    folder = file_of(settings.out, name).parent
-    check_storage(crew.storage, folder)
-    prepared = prepare(base.data, settings.out)
-    search = replace(
-        search,
-        prints=Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev)),
-        V=prepared.tokenizer.V,
-        store=prepared.folder.name,
-    )
+    check_storage(crew.storage, file_of(settings.out, search.name).parent)
+    search = with_data(search, settings.out)
     cells, refused = search.grid_cells() if not search.budget else ([], 0)
     tune.save(search, settings.out)
     for line in introduction(file, search, len(cells), refused):

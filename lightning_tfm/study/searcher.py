@@ -59,6 +59,20 @@ def grid_distributions(search: Search) -> dict[str, BaseDistribution]:
     return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in search.space}
 
 
+def draw(search: Search, count: int) -> list[dict[str, Any]]:
+    """Points of the space, drawn at random, that keep the limits; fewer where hardly any does."""
+    study = optuna.create_study(sampler=RandomSampler(seed=search.seed))
+    found: list[dict[str, Any]] = []
+    for _ in range(20 * count):
+        if len(found) == count:
+            break
+        trial = study.ask()
+        change = {parameter.name: parameter.suggest(trial) for parameter in search.space}
+        if all(value <= 0 for value in search.excess(change).values()):
+            found.append(change)
+    return found
+
+
 @dataclass
 class Searcher:
     """Proposes and judges the trials of one search, for one worker."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.study import definition
 from lightning_tfm.study.claim import Queue
@@ -122,6 +122,31 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     assert all(line["dev/ppl"] is None for line in lines if line["state"] == "pruned")
     best = min((s for s in states if s.state == "done"), key=lambda s: s.values)
     assert best.cell.training_hash[:16] in (tmp_path / "studies" / "s" / "best.yaml").read_text()
+
+
+@pytest.mark.parametrize("kind", ["asha", "hyperband"])
+def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str) -> None:
+    base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 2}, "test")
+    made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random")
+    states = run(tmp_path, made, workers=2)
+    assert len(states) == 14 and {s.state for s in states} == {"done", "pruned"}
+    study = Queue("s", find_storage("", tmp_path / "studies" / "s")).study(None, None)
+    trials = {t.user_attrs["row"]: t for t in study.get_trials()}
+    for state in states:
+        trial, folder = trials[state.cell.row], RunFolder(tmp_path, state.cell.training_hash)
+        if state.state == "done":
+            assert trial.value == pytest.approx(loss(state.cell.change)) and folder.finished()
+            continue
+        decided = trial.user_attrs["pruned_by"]
+        told = trial.intermediate_values
+        assert decided in (1, 2, 4, 8) and decided in told, "a rung"
+        assert all(told[step] == pytest.approx(loss(state.cell.change) + 1 / step) for step in told)
+        assert trial.user_attrs["stopped_at"] == folder.read_outcome()["step"] >= decided
+        assert state.reason == f"{kind} at step {decided}; stopped after step {trial.user_attrs['stopped_at']}"
+        assert not folder.finished()
+    report(made, tmp_path)
+    for line in json.loads((tmp_path / "studies" / "s" / "trials.json").read_text()):
+        assert (line["dev/ppl"] is None) == (line["state"] == "pruned")
 
 
 def test_a_search_is_no_table(tmp_path: Path) -> None:
