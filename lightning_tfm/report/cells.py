@@ -101,6 +101,8 @@ def refusal(record: Mapping[str, Any], study: Definition, row: Any, seed: int) -
         for key in ("ppl", "bleu", "nll", "tokens"):
             if not isinstance(dev[key], (int, float)) or not math.isfinite(dev[key]):
                 return f"its dev {key} is {dev[key]}"
+        if not (dev["ppl"] > 0 and 0 <= dev["bleu"] <= 100):
+            return f"its dev ppl is {dev['ppl']}, its dev bleu {dev['bleu']}"
     except (KeyError, TypeError) as error:
         return f"its record is not whole ({type(error).__name__}: {error})"
     return None

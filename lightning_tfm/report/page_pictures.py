@@ -63,12 +63,12 @@ def lengths(report: Plain, cells: Cells) -> str:
     head = "".join(f'<th scope="col">{h}</th>' for h in heads)
     body = ""
     for name, values in found.items():
-        shades = [round(60 * (v - low) / ((high - low) or 1)) for v in values]
+        shades = [round(30 * (v - low) / ((high - low) or 1)) for v in values]
         tds = "".join(f'<td style="--h:{s}">{v:.1f}</td>' for s, v in zip(shades, values, strict=True))
         body += f'<tr><th scope="row" class="w">{text(name)}</th>{tds}</tr>'
     top = f'<thead><tr><th scope="col" class="w">row</th>{head}</tr></thead>'
     table = f'<table class="heat">{top}<tbody>{body}</tbody></table>'
-    return "<p>By pieces of the reference, pooled over seeds.</p>" + scrolling("BLEU by length", table)
+    return "<p>By pieces of the reference, pooled over seeds.</p>" + scrolling("Table of BLEU by length", table)
 
 
 def calibration(report: Plain, cells: Cells) -> str:
