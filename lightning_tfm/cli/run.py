@@ -13,6 +13,7 @@ from typing import NoReturn
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.study import Mode
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
+from lightning_tfm.study import torchrun
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import user_classes
 
@@ -28,6 +29,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
+    if torchrun.started_us():
+        hardware = torchrun.placed(hardware)
     exact = settings.exact
     classes = user_classes(settings.experiment)
 
@@ -41,15 +44,20 @@ def main(verb: str, argv: Sequence[str]) -> int:
     folder = RunFolder(settings.out, name)
     row = settings.row.name if settings.row else "experiment"
     cell = Cell(row, exact.training.seed, name, 1.0)
+    if torchrun.started_us() and torchrun.rank() > 0:
+        return torchrun.follow(folder, lambda attempt: _run(exact, hardware, attempt, settings.out))
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
     watched = ((lambda: [cell]), (lambda text: print(text, file=sys.stderr)), str(folder.path))
     with mirrored(mode, settings.out, group, files, *watched):
+        code = 0
         if folder.finished():
             print(f"{folder.path} is trained already", file=sys.stderr)
         else:
             code = _train(exact, identity, cell, hardware, settings.out, folder)
-            if code != 0:
-                return code
+        if torchrun.started_us():
+            torchrun.dismiss(code)
+        if code != 0:
+            return code
     _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))
     return 0
 
@@ -60,10 +68,18 @@ def _train(exact, identity, cell, hardware: Hardware, out: Path, folder: RunFold
     from lightning_tfm.study.worker import attempt_run
 
     train = make_train({cell.training_hash: (exact, identity)}, hardware, out)
+    if torchrun.started_us():
+        train = torchrun.led(train)
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
     with _watching(out, cell):
         return attempt_run(train, cell, folder, hardware.threads)
+
+
+def _run(exact, hardware: Hardware, attempt, out: Path) -> None:
+    from lightning_tfm.study.run import Run
+
+    Run(exact, hardware, attempt, out).train()
 
 
 @contextmanager

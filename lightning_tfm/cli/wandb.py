@@ -21,10 +21,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["action"] != "replay":
         raise UserError(f"wandb {options['action']}: did you mean 'replay'?")
 
-    import wandb
-
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.wandb_mirror import Mirror, NotArrived
+    from lightning_tfm.study.wandb_mirror import replay
 
     root, name = Path(options["out"]), options["study"]
     if (Path(name) / "identity.json").is_file():
@@ -34,13 +32,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = file_of(root, name).parent
-    mirror = Mirror(folder, options["mode"], name)
-    try:
-        mirror.look(root, cells)
-        mirror.close()
-        mirror.table(folder / "table.csv")
-    except (NotArrived, wandb.Error, OSError) as error:
-        raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
+    replay(folder, options["mode"], name, root, cells)
     print(f"{len(cells)} runs of '{options['study']}' looked at: {folder / 'wandb'}")
     return 0
 

@@ -8,7 +8,6 @@ may write is decided by its folder (`study/folder.py`), not here; the queue only
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
@@ -19,9 +18,11 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.cells import Cell, CellState, Claim, attributes_of, cell_of, newest, state_of
 from lightning_tfm.study.folder import GRACE
-from lightning_tfm.study.owner import Owner, me
+from lightning_tfm.study.owner import me
 from lightning_tfm.study.storage import Storage
+from lightning_tfm.study.vigil import Vigil
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -39,46 +40,6 @@ RETRIES = {
 
 PROPOSALS = 200
 """proposals of a search that may be refused in a row"""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a study: a row at a seed."""
-
-    row: str
-    seed: int
-    training_hash: str
-    cost: float
-    """predicted length in any unit: longer runs are started first"""
-    change: dict[str, Any] = field(default_factory=dict, hash=False)
-    """dotted keys and values that a search set for this run; empty in a table"""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A cell that this process works on."""
-
-    trial_id: int
-    number: int
-    cell: Cell
-    attempt: int
-    """1 for the first try of the cell"""
-
-
-@dataclass(frozen=True)
-class CellState:
-    """Where a cell stands."""
-
-    cell: Cell
-    state: str
-    """waiting, running, done, pruned or failed"""
-    reason: str
-    owner: Owner | None
-    attempt: int
-    seconds: float | None
-    """length of the try that ended with done"""
-    values: tuple[float, ...] = ()
-    """what Optuna was told of a finished run: one value for each objective"""
 
 
 class Queue:
@@ -100,10 +61,10 @@ class Queue:
         budget: int = 0,
         create: bool = True,
     ) -> None:
-        self.name, self.grace, self.budget = name, grace, budget
+        self.name, self.budget = name, budget
         self._say = say
         self._exclusive = storage.exclusive
-        self._beats: dict[int, tuple[Any, float]] = {}
+        self._vigil = Vigil(grace)
         with self._exclusive():
             self._storage = storage.open(say)
             study = self._open(directions, create)
@@ -154,10 +115,10 @@ class Queue:
         the study holds a cell with another experiment.
         """
         with self._exclusive():
-            newest = _newest(self._trials())
-            fresh = [cell for cell in cells if self._is_fresh(cell, newest.get((cell.row, cell.seed)), kept)]
+            known = newest(self._trials())
+            fresh = [cell for cell in cells if self._is_fresh(cell, known.get((cell.row, cell.seed)), kept)]
             for cell in fresh:
-                self._add(_attributes(cell), cell.change if distributions else {}, distributions or {})
+                self._add(attributes_of(cell), cell.change if distributions else {}, distributions or {})
         return len(fresh)
 
     def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
@@ -181,7 +142,7 @@ class Queue:
             return None
         with self._exclusive():
             for trial in sorted(self._trials(TrialState.WAITING), key=lambda t: (-t.user_attrs["cost"], t.number)):
-                cell, key = _cell(trial), trial._trial_id
+                cell, key = cell_of(trial), trial._trial_id
                 if not skip(cell.training_hash):
                     # the name first: a trial that is RUNNING always says whose death to look out for
                     self._storage.set_trial_user_attr(key, "owner", me().to_dict())
@@ -205,7 +166,7 @@ class Queue:
                 number = self._storage.get_trial(key).number
                 cell = propose(key, number)
                 if isinstance(cell, Cell):
-                    attributes = _attributes(cell) | {"owner": me().to_dict()}
+                    attributes = attributes_of(cell) | {"owner": me().to_dict()}
                     run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
                     for name, value in (attributes | run).items():
                         self._storage.set_trial_user_attr(key, name, value)
@@ -277,14 +238,14 @@ class Queue:
 
     def reap(self) -> int:
         """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""
-        if not any(self._abandoned(trial) for trial in self._trials(TrialState.RUNNING)) and not self._orphans():
+        if not any(self._vigil.abandoned(trial) for trial in self._trials(TrialState.RUNNING)) and not self._orphans():
             return 0
         reaped = 0
         with self._exclusive():
             for trial in self._trials(TrialState.RUNNING):
-                why = self._abandoned(trial)
+                why = self._vigil.abandoned(trial)
                 if why:
-                    cell = _cell(trial)
+                    cell = cell_of(trial)
                     again = self._end(trial, "lost", why)
                     self._say(f"{cell.row} seed {cell.seed}: {why}; {'queued again' if again else 'given up'}")
                     reaped += 1
@@ -296,11 +257,11 @@ class Queue:
     def retry(self, training_hash: str) -> int:
         """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
-            failed = [t for t in _newest(self._trials()).values() if t.state == TrialState.FAIL]
+            failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
             mine = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
             for trial in mine:
                 self._add(
-                    _attributes(_cell(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
+                    attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
                     trial.params,
                     trial.distributions,
                 )
@@ -308,7 +269,7 @@ class Queue:
 
     def states(self) -> list[CellState]:
         """One state for each cell, in the order in which they were queued."""
-        return [_state(trial) for trial in _newest(self._trials()).values()]
+        return [state_of(trial) for trial in newest(self._trials()).values()]
 
     def done(self) -> bool:
         """Whether nothing waits or runs any more, here or on another machine."""
@@ -317,7 +278,7 @@ class Queue:
 
     def _left(self) -> int:
         """Cells that a search may still make."""
-        return self.budget - len(_newest(self._trials()))
+        return self.budget - len(newest(self._trials()))
 
     def _drop_unnamed(self) -> None:
         """End the trials that a process began and did not name before it died; the caller holds the study."""
@@ -354,7 +315,7 @@ class Queue:
         return not final
 
     def _copy(self, trial: FrozenTrial) -> None:
-        again = _attributes(_cell(trial)) | {
+        again = attributes_of(cell_of(trial)) | {
             "attempt": trial.user_attrs["attempt"] + 1,
             "tries": trial.user_attrs["tries"],
             "retry_of": trial.number,
@@ -363,52 +324,5 @@ class Queue:
 
     def _orphans(self) -> list[FrozenTrial]:
         """Failed tries that should have been queued again, by a process that died between the two writes."""
-        newest = _newest(self._trials()).values()
-        return [t for t in newest if t.state == TrialState.FAIL and "final" not in t.user_attrs]
-
-    def _abandoned(self, trial: FrozenTrial) -> str | None:
-        """Why the owner of a RUNNING trial is taken for dead; None if it is not.
-
-        A process on this machine is looked up. Silence is measured by our own clock from when we first saw the last
-        heartbeat: clocks of machines differ, and a laptop that slept has not been silent.
-        """
-        attributes = trial.user_attrs
-        owner = Owner(**attributes["owner"]) if "owner" in attributes else None
-        if owner is not None and owner.gone():
-            return f"{owner} is gone"
-        sign = (attributes.get("beat"), owner)
-        seen, since = self._beats.get(trial._trial_id, (None, 0.0))
-        if seen != sign:
-            self._beats[trial._trial_id] = (sign, time.monotonic())
-            return None
-        if time.monotonic() - since <= self.grace:
-            return None
-        return f"{owner or 'its unnamed owner'} has been silent for {self.grace:g} s"
-
-
-def _attributes(cell: Cell) -> dict[str, Any]:
-    """User attributes of a fresh trial."""
-    named = {"row": cell.row, "seed": cell.seed, "run": cell.training_hash, "cost": cell.cost}
-    return named | {"change": cell.change, "attempt": 1, "tries": {}}
-
-
-def _cell(trial: FrozenTrial) -> Cell:
-    a = trial.user_attrs
-    return Cell(a["row"], a["seed"], a["run"], a["cost"], a["change"])
-
-
-def _newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
-    """The trial that speaks for each cell: the last one."""
-    return {(t.user_attrs["row"], t.user_attrs["seed"]): t for t in trials}
-
-
-def _state(trial: FrozenTrial) -> CellState:
-    a = trial.user_attrs
-    names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "done", TrialState.WAITING: "waiting"}
-    names[TrialState.PRUNED] = "pruned"
-    names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
-    owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
-    seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
-    return CellState(
-        _cell(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
-    )
+        last = newest(self._trials()).values()
+        return [t for t in last if t.state == TrialState.FAIL and "final" not in t.user_attrs]

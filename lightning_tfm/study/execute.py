@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Hardware, to_dict, training_hash
 from lightning_tfm.errors import UserError
-from lightning_tfm.study import definition
+from lightning_tfm.study import definition, torchrun
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.places import Places
@@ -35,7 +35,7 @@ def make_train(
         task.attempt.write_json(task.folder.identity, identity)
         task.attempt.write_json(task.folder.experiment, to_dict(experiment))
         run = Run(experiment, replace(hardware, threads=threads), task.attempt, root)
-        if hardware.devices == 1:
+        if hardware.devices == 1 or torchrun.started_us():
             run.train()
         else:
             fork_ranks(run.train, hardware.devices, threads, spawn=hardware.accelerator == "gpu")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.folder import RunFolder, read_json
@@ -171,3 +172,16 @@ class Mirror:
             raise NotArrived(
                 f"{self.folder / 'wandb'}: of run {id} {len(missing)} steps or the scores were not written (disk full?)"
             )
+
+
+def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -> None:
+    """Send what W&B does not have yet of finished and unfinished runs, and the study's table. Raises UserError."""
+    import wandb
+
+    mirror = Mirror(folder, mode, group)
+    try:
+        mirror.look(root, cells)
+        mirror.close()
+        mirror.table(folder / "table.csv")
+    except (NotArrived, wandb.Error, OSError) as error:
+        raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
