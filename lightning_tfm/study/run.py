@@ -22,6 +22,7 @@ from lightning_tfm.scoring import bleu
 from lightning_tfm.study.agreement import Agreement, digest
 from lightning_tfm.study.folder import Attempt, RunFolder
 from lightning_tfm.study.provenance import git_state, matrix_rate, versions
+from lightning_tfm.study.processes import keep_freed_memory
 from lightning_tfm.study.provenance import hardware as hardware_facts
 from lightning_tfm.training.averaging import average
 from lightning_tfm.training.checkpoints import Checkpoints
@@ -37,6 +38,8 @@ def prepare_process(hardware: Hardware) -> None:
     """What a process that trains does once, before anything is computed."""
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
+    if hardware.keep_memory:
+        keep_freed_memory()
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
