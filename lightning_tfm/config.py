@@ -223,7 +223,7 @@ class Hardware:
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     keep_memory: bool = True
-    """on CPUs glibc keeps what a step frees for the next one instead of giving it back to the kernel (some 4 % of a step)"""
+    """on CPUs glibc keeps what a step frees for the next one; giving it back to the kernel costs some 4 % of a step"""
     profile: bool = False
     """trace ten steps into the run's folder: profile/trace.json and profile/operators.txt"""
     log_every: int = 50

@@ -21,8 +21,8 @@ from lightning_tfm.model.size import AttentionPairs, count_parameters, training_
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.agreement import Agreement, digest
 from lightning_tfm.study.folder import Attempt, RunFolder
-from lightning_tfm.study.provenance import git_state, matrix_rate, versions
 from lightning_tfm.study.processes import keep_freed_memory
+from lightning_tfm.study.provenance import git_state, matrix_rate, versions
 from lightning_tfm.study.provenance import hardware as hardware_facts
 from lightning_tfm.training.averaging import average
 from lightning_tfm.training.checkpoints import Checkpoints
