@@ -163,12 +163,12 @@ def parallel(report: Plain, objective: str) -> str:
     end = value_scale([t["values"][objective] for t in trials], bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
     names = [p["name"] for p in space] + [objective]
-    body = ""
+    body = over = ""
     for i, (name, marks) in enumerate(zip(names, ticks, strict=True)):
         x = 70.0 + gap * i
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")
-        body += "".join(label(x - 6, y + 4, words, "end", "tick") for y, words in marks)
+        over += "".join(label(x - 6, y + 4, words, "end", "tick halo") for y, words in marks)
     kind = shades(report, objective)
     order = {"rest": 0, "better": 1, "best": 2}
     for t in sorted(trials, key=lambda t: (order[kind[t["trial"]]], t["trial"])):
@@ -177,7 +177,7 @@ def parallel(report: Plain, objective: str) -> str:
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
         content = tag("title", attribute(said(t))) + tag("polyline", points=path, class_="curve")
         body += tag("g", content, class_=f"series {kind[t['trial']]}", data_row=t["trial"])
-    return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body)
+    return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
 
 
 def against(report: Plain, first: str, second: str) -> str:

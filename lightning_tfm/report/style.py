@@ -49,7 +49,8 @@ svg.picking .series:not(.on){opacity:.15}
 .g0{color:var(--g0)}.g1{color:var(--g1)}.g2{color:var(--g2)}.g3{color:var(--g3)}.g4{color:var(--g4)}.g5{color:var(--g5)}
 .g6{color:var(--g6)}.g7{color:var(--g7)}
 .best{color:var(--bad)}.better{color:var(--found)}.rest{color:var(--soft)}.bar{fill:currentColor}
-.series.rest{opacity:.5}.slices{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:1rem}
+.series.rest{opacity:.5}svg .halo{fill:var(--fg);stroke:var(--bg);stroke-width:4;paint-order:stroke;pointer-events:none}
+.slices{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:1rem}
 .slices svg{width:100%}td.note{white-space:normal;min-width:10rem;max-width:22rem}.scroll>svg{max-width:none}
 details{border-top:1px solid var(--rule);padding:.3rem 0}summary{cursor:pointer}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px;margin:.3rem 0}dd{margin:0}
