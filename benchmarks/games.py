@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks import machine, material, peers, report
 from benchmarks.contest import ROOT, Entry, Player, play, rows
+from benchmarks.queueing import queue as queue
 from lightning_tfm.data.prepare import prepare
 
 YARDSTICK = 10
@@ -31,6 +32,9 @@ def train(options: Namespace) -> None:
     for name in ("small", "base", "miniature") if options.config == "all" else [options.config]:
         folder, sizes = material.lay_out(name, options.root)
         entries = [Entry("ours", "ours", "train"), Entry("torch_nn", "torch_nn", "train"), *peers.entries("train")]
+        if name == "miniature":  # as each is used: a study's workers side by side, a loop with torch's own threads
+            entries.append(Entry("ours, a worker for each core", "ours", "train", copies=options.threads))
+            entries.append(Entry("torch_nn, a thread for each core", "torch_nn", "train", threads=options.threads))
         entries = _chosen([*entries, Entry("yardstick", "yardstick", "train")], options)
         turn = list(range(len(sizes["steps"])))
         # a miniature is run with one thread to a process, several side by side
@@ -52,7 +56,7 @@ def _write_train(name: str, sizes: dict[str, Any], players: list[Player], option
             f"yardstick: {peak / 1e9:.0f} GFLOP/s (products of 2048 x 2048 matrices, median of the same rounds)"
         )
         for row in table:
-            row["utilisation"] = sizes["flops"] / statistics.median(row["seconds"]) / peak
+            row["utilisation"] = sizes["flops"] / sizes["target_tokens"] * row["median"] / peak
         shares = ", ".join(f"{row['name']} {row['utilisation']:.0%}" for row in table)
         notes.append(f"share of the yardstick: {shares}")
     record = {"machine": machine.facts(threads), "sizes": sizes, "rows": table, "notes": notes}
