@@ -30,7 +30,7 @@ def main() -> int:
     add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each contestant")
     add("--only", default="", help="names of contestants, joined by commas")
     add("--steps", type=int, default=1200, help="to train the weights for decode [1200]")
-    add("--run-steps", type=int, default=1500, help="of each run for queue [1500]")
+    add("--run-steps", type=int, default=500, help="of each run for queue [500]")
     add("--root", type=Path, default=peers.folder().parent / "benchmarks", help="folder for material")
     add("--out", type=Path, default=RESULTS, help="folder for results [benchmarks/results]")
     add("--nice", type=int, default=-15, help="priority of our scheduling group, where allowed [-15]; 0: none")
