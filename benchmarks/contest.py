@@ -20,12 +20,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Entry:
-    """Who takes part: a module of benchmarks.contestants, the game it plays, the Python that runs it."""
+    """Who takes part: a module of benchmarks.contestants, the game it plays, the Python that runs it.
+
+    `copies` of it work at once, each on its own batches; the turn ends with the last of them.
+    """
 
     name: str
     module: str
     game: str
     python: Path = Path(sys.executable)
+    threads: int = 0
+    """0: as many as the game gives each contestant"""
+    copies: int = 1
 
 
 @dataclass
@@ -33,7 +39,7 @@ class Player:
     """A running contestant and its turns."""
 
     entry: Entry
-    process: subprocess.Popen[str]
+    processes: list[subprocess.Popen[str]]
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     noisy: int = 0
@@ -41,14 +47,28 @@ class Player:
     answers: list[Any] = field(default_factory=list)
 
     def hear(self) -> dict[str, Any]:
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.entry.name} ended with exit code {self.process.wait()}; see above")
-        return json.loads(line)
+        """One answer of all copies: the longest time, what they used together, the rest from the first."""
+        answers = []
+        for process in self.processes:
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{self.entry.name} ended with exit code {process.wait()}; see above")
+            answers.append(json.loads(line))
+        if "seconds" in answers[0]:
+            longest = max(answer["seconds"] for answer in answers)
+            cpu, peak = (sum(answer[key] for answer in answers) for key in ("cpu", "peak"))
+            return answers[0] | {"seconds": longest, "cpu": cpu, "peak": peak}
+        return answers[0]
 
     def turn(self, batches: list[int]) -> dict[str, Any]:
-        print(json.dumps({"batches": batches}), file=self.process.stdin, flush=True)
+        for process in self.processes:
+            print(json.dumps({"batches": batches}), file=process.stdin, flush=True)
         return self.hear()
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.stdin.close()
+            process.wait()
 
     def median(self) -> float:
         return statistics.median(self.seconds)
@@ -56,12 +76,15 @@ class Player:
 
 def seat(entry: Entry, folder: Path, threads: int) -> Player:
     """Start a contestant; it is ready when its first line has come."""
+    threads = entry.threads or threads
     command = [str(entry.python), "-m", f"benchmarks.contestants.{entry.module}", entry.game, str(folder), str(threads)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    return Player(entry, process)
+
+    def start() -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    return Player(entry, [start() for _ in range(entry.copies)])
 
 
 def play(entries: list[Entry], folder: Path, turn: list[int], rounds: int, threads: int, patience: int) -> list[Player]:
@@ -74,15 +97,15 @@ def play(entries: list[Entry], folder: Path, turn: list[int], rounds: int, threa
             player.turn(turn)
         except (RuntimeError, json.JSONDecodeError) as error:
             print(f"left out: {error}", file=sys.stderr)
-            player.process.kill()
+            for process in player.processes:
+                process.kill()
             continue
         players.append(player)
     for _ in range(rounds):
         for player in players:
             _measure(player, turn, patience)
     for player in players:
-        player.process.stdin.close()
-        player.process.wait()
+        player.end()
     return players
 
 
@@ -113,10 +136,10 @@ def rows(players: list[Player], units: float, base: str) -> list[dict[str, Any]]
     return [
         {
             "name": name,
-            "median": units / player.median(),
-            "least": units / max(player.seconds),
-            "most": units / min(player.seconds),
-            "ratio": reference / player.median() if reference else None,
+            "median": units * player.entry.copies / player.median(),
+            "least": units * player.entry.copies / max(player.seconds),
+            "most": units * player.entry.copies / min(player.seconds),
+            "ratio": reference * player.entry.copies / player.median() if reference else None,
             "peak_MiB": round(player.peak),
             "noisy": player.noisy,
             "turns": len(player.seconds),
