@@ -69,16 +69,16 @@ def hardware(world: int) -> dict[str, Any]:
 def matrix_rate(precision: str) -> float:
     """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
 
-    The best of four products, so that a busy moment does not make a run look better. Imports torch.
+    The best of six products, so that a busy moment does not make a run look better. Imports torch.
     """
     import torch
 
     gpu = torch.cuda.is_available()
-    n = 8192 if gpu else 768
+    n = 8192 if gpu else 1024
     device = torch.device("cuda" if gpu else "cpu")
     a = torch.ones(n, n, dtype=getattr(torch, precision), device=device)
     seconds = []
-    for _ in range(4):
+    for _ in range(6):
         began = time.perf_counter()
         a @ a
         if gpu:
