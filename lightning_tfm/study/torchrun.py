@@ -6,13 +6,15 @@ import sys
 import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.folder import Attempt, RunFolder, StaleAttempt
 from lightning_tfm.study.processes import EXIT_CODES, exit_code_of, exit_on_signals, name_of
-from lightning_tfm.study.worker import Task, Train
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.worker import Task, Train
 
 
 def started_us() -> bool:
@@ -56,10 +58,10 @@ def _tell(word: Word) -> None:
     _store().set(_key(), json.dumps(asdict(word)))
 
 
-def led(train: Train) -> Train:
+def led(train: "Train") -> "Train":
     """`train` for rank 0, which lets the others begin once the run is claimed."""
 
-    def begin(task: Task) -> None:
+    def begin(task: "Task") -> None:
         _tell(Word(task.attempt.number, task.attempt.token))
         for other in range(1, int(os.environ["WORLD_SIZE"])):
             if why := _store().get(_answer(other)).decode():
