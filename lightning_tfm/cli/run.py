@@ -15,6 +15,7 @@ from lightning_tfm.cli.study import Mode
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.study import torchrun
 from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.nodes import check_allocation
 from lightning_tfm.study.rows import user_classes
 
 
@@ -31,6 +32,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     if torchrun.started_us():
         hardware = torchrun.placed(hardware)
+    elif hardware.num_nodes > 1:
+        check_allocation(hardware.num_nodes)
     exact = settings.exact
     classes = user_classes(settings.experiment)
 

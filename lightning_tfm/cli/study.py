@@ -15,6 +15,7 @@ import jsonargparse
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.files import read_yaml
+from lightning_tfm.study.nodes import check_allocation
 from lightning_tfm.study.places import Places, find_places, visible_gpus
 from lightning_tfm.study.searchfile import is_search
 from lightning_tfm.study.slurm import Slurm
@@ -75,6 +76,7 @@ def make_crew(options: dict[str, Any], hardware: Hardware) -> Crew:
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
+    hardware = replace(hardware, num_nodes=_nodes(options, hardware))
     cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
     places = None
     if slurm is None and (gpu or per_run or runs):
@@ -82,12 +84,32 @@ def make_crew(options: dict[str, Any], hardware: Hardware) -> Crew:
         workers = options["workers"] or len(places)
     else:
         workers = options["workers"] or max(1, cpus // (max(1, hardware.threads) * hardware.devices))
+    workers = 1 if hardware.num_nodes > 1 else workers
     threads = hardware.threads or max(1, cpus // (workers * hardware.devices))
     if slurm is not None and options["no_shared_files"]:
         raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
     return Crew(
         workers, threads, hardware, places, options["storage"], options["wandb"], options["no_shared_files"], slurm
     )
+
+
+def _nodes(options: dict[str, Any], hardware: Hardware) -> int:
+    """Nodes of each run."""
+    asked, nodes = options["slurm"]["nodes"], hardware.num_nodes
+    if asked < 1:
+        raise UserError(f"--slurm.nodes={asked}: must be 1 at least")
+    if options["launcher"] != "slurm":
+        if asked > 1:
+            raise UserError(f"--slurm.nodes={asked} needs --launcher slurm")
+        if nodes > 1:
+            check_allocation(nodes)
+    elif nodes not in (1, asked):
+        raise UserError(f"--trainer.num_nodes={nodes} against --slurm.nodes={asked}: give --slurm.nodes={nodes}")
+    else:
+        nodes = asked
+    if nodes > 1 and options["workers"] > 1:
+        raise UserError(f"--workers={options['workers']}: a run over {nodes} nodes has all of them, one at a time")
+    return nodes
 
 
 def check_storage(storage: str, folder: Path) -> None:

@@ -10,6 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study import definition, torchrun
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.nodes import train_on_nodes
 from lightning_tfm.study.places import Places
 from lightning_tfm.study.ranks import fork_ranks
 from lightning_tfm.study.rows import apply, run_identity
@@ -35,10 +36,15 @@ def make_train(
         task.attempt.write_json(task.folder.identity, identity)
         task.attempt.write_json(task.folder.experiment, to_dict(experiment))
         run = Run(experiment, replace(hardware, threads=threads), task.attempt, root)
-        if hardware.devices == 1 or torchrun.started_us():
+        spawn = hardware.accelerator == "gpu"
+        if torchrun.started_us():
+            run.train()
+        elif hardware.num_nodes > 1:
+            train_on_nodes(run, spawn)
+        elif hardware.devices == 1:
             run.train()
         else:
-            fork_ranks(run.train, hardware.devices, threads, spawn=hardware.accelerator == "gpu")
+            fork_ranks(run.train, hardware.devices, threads, spawn)
 
     return train
 

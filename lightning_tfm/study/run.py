@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
@@ -55,6 +56,8 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         gradient_as_bucket_view=True,
         broadcast_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
     )
+    # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
+    environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=hardware.devices,
@@ -64,7 +67,7 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         max_steps=experiment.training.steps,
         deterministic="warn" if gpu else None,
         callbacks=callbacks,
-        plugins=[Checkpoints()],
+        plugins=[Checkpoints(), environment],
         logger=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,

@@ -31,6 +31,8 @@ class Slurm:
     partition: str = ""
     minutes: int = 60
     jobs: int = 1
+    nodes: int = 1
+    """of each job, and of each run of its one worker"""
     cpus: int = 1
     gpus: int = 0
     requeues: int = 100
@@ -102,9 +104,11 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise UserError("--launcher slurm: there is no sbatch on this machine; submit from a login node of the cluster")
     executor = submitit.AutoExecutor(folder / "slurm", cluster=cluster, slurm_max_num_timeout=slurm.requeues)
-    executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus, nodes=1)
+    executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus)
     if cluster == "slurm":
-        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds)
+        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds, nodes=slurm.nodes)
+        if slurm.nodes > 1:  # the worker lives on the first node, and starts the ranks of the others (study/nodes.py)
+            executor.update_parameters(slurm_srun_args=["--nodes=1", "--ntasks=1", "--relative=0"])
         if slurm.partition:
             executor.update_parameters(slurm_partition=slurm.partition)
     if slurm.gpus:

@@ -1,4 +1,4 @@
-"""A SLURM of one node for tests: own folder, own ports, no cgroups, no accounting, no munge."""
+"""A SLURM for tests, of one node or several on this machine: own folder and ports, no cgroups, accounting, munge."""
 
 import os
 import shutil
@@ -14,17 +14,16 @@ PATIENCE = 30.0
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
+SlurmctldPort={port}
 AuthType=auth/none
 AuthInfo=cred_expire=5
 CredType=cred/none
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -34,9 +33,12 @@ SlurmdParameters=config_overrides
 SwitchType=switch/none
 MpiDefault=none
 KillWait=20
-NodeName={host} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+{nodes}
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+
+
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
 
 
 class NoSlurm(Exception):
@@ -44,23 +46,26 @@ class NoSlurm(Exception):
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
-    """Start it; yields the environment in which its commands find it. Raises NoSlurm."""
+def slurm(folder: Path, nodes: int = 1) -> Iterator[dict[str, str]]:
+    """Start it, with nodes node1, node2, …; yields the environment in which its commands find it. Raises NoSlurm."""
     path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     if missing:
         raise NoSlurm(f"{', '.join(missing)} not found (Debian: slurm-wlm)")
-    for name in ("state", "spool"):
+    names = [f"node{number}" for number in range(1, nodes + 1)]
+    for name in ("state", *(f"spool-{name}" for name in names)):
         (folder / name).mkdir(parents=True)
     host = socket.gethostname().partition(".")[0]
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     configuration = folder / "slurm.conf"
-    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, ports=_free_ports(2)))
+    port, *ports = _free_ports(1 + nodes)
+    lines = "\n".join(NODE.format(name=name, host=host, port=p) for name, p in zip(names, ports, strict=True))
+    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, port=port, nodes=lines))
     environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
     with ExitStack() as stack:
-        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", host]):
-            stack.enter_context(_daemon(command, environment, folder / f"{command[0]}.log"))
-        _wait_for_node(environment, folder)
+        for command in (["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in names)):
+            stack.enter_context(_daemon(command, environment, folder / f"{'-'.join(command)}.log"))
+        _wait_for_nodes(nodes, environment, folder)
         yield environment
 
 
@@ -79,15 +84,17 @@ def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Itera
             process.wait()
 
 
-def _wait_for_node(environment: dict[str, str], folder: Path) -> None:
+def _wait_for_nodes(nodes: int, environment: dict[str, str], folder: Path) -> None:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        found = subprocess.run(["sinfo", "--noheader", "--format=%t"], env=environment, capture_output=True, text=True)
-        if found.stdout.strip() == "idle":
+        found = subprocess.run(
+            ["sinfo", "--noheader", "--Node", "--format=%t"], env=environment, capture_output=True, text=True
+        )
+        if found.stdout.split() == ["idle"] * nodes:
             return
         time.sleep(0.5)
     logs = "\n".join(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))
-    raise NoSlurm(f"its node did not come up within {PATIENCE:g} s ({found.stdout}{found.stderr}): {logs}")
+    raise NoSlurm(f"not all of its nodes came up within {PATIENCE:g} s ({found.stdout}{found.stderr}): {logs}")
 
 
 def _free_ports(count: int) -> list[int]:
