@@ -3,8 +3,9 @@
 `srun` starts this module once on each further node. It reads what to train from the run's folder, which all nodes
 see, and lives as long as the pipe to its standard input: a byte stops it in order, the end of the pipe kills it.
 
-Before a time limit the run writes a checkpoint. When SLURM itself ends the job (cancelled, requeued, pre-empted) its
-signal makes srun kill the other nodes at once: the run is handed back, and goes on from its last regular checkpoint.
+Before a time limit the run writes a checkpoint and is handed back. When SLURM itself ends the job (cancelled, requeued,
+pre-empted) its signal also tells srun to kill the other nodes: if that comes before the checkpoint is written, the run
+goes on from its last regular one.
 """
 
 import os
