@@ -207,7 +207,8 @@ def test_first_paint_comes_within_a_second(browser, path):
     for _ in range(5):  # the machine may be busy with other work: the best of five
         shown = browser.new_page()
         shown.goto(path.as_uri())
-        shown.wait_for_function("performance.getEntriesByType('paint').length > 0")
+        while not shown.evaluate("performance.getEntriesByType('paint').length"):  # its policy forbids eval
+            shown.wait_for_timeout(50)
         times.append(shown.evaluate("performance.getEntriesByType('paint')[0].startTime"))
         shown.close()
     print(f"first paint after {sorted(round(t) for t in times)} ms")
