@@ -1,0 +1,47 @@
+"""Compiled layers: the same curve, and few shapes for a text of many lengths."""
+
+import shutil
+
+import pytest
+import torch
+
+from lightning_tfm.config import Hardware
+from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.study.run import make_trainer
+from lightning_tfm.training.module import TransformerModule
+from tests.system.test_layouts import Watch
+from tests.tiny import experiment, in_child, write_corpus
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+SHAPES = 12
+
+
+def curve(e, root, compiled: bool) -> tuple[list[float], int, int]:
+    """(losses, shapes of batches, compiled graphs)."""
+    from torch._dynamo.utils import counters
+
+    torch.set_num_threads(2)
+    data, watch = TranslationData(e, root), Watch()
+    module = TransformerModule(e, data.prepared.tokenizer.V)
+    if compiled:
+        module.transformer.compile_layers()
+    loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
+    shapes = {
+        (len(b.index_B), b.source_BS.shape[1], b.target_in_BT.shape[1], b.allowed is None)
+        for number in range(e.training.steps)
+        for b in loader.step(number).micro
+    }
+    make_trainer(e, Hardware(accelerator="cpu"), [watch]).fit(module, train_dataloaders=loader)
+    return watch.losses, len(shapes), counters["stats"]["unique_graphs"]
+
+
+def test_few_shapes_are_compiled_and_the_curve_stays(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("COMPILED LAYERS WERE NOT TESTED: torch.compile needs g++ on a CPU")
+    e = experiment(write_corpus(tmp_path / "text", pairs=120, longest=40), training__steps=30, data__max_len=100)
+    in_child(TranslationData(e, tmp_path).prepare_data)
+    plain, shapes, none = in_child(curve, e, tmp_path, False)
+    compiled, _, graphs = in_child(curve, e, tmp_path, True)
+    assert shapes > SHAPES and none == 0, "the text is to have many shapes"
+    assert 0 < graphs <= SHAPES
+    assert compiled == pytest.approx(plain, rel=1e-5)
