@@ -87,14 +87,22 @@ def seat(entry: Entry, folder: Path, threads: int) -> Player:
     return Player(entry, [start() for _ in range(entry.copies)])
 
 
-def play(entries: list[Entry], folder: Path, turn: list[int], rounds: int, threads: int, patience: int) -> list[Player]:
-    """Warm up with one turn each, then `rounds` turns each, interleaved. A contestant that fails is left out."""
+def play(
+    entries: list[Entry],
+    folder: Path,
+    turn: list[int],
+    rounds: int,
+    threads: int,
+    patience: int,
+    warm: list[int] | None = None,
+) -> list[Player]:
+    """Warm up with one turn each (or `warm`), then `rounds` turns each, interleaved. Who fails is left out."""
     players = []
     for entry in entries:
         player = seat(entry, folder, threads)
         try:
             player.facts = player.hear()
-            player.turn(turn)
+            player.turn(warm or turn)
         except (RuntimeError, json.JSONDecodeError) as error:
             print(f"left out: {error}", file=sys.stderr)
             for process in player.processes:

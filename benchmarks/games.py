@@ -79,12 +79,13 @@ def decode(options: Namespace) -> None:
         entries += [Entry(f"{e.name}{suffix}", e.module, e.game, e.python) for e in peers.entries(game)]
     entries = _chosen([*entries, Entry("yardstick", "yardstick", "decode")], options)
     turn = [int((i + 0.5) / 4 * len(lines)) for i in range(4)]  # of every length
-    whole = play(entries, folder, list(range(len(lines))), 1, options.threads, 1) if options.rounds > 2 else []
+    scored = [entry for entry in entries if entry.name != "yardstick"]
+    whole = play(scored, folder, list(range(len(lines))), 1, options.threads, 1, warm=turn[:1])
     players = play(entries, folder, turn, options.rounds, options.threads, options.patience)
     players = [player for player in players if player.entry.name != "yardstick"]
     table = rows(players, sum(len(lines[i]) for i in turn), "hf_marian")
     notes = [f"{len(turn)} of {len(lines)} batches of {material.TRANSLATED} sentences a turn, beam 4, pieces / n^0.6"]
-    notes += [_quality(player, lines, prepared, sizes) for player in whole if player.entry.name != "yardstick"]
+    notes += [_quality(player, lines, prepared, sizes) for player in whole]
     record = {"machine": machine.facts(options.threads), "rows": table, "notes": notes}
     text = report.markdown("Decoding, small", "sentences/s", "hf_marian", table, notes)
     report.write("decode", text, record, options.out)

@@ -18,7 +18,7 @@ from lightning_tfm.errors import UserError, nearest
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special pieces, in every vocabulary."""
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
 

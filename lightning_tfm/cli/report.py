@@ -1,7 +1,7 @@
 """`report`: a study as one self-contained HTML file, or its table with tests as Markdown, CSV, JSON or LaTeX."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,6 +80,22 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     write_atomic(path, content.encode())
     print(path)
     return 0
+
+
+def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
+    """Write a study's report.html and name it; where that fails, say why. Its runs and records are safe by then."""
+    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.files import write_atomic
+
+    path = file_of(root, name).parent / "report.html"
+    try:
+        write_atomic(path, make().render("html").encode())
+    except Exception as error:  # whatever it is, it must not look like a failed training
+        again = f"lightning-tfm report {name} --out {root}"
+        print(f"{path} could not be written: {type(error).__name__}: {error}; again: {again}", file=sys.stderr)
+        return False
+    print(path)
+    return True
 
 
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,21 +24,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["json"] and options["watch"]:
         raise UserError("--json and --watch: one of the two")
 
-    from lightning_tfm.study.progress import View, Watch
+    from lightning_tfm.study.progress import View, Watch, follow
 
     root, name = Path(options["out"]), options["study"]
     queue = open_queue(root, name, options["storage"])
     watch = Watch(root, 1)
     if options["watch"]:
-        view = View(name, sys.stdout)
-        try:
-            while not queue.done():
-                if view.due():
-                    view.show(watch.look(queue.states()))
-                time.sleep(0.1)
-            view.show(watch.look(queue.states()))
-        finally:
-            view.close()
+        follow(queue, watch, View(name, sys.stdout), every=0.1)
         return 0
     states = queue.states()
     overview = watch.look(states)

@@ -205,7 +205,7 @@ def _submit(
     """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
     from lightning_tfm.study.definition import file_of
     from lightning_tfm.study.launch import prepare_queue
-    from lightning_tfm.study.progress import View, Watch
+    from lightning_tfm.study.progress import View, Watch, follow
     from lightning_tfm.study.slurm import any_alive, submit
 
     assert crew.slurm is not None
@@ -217,20 +217,16 @@ def _submit(
     jobs = submit(crew.slurm, name, arguments, folder)
     ids = ", ".join(job.job_id for job in jobs)
     print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
-    view, watch = View(name), Watch(root, crew.workers * crew.slurm.jobs)
-    try:
-        asked = time.monotonic()
-        while not queue.done():
-            if time.monotonic() - asked > JOBS_EVERY:
-                asked = time.monotonic()
-                if not any_alive(jobs) and not queue.done():
-                    raise UserError(f"study '{name}': all jobs ended before the study did, see {folder / 'slurm'}")
-            if view.due():
-                view.show(watch.look(queue.states()))
-            time.sleep(1.0)
-        view.show(watch.look(queue.states()))
-    finally:
-        view.close()
+    asked = time.monotonic()
+
+    def check() -> None:
+        nonlocal asked
+        if time.monotonic() - asked > JOBS_EVERY:
+            asked = time.monotonic()
+            if not any_alive(jobs) and not queue.done():
+                raise UserError(f"study '{name}': all jobs ended before the study did, see {folder / 'slurm'}")
+
+    follow(queue, Watch(root, crew.workers * crew.slurm.jobs), View(name), 1.0, check)
     return queue.states()
 
 

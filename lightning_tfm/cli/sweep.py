@@ -4,12 +4,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
+from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.study import definition
@@ -109,6 +109,7 @@ def defined(
 
 
 def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew: Crew) -> int:
+    from lightning_tfm.report.build import make
     from lightning_tfm.report.records import write
     from lightning_tfm.report.render import to_text
 
@@ -121,7 +122,7 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew:
         built = write(definition.load(root, name), root)
     print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
-    reported = _report(name, root)
+    reported = write_page(name, root, lambda: make(name, root))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
 
 
@@ -148,19 +149,3 @@ def _auto(settings: Settings, asked: definition.Definition, crew: Crew) -> "Call
     options = {name: settings.verb[name] for name in AUTO}
     course, seeds = auto.begin(asked, options, settings.out)
     return lambda: auto.rounds(course, asked, seeds, options["max_runs"], settings.out, crew)
-
-
-def _report(name: str, root: Path) -> bool:
-    """Write the study's report.html and name it; where that fails, say why. The runs and the table are safe by then."""
-    from lightning_tfm.report.build import make
-    from lightning_tfm.study.files import write_atomic
-
-    path = definition.file_of(root, name).parent / "report.html"
-    try:
-        write_atomic(path, make(name, root).render("html").encode())
-    except Exception as error:  # whatever it is, it must not look like a failed training
-        again = f"lightning-tfm report {name} --out {root}"
-        print(f"{path} could not be written: {type(error).__name__}: {error}; again: {again}", file=sys.stderr)
-        return False
-    print(path)
-    return True

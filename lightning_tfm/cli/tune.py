@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonargparse
 
 from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
+from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints
@@ -77,6 +78,7 @@ def add_search_options(parser: jsonargparse.ArgumentParser) -> None:
 def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
     search = asked_search(settings, file, crew)
 
+    from lightning_tfm.report.search import make
     from lightning_tfm.study import tune
     from lightning_tfm.study.definition import file_of
     from lightning_tfm.study.tuned import report
@@ -92,7 +94,8 @@ def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
     finally:
         text = report(search, settings.out, crew.storage)
     print(text, end="")
-    return 1 if any(state.state == "failed" for state in states) else 0
+    reported = write_page(search.name, settings.out, lambda: make(search.name, settings.out))
+    return 1 if not reported or any(state.state == "failed" for state in states) else 0
 
 
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:

@@ -17,9 +17,14 @@ EXAMPLES = 3
 
 
 def command(cells: Cells, cell: Cell) -> str:
-    """A command line that repeats the run: every field that differs from the defaults, at its true size."""
+    """A command line that repeats the run of a cell."""
     row = next(row for row in cells.study.rows if row.name == cell.row)
-    exact, default = to_dict(apply(cells.study.base, row, cell.seed).scaled()), to_dict(Experiment())
+    return fit_command(apply(cells.study.base, row, cell.seed))
+
+
+def fit_command(e: Experiment) -> str:
+    """A command line that trains `e`: every field that differs from the defaults, at its true size."""
+    exact, default = to_dict(e.scaled()), to_dict(Experiment())
     parts = [
         f"--{section}.{key}={_value(value)}"
         for section, keys in exact.items()

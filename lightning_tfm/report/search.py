@@ -8,14 +8,13 @@ import csv
 import io
 import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import Experiment, to_dict
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import rounded
 from lightning_tfm.study import tune
@@ -93,27 +92,14 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         values = {name: _finite(trial[name]) for name in search.objectives}
         state = STATES.get(trial["state"], str(trial["state"]))
         told = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
-        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told | {
-            "command": command(search, change)
-        }  # fmt: skip
+        told["command"] = fit_command(search.experiment(dict(change)))
+        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is not whole ({type(error).__name__}: {error})") from None
 
 
 def _finite(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def command(search: Search, change: Mapping[str, Any]) -> str:
-    """A command line that repeats a trial, at its true size."""
-    exact, default = to_dict(search.experiment(dict(change)).scaled()), to_dict(Experiment())
-    parts = [
-        f"--{section}.{key}={str(value).lower() if isinstance(value, bool) else value}"
-        for section, keys in exact.items()
-        for key, value in keys.items()
-        if value != default[section][key]
-    ]
-    return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
 
 
 def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str]:

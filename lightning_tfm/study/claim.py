@@ -175,11 +175,13 @@ class Queue:
                 self._storage.set_trial_state_values(key, TrialState.PRUNED)
         raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
 
-    def report(self, claim: Claim, step: int, value: float) -> None:
-        """Tell an intermediate value. A step that was told before keeps its value."""
+    def report(self, claim: Claim, step: int, value: float) -> bool:
+        """Tell an intermediate value; False where the trial runs no more. A step that was told keeps its value."""
         trial = self._storage.get_trial(claim.trial_id)
-        if trial.state == TrialState.RUNNING and step not in trial.intermediate_values:
+        running = trial.state == TrialState.RUNNING
+        if running and step not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(claim.trial_id, step, value)
+        return running
 
     def trial(self, claim: Claim) -> FrozenTrial:
         """The claim's trial as the storage has it now."""

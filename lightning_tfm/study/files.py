@@ -56,14 +56,15 @@ def temporary(path: Path) -> Path:
 def write_durably(path: Path, data: bytes) -> None:
     """Write a new file and push it to the disk; a file that could not be written whole is removed. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    whole = False
     try:
         write_all(fd, data)
         os.fsync(fd)
-    except BaseException:
-        path.unlink()
-        raise
+        whole = True
     finally:
         os.close(fd)
+        if not whole:
+            path.unlink()
 
 
 def write_all(fd: int, data: bytes) -> None:

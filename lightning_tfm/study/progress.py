@@ -3,11 +3,12 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from lightning_tfm.study.claim import CellState
+from lightning_tfm.study.claim import CellState, Queue
 from lightning_tfm.study.folder import RunFolder
 
 PLAIN_EVERY = 10.0
@@ -96,6 +97,19 @@ class Watch:
             for r, s in zip(running, open_cells, strict=True)
         ]
         return max([(ahead + sum(begun)) / self.workers, *begun])
+
+
+def follow(queue: Queue, watch: Watch, view: "View", every: float, check: Callable[[], None] = lambda: None) -> None:
+    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise."""
+    try:
+        while not queue.done():
+            check()
+            if view.due():
+                view.show(watch.look(queue.states()))
+            time.sleep(every)
+        view.show(watch.look(queue.states()))
+    finally:
+        view.close()
 
 
 class View:

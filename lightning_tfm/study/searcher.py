@@ -6,6 +6,7 @@ looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works und
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -110,16 +111,20 @@ class Searcher:
         """Report new dev perplexities of the run of process `pid`, and ask it to stop if it promises little."""
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
             return
+        for step in self._report(claim, folder):
+            if folder.ask_to_stop(pid):
+                self._pruned[claim.trial_id] = step
+                self.queue.mark(claim, "pruned_by", step)
+            return
+
+    def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
+        """Report new dev perplexities; yields the steps after which the run promises little."""
         told = self._told.setdefault(claim.trial_id, set())
         fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in told}
         for step, value in fresh.items():
-            if not math.isnan(value):
-                self.queue.report(claim, step, value)
+            if not math.isnan(value) and self.queue.report(claim, step, value):
                 if self._study.pruner.prune(self._study, self.queue.trial(claim)):
-                    if folder.ask_to_stop(pid):
-                        self._pruned[claim.trial_id] = step
-                        self.queue.mark(claim, "pruned_by", step)
-                    return
+                    yield step
             told.add(step)
 
     def reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
@@ -129,8 +134,13 @@ class Searcher:
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def judge(self, claim: Claim, result: dict[str, Any]) -> tuple[float, ...]:
-        """The values of a finished run; limits that only the run could show are told too."""
+    def judge(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> tuple[float, ...]:
+        """The values of a finished run. What no look has told yet is told: its last perplexities, by which others are
+        judged, and limits that only the run could show.
+        """
+        if self.search.pruner.type != "none":
+            for _ in self._report(claim, folder):
+                pass  # too late to stop it
         limits = self.search.constraints
         excess = {name: measured(result, name) - limit for name, limit in limits.items() if name != "parameters"}
         self.queue.constrain(claim.trial_id, excess)

@@ -183,10 +183,10 @@ class Worker:
         except OUTAGES:  # the run needs no database; the next beat may get through
             return True
 
-    def _finish(self, claim: Claim, result: dict[str, Any]) -> bool:
+    def _finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> bool:
         if self.carry:
             self.queue.mark(claim, "record", result)
-        values = self.searcher.judge(claim, result) if self.searcher else (self.value(result),)
+        values = self.searcher.judge(claim, folder, result) if self.searcher else (self.value(result),)
         return self.queue.finish(claim, *values)
 
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
@@ -194,7 +194,7 @@ class Worker:
         if outcome == "finished":
             result = folder.read_result()
             assert result is not None, "finished() was seen"
-            if not self._ask(lambda: self._finish(claim, result), True):
+            if not self._ask(lambda: self._finish(claim, folder, result), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
         if outcome == "pruned" and self.searcher is not None:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CHUNK_BYTES = 32 << 20
-"""Upper limit of one chunk of logits."""
+CHUNK_ROWS = 1024
+"""Rows of one chunk: 226 rows of V = 37,000 cost a fifth more time, on two cores, than 1,024."""
+SMALL_CHUNK, LARGE_CHUNK = 32 << 20, 160 << 20
+"""Bytes of logits up to which a chunk may have more rows, and above which it has fewer."""
 
 
 def smoothing_weights(eps_ls: float, V: int, smoothing: str) -> tuple[float, float]:
@@ -21,7 +23,8 @@ def smoothing_weights(eps_ls: float, V: int, smoothing: str) -> tuple[float, flo
 
 
 def chunk_rows(V: int, itemsize: int) -> int:
-    return max(64, CHUNK_BYTES // (V * itemsize))
+    row = V * itemsize
+    return max(64, min(max(CHUNK_ROWS, SMALL_CHUNK // row), LARGE_CHUNK // row))
 
 
 class _SmoothedNLL(torch.autograd.Function):
@@ -34,12 +37,14 @@ class _SmoothedNLL(torch.autograd.Function):
         for start in range(0, N, rows):
             x, y = x_ND[start : start + rows], y_N[start : start + rows, None]
             z = F.linear(x, E_WD).to(E_WD.dtype)
-            log_sum = z.logsumexp(1, keepdim=True)
-            z_y = z.gather(1, y)
+            z_y, top, z_sum = z.gather(1, y), z.amax(1, keepdim=True), z.sum()
+            exp_z = z.sub_(top).exp_()  # once, for the loss and for its gradient
+            exp_sum = exp_z.sum(1, keepdim=True)
+            log_sum = exp_sum.log() + top
             nll_rows = log_sum - z_y
             nll += nll_rows.sum()
-            loss += ((q_y - b) * nll_rows).sum() + b * (V * log_sum.sum() - z.sum())
-            grad_z = z.sub_(log_sum).exp_().sub_(b)
+            loss += ((q_y - b) * nll_rows).sum() + b * (V * log_sum.sum() - z_sum)
+            grad_z = exp_z.div_(exp_sum).sub_(b)
             grad_z.scatter_add_(1, y, torch.full_like(z_y, b - q_y))
             grad_z = grad_z.to(x.dtype)
             torch.mm(grad_z, E_WD.to(x.dtype), out=grad_x[start : start + rows])

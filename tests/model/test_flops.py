@@ -1,4 +1,4 @@
-"""The formula of FLOPs against torch's own count of matrix products, no position padded."""
+"""The formula of FLOPs against torch's own count of matrix products; no position and no key is padded."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from lightning_tfm.config import Model
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 
-B, S, T, V = 3, 7, 5, 31
+B, S, T, V = 3, 19, 17, 31
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def test_a_scheme_of_the_users_own_is_not_guessed():
 
 
 def test_schemes_named_here_are_those_that_exist():
-    positions = pytest.importorskip("lightning_tfm.model.positions")
+    from lightning_tfm.model import positions
+
     assert set(size.BUILTIN_SCHEMES) == set(positions.SCHEMES)
     assert size.SHAW_CLIP == positions.SHAW_CLIP
 

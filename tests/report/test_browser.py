@@ -1,40 +1,27 @@
 """The page in a real browser: 20 rows at 5 seeds; asks nobody, logs nothing, and every control does its work."""
 
 import json
-import os
-import shutil
 import threading
-import warnings
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 from synthetic import Generator, write_search
 
 from lightning_tfm.report import search
 from lightning_tfm.report.build import make
 from lightning_tfm.report.serve import Live, make_server, version
 from lightning_tfm.study.rows import all_rows
+from tests.browser import chromium
 
 pytestmark = pytest.mark.long
 HOSTILE = "</script><script>alert(1)</script>"
 
 
-def needs(what: str) -> None:
-    warnings.warn(f"THE REPORT WAS NOT TESTED IN A BROWSER: {what} is missing", stacklevel=2)
-    pytest.skip(f"{what} is missing: pip install playwright; apt-get install chromium, or CHROMIUM=/path/to/it")
-
-
 @pytest.fixture(scope="module")
 def browser():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        needs("playwright")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        needs("chromium")
     with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield started
         started.close()
 
@@ -179,10 +166,6 @@ def test_it_fits_a_phone_and_paper(page, scheme):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend(any_page, scheme):
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        needs("axe-playwright-python")
     any_page.emulate_media(color_scheme=scheme)
     any_page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -196,7 +179,7 @@ def test_axe_finds_nothing_to_mend(any_page, scheme):
 
 
 def test_axe_would_see_a_fault(page):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = Axe()
     page.evaluate("document.querySelector('#find').parentNode.replaceWith(document.querySelector('#find'))")
     page.add_style_tag(content="p{color:#ccc!important;background:#fff!important}")
     assert {"label", "color-contrast"} <= {v["id"] for v in axe.run(page).response["violations"]}

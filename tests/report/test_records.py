@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lightning_tfm.cli import sweep
+from lightning_tfm.cli.report import write_page
 from lightning_tfm.report import records
 from lightning_tfm.report.build import make
 
@@ -104,13 +104,13 @@ def test_a_malformed_later_score_or_curve_spoils_no_more(made):
 
 def test_a_sweep_ends_by_naming_its_report(made, capsys):
     path = made.root / "studies" / "made" / "report.html"
-    assert sweep._report("made", made.root)
+    assert write_page("made", made.root, lambda: make("made", made.root))
     assert capsys.readouterr().out.splitlines() == [str(path)]
     assert path.read_text().startswith("<!DOCTYPE html>")
     path.unlink()
     path.mkdir()
     try:
-        assert not sweep._report("made", made.root)
+        assert not write_page("made", made.root, lambda: make("made", made.root))
         said = capsys.readouterr()
         assert said.out == "" and f"{path} could not be written: IsADirectoryError" in said.err
         assert "lightning-tfm report made" in said.err

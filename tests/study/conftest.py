@@ -91,7 +91,6 @@ def _server_programs() -> Path | None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Server]:
     """A PostgreSQL server of our own, without a network port."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed (extra 'postgres')")
     programs = _server_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server programs on this machine")

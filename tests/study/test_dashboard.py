@@ -11,10 +11,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.launch import run_study
 from lightning_tfm.study.worker import Task
+from tests.browser import chromium
 
 
 def program() -> str:
@@ -35,7 +37,6 @@ def train(task: Task) -> None:
 @pytest.mark.long
 def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
     dashboard = program()
-    playwright = pytest.importorskip("playwright.sync_api")
     cells = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(4)]
     with (tmp_path / "shown").open("w") as stream:
         run_study("watched", cells, tmp_path, train, stream=stream)
@@ -49,8 +50,8 @@ def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
     try:
         address = f"http://127.0.0.1:{port}/dashboard"
         _wait_for(address, server, tmp_path / "log")
-        with playwright.sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
             page = browser.new_page()
             page.route(lambda url: "127.0.0.1" not in url, lambda route: route.abort())
             page.set_default_timeout(60_000)
@@ -65,10 +66,6 @@ def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
     finally:
         server.terminate()
         server.wait()
-
-
-def _chromium() -> str | None:
-    return next((path for path in ("/usr/bin/chromium", "/usr/bin/chromium-browser") if Path(path).exists()), None)
 
 
 def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:

@@ -80,7 +80,6 @@ def test_a_node_that_does_not_see_the_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
-    pytest.importorskip("submitit", reason="submitit is not installed (extra 'slurm')")
     try:
         with slurm(tmp_path / "slurm", nodes=2) as environment:
             yield environment

@@ -20,7 +20,6 @@ from lightning_tfm.study.storage import find_storage
 from tests.study.cluster import NoSlurm, slurm
 from tests.tiny import write_corpus
 
-submitit = pytest.importorskip("submitit", reason="submitit is not installed (extra 'slurm')")
 ROOT = Path(__file__).parents[2]
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import ctranslate2
 import numpy as np
 import pytest
 import torch
@@ -82,7 +83,6 @@ def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys
 
 
 def test_safetensors_load_without_the_run(run, tmp_path):
-    pytest.importorskip("safetensors")
     trained = opened(run)
     to_safetensors(trained, tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
@@ -100,7 +100,6 @@ def test_safetensors_load_without_the_run(run, tmp_path):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ctranslate2_translates_alike(run, text, tmp_path, variant):
-    ctranslate2 = pytest.importorskip("ctranslate2")
     from lightning_tfm.training.module import TransformerModule
 
     trained, e = opened(run), experiment(text, **SQUARE, **VARIANTS[variant])

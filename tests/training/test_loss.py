@@ -53,10 +53,12 @@ def test_gradcheck(smoothing):
 
 
 def test_chunks_bound_the_logits():
-    """37,000 pieces in float32: a chunk of logits stays near CHUNK_BYTES, whatever the batch."""
-    rows = loss_module.chunk_rows(37000, 4)
-    assert rows * 37000 * 4 <= loss_module.CHUNK_BYTES
-    assert loss_module.chunk_rows(10**7, 4) == 64
+    """A chunk of logits has 1,024 rows, more where they are small, fewer where they are large; whatever the batch."""
+    rows = loss_module.chunk_rows
+    assert rows(37000, 4) == 1024
+    assert rows(800, 4) * 800 * 4 <= loss_module.SMALL_CHUNK < (rows(800, 4) + 1) * 800 * 4
+    assert 1024 > rows(50000, 4) == loss_module.LARGE_CHUNK // (50000 * 4) > 800
+    assert rows(10**7, 4) == 64
 
 
 def test_extreme_logits_stay_finite():
