@@ -12,8 +12,7 @@ GAMES = {
     "train": "tokens per second of training steps, against the peers",
     "decode": "sentences per second of beam search, against the peers, with the same weights",
     "startup": "seconds until commands answer",
-    "study": "what a run in a study costs beyond its own training, validation and scoring",
-    "queue": "wall time of a 20-run study on one worker against the own work of its runs",
+    "queue": "what a run in a study costs beyond its own training, validation and scoring: 20 runs, one worker",
     "input": "sentences per second through the tokenizer into the store",
     "ranks": "two processes of one thread against one process of two threads",
 }

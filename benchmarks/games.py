@@ -1,6 +1,5 @@
 """What is measured. Every game takes the options of the command line and writes one result."""
 
-import json
 import os
 import shutil
 import statistics
@@ -136,37 +135,6 @@ def _time_commands(commands: dict[str, list[str]], rounds: int) -> dict[str, lis
             if turn:  # the first fills the page cache
                 seconds[name].append(round(time.perf_counter() - began, 4))
     return seconds
-
-
-def study(options: Namespace) -> None:
-    """Rows of a study of runs of a few steps, one worker: its time less what the records say that runs worked."""
-    with tempfile.TemporaryDirectory() as root:
-        code = "from lightning_tfm.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
-        few = [
-            "--training.steps",
-            "500",
-            "--data.pairs",
-            "1200",
-            "--evaluation.beam",
-            "1",
-            "--evaluation.extra_len",
-            "1",
-        ]
-        command = [sys.executable, "-c", code, "sweep", "sweeps/table3.yaml", "--workers", "1", "--out", root, *few]
-        found = {}
-        for seeds in ("1", "1-3"):  # the difference leaves imports and data out
-            began = time.perf_counter()
-            subprocess.run([*command, "--seeds", seeds, "--name", f"s{seeds}"], cwd=ROOT, stdout=subprocess.DEVNULL)
-            found[seeds] = time.perf_counter() - began
-        results = [json.loads(path.read_bytes()) for path in Path(root).glob("runs/*/result.json")]
-    later = [result["seconds"]["total"] for result in results if result["experiment"]["training"]["seed"] != 1]
-    each = (found["1-3"] - sum(later)) / len(later)
-    first = found["1"] - sum(r["seconds"]["total"] for r in results if r["experiment"]["training"]["seed"] == 1)
-    body = [["first study of 20 runs, with imports, data and table", f"{first:.2f}"]]
-    body += [[f"each of {len(later)} runs of the second study, imports shared out", f"{each:.3f}"]]
-    text = "\n".join(["## Study", "", *report._table(["seconds beyond the runs' own work", "s"], body), ""])
-    record = {"machine": machine.facts(1), "first": first, "each": each, "runs": len(later)}
-    report.write("study", text, record, options.out)
 
 
 def input(options: Namespace) -> None:
