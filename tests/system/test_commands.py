@@ -98,3 +98,26 @@ def test_runs_and_doctor(out):
     listed = run("runs", "list", "--out", str(out)).stdout
     assert listed.count("finished") == len(results(out)) and "tiny/base/1" in listed
     assert "deterministic" in run("doctor").stdout
+
+
+SEARCH = """name: found
+method: random
+metric: {name: dev/ppl, goal: minimize}
+parameters:
+  training.lr_factor: {distribution: log_uniform_values, min: 0.1, max: 2.0}
+  model.h: {values: [1, 2]}
+command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
+"""
+
+
+def test_a_search_ends_with_its_best_configuration_and_its_page(tmp_path):
+    (tmp_path / "found.yaml").write_text(SEARCH)
+    asked = ["tune", str(tmp_path / "found.yaml"), *TINY, "--trials", "3", "--out", str(tmp_path)]
+    done = run(*asked, "--workers", "2")
+    page = tmp_path / "studies" / "found" / "report.html"
+    assert done.stdout.splitlines()[-1] == str(page)
+    assert all(f"t000{number}" in page.read_text() for number in range(3))
+    made = sorted(tmp_path.glob("runs/*/result.json"))
+    assert len(made) == 3
+    run("fit", "--config", str(page.with_name("best.yaml")), "--trainer.threads", "1", "--out", str(tmp_path))
+    assert sorted(tmp_path.glob("runs/*/result.json")) == made, "its run is there already"
