@@ -31,7 +31,6 @@ class SentenceMasks:
         }
         self.dropped = round(65536 * model.P_drop)
         self.philox = np.random.Philox(key=key("dropout", seed))
-        self.draw = np.random.Generator(self.philox)
         self.state = self.philox.state
 
     def words(self, step: int, side: int, index_B: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
@@ -41,12 +40,12 @@ class SentenceMasks:
         filled = np.zeros((streams, len(index_B), longest, D), dtype=np.uint16)
         state, counter = self.state, self.state["state"]["counter"]
         state["buffer_pos"] = 4
-        for row, (sentence, length) in enumerate(zip(index_B, lengths_B, strict=True)):
+        for row, (sentence, length) in enumerate(zip(index_B.tolist(), lengths_B.tolist(), strict=True)):
             counter[:] = (0, sentence, step, side)
             self.philox.state = state
-            count = streams * int(length) * D
-            drawn = self.draw.integers(0, 2**64, -(-count // 4), dtype=np.uint64)
-            filled[:, row, :length] = drawn.view(np.uint16)[:count].reshape(streams, length, D)
+            count = streams * length * D
+            drawn = self.philox.random_raw(-(-count // 4)).view(np.uint16)
+            filled[:, row, :length] = drawn[:count].reshape(streams, length, D)
         return filled
 
     def masks(self, words: np.ndarray, dtype: torch.dtype) -> Tensor:
