@@ -98,18 +98,19 @@ def beam_search(
     position = 0
     while open_ids:
         sentences, width = history.shape[:2]
-        total = logprob[:, :, None] + decoder.step(pieces_R, position).view(sentences, width, -1)
+        step = decoder.step(pieces_R, position).view(sentences, width, -1)
         position += 1
-        ends = total[:, :, EOS].clone()
-        total[:, :, [PAD, BOS, EOS]] = float("-inf")
+        ends = logprob + step[:, :, EOS]
+        step[:, :, [PAD, BOS, EOS]] = float("-inf")
         # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
-        row_best, row_piece = total.topk(min(beam, total.shape[-1]), -1)
+        row_best, row_piece = step.topk(min(beam, step.shape[-1]), -1)
+        row_best += logprob[:, :, None]
         best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
         parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
 
         # an end counts where it stands among what the beam keeps, or where nothing else may follow
         last = torch.tensor([position >= limits[sentence] for sentence in open_ids], device=device)
-        everything = width * total.shape[-1] <= beam
+        everything = width * step.shape[-1] <= beam
         counts = (ends >= best[:, -1:]) | last[:, None] | everything
         divisor = penalty(position, alpha)
         for row, b in (counts & (ends > float("-inf"))).nonzero().tolist():
