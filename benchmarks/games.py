@@ -159,7 +159,8 @@ def input(options: Namespace) -> None:
 
 def _encode_rate(e, options: Namespace) -> float:
     from lightning_tfm.data.corpora import make_corpus
-    from lightning_tfm.data.prepare import BATCH
+    from lightning_tfm.data.build import BATCH
+    from lightning_tfm.data.encoder import WordEncoder
     from lightning_tfm.data.store import SIDES, SplitWriter
 
     prepared = prepare(e.data, options.root)
@@ -168,10 +169,11 @@ def _encode_rate(e, options: Namespace) -> float:
     for _ in range(max(3, options.rounds // 2)):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
+            encoder = WordEncoder(prepared.tokenizer, threads, e.data.normalization)
             writer = SplitWriter(Path(folder), "train", prepared.tokenizer.V, keep_text=False)
             for start in range(0, len(pairs), BATCH):
                 for side, lines in enumerate(zip(*pairs[start : start + BATCH], strict=True)):
-                    writer.write(SIDES[side], lines, prepared.tokenizer.encode(list(lines), threads))
+                    writer.write(SIDES[side], lines, *encoder.encode(lines))
             writer.close()
             rates.append(2 * len(pairs) / (time.perf_counter() - began))
     return float(np.median(rates))
