@@ -158,8 +158,8 @@ def input(options: Namespace) -> None:
 
 
 def _encode_rate(e, options: Namespace) -> float:
-    from lightning_tfm.data.corpora import make_corpus
     from lightning_tfm.data.build import BATCH
+    from lightning_tfm.data.corpora import make_corpus
     from lightning_tfm.data.encoder import WordEncoder
     from lightning_tfm.data.store import SIDES, SplitWriter
 
