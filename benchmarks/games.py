@@ -42,18 +42,25 @@ def train(options: Namespace) -> None:
         _write_train(name, sizes, players, options, threads)
 
 
-def _write_train(name: str, sizes: dict[str, Any], players: list[Player], options: Namespace, threads: int) -> None:
+def _without_yardstick(players: list[Player], turn: list[int]) -> tuple[list[Player], float | None, list[str]]:
+    """The contestants; FLOP/s of the yardstick, None where it did not take part; what is noted of it."""
     stick = next((player for player in players if player.entry.name == "yardstick"), None)
-    table = rows([player for player in players if player is not stick], sizes["target_tokens"], "torch_nn")
+    if stick is None:
+        return players, None, []
+    peak = stick.facts["flops"] * len(turn) / stick.median()
+    note = f"yardstick: {peak / 1e9:.0f} GFLOP/s (products of 2048 x 2048 matrices, median of the same rounds)"
+    return [player for player in players if player is not stick], peak, [note]
+
+
+def _write_train(name: str, sizes: dict[str, Any], players: list[Player], options: Namespace, threads: int) -> None:
+    players, peak, noted = _without_yardstick(players, sizes["steps"])
+    table = rows(players, sizes["target_tokens"], "torch_nn")
     notes = [
         f"{len(sizes['steps'])} batches a turn, {sizes['target_tokens']} target tokens; "
         f"padding {1 - sizes['tokens'] / sizes['cells']:.1%} of the cells; dropout {sizes['P_drop']}, float32",
+        *noted,
     ]
-    if stick is not None:
-        peak = stick.facts["flops"] * len(sizes["steps"]) / stick.median()
-        notes.append(
-            f"yardstick: {peak / 1e9:.0f} GFLOP/s (products of 2048 x 2048 matrices, median of the same rounds)"
-        )
+    if peak is not None:
         for row in table:
             row["utilisation"] = sizes["flops"] / sizes["target_tokens"] * row["median"] / peak
         shares = ", ".join(f"{row['name']} {row['utilisation']:.0%}" for row in table)
@@ -81,9 +88,10 @@ def decode(options: Namespace) -> None:
     scored = [entry for entry in entries if entry.name != "yardstick"]
     whole = play(scored, folder, list(range(len(lines))), 1, options.threads, 1, warm=turn[:1])
     players = play(entries, folder, turn, options.rounds, options.threads, options.patience)
-    players = [player for player in players if player.entry.name != "yardstick"]
+    players, _, noted = _without_yardstick(players, turn)
     table = rows(players, sum(len(lines[i]) for i in turn), "hf_marian")
     notes = [f"{len(turn)} of {len(lines)} batches of {material.TRANSLATED} sentences a turn, beam 4, pieces / n^0.6"]
+    notes += noted
     notes += [_quality(player, lines, prepared, sizes) for player in whole]
     record = {"machine": machine.facts(options.threads), "rows": table, "notes": notes}
     text = report.markdown("Decoding, small", "sentences/s", "hf_marian", table, notes)
