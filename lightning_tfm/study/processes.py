@@ -79,7 +79,14 @@ def adopt_orphans(yes: bool) -> None:
 def children() -> set[int]:
     """Pids of this process's children, zombies included."""
     tasks = Path("/proc/self/task")
-    return {int(pid) for task in os.listdir(tasks) for pid in (tasks / task / "children").read_text().split()}
+    while True:  # a thread that ends leaves its children to another one: only a look during which none ended saw all
+        threads = set(os.listdir(tasks))
+        try:
+            found = {int(pid) for thread in threads for pid in (tasks / thread / "children").read_text().split()}
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if threads <= set(os.listdir(tasks)):
+            return found
 
 
 def set_threads(threads: int) -> None:

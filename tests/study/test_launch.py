@@ -21,6 +21,7 @@ from lightning_tfm.study.owner import started
 from lightning_tfm.study.processes import ONE_SIGNAL, RunFailed, children
 from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.worker import Task
+from tests.study.family import offspring
 
 STEPS = 10
 
@@ -191,8 +192,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
 
 
 def workers_of(launcher: int) -> set[int]:
-    path = Path(f"/proc/{launcher}/task/{launcher}/children")
-    return {int(pid) for pid in path.read_text().split()} if path.exists() else set()
+    return set(offspring(launcher))
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])

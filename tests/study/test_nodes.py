@@ -20,6 +20,7 @@ from lightning_tfm.study.claim import CellState, Queue
 from lightning_tfm.study.slurm import Slurm
 from lightning_tfm.study.storage import find_storage
 from tests.study.cluster import NoSlurm, slurm
+from tests.study.family import offspring
 from tests.study.test_slurm import SLOW, TINY
 from tests.tiny import metrics, write_corpus
 
@@ -99,13 +100,6 @@ def others(run: Path) -> list[int]:
         if plan in words and words[0] != b"srun":
             found.append(int(entry.name))
     return sorted(found, key=lambda pid: bool(offspring(pid)), reverse=True)
-
-
-def offspring(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def wait_for(condition: Callable[[], object], seconds: float, said: Callable[[], str]) -> None:

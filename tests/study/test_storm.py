@@ -20,6 +20,7 @@ from lightning_tfm.study.launch import run_study
 from lightning_tfm.study.owner import started
 from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.worker import Task
+from tests.study.family import offspring
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
 WORKERS = int(os.environ.get("STORM_WORKERS", "8"))
@@ -59,8 +60,7 @@ def launch(root: Path, storage: str, workers: int = WORKERS, carry: bool = False
 
 
 def workers(launcher: int) -> list[int]:
-    path = Path(f"/proc/{launcher}/task/{launcher}/children")
-    return [int(pid) for pid in path.read_text().split() if started(int(pid))] if path.exists() else []
+    return [pid for pid in offspring(launcher) if started(pid)]
 
 
 class Storm:

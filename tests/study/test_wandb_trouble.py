@@ -98,7 +98,7 @@ def mine(pid: int, ancestor: int) -> bool:
     while pid > 1 and pid != ancestor:
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return False
     return pid == ancestor
 
