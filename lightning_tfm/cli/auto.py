@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.study import Crew, work
+from lightning_tfm.cli.study import Crew, announce, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect_seen
@@ -75,17 +75,17 @@ def rounds(
     course: Course, asked: Definition, seeds: Sequence[int], most: int | None, root: Path, crew: Crew
 ) -> list[CellState]:
     """Runs and looks in turn until no verdict is open or the seeds are spent; states of all cells."""
-    states: list[CellState] = []
+    announce(asked, root, crew, more=course.asked is not None)
     while course.asked is not None:
         study = _save(course, asked, seeds, root)
         cells = _cells(study, course.asked)
         if most is not None and len(cells) > most:
             print(f"{study.name}: the next look needs {len(cells)} runs, --max-runs={most}: stopped", file=sys.stderr)
             break
-        states = work(study, cells, root, crew, start=True)
+        work(study, cells, root, crew, start=True)
         course = look(course, study, root, seeds)
         _save(course, asked, seeds, root)
-    return states
+    return announce(asked, root, crew, more=False)
 
 
 def _save(course: Course, asked: Definition, seeds: Sequence[int], root: Path) -> Definition:

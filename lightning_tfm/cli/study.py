@@ -22,13 +22,17 @@ from lightning_tfm.study.slurm import Slurm
 from lightning_tfm.training.timetable import Timetable
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell, CellState
+    from lightning_tfm.study.claim import Cell, CellState, Queue
     from lightning_tfm.study.definition import Definition
     from lightning_tfm.study.tune import Search
 
 Mode = Literal["off", "offline", "online"]
 JOBS_EVERY = 15.0
 """seconds between two looks at the jobs of a cluster"""
+MORE = "more runs to come"
+"""note in a study's storage: who has joined shall wait when nothing is left to run"""
+MORE_EVERY = 2.0
+"""seconds between two looks at it"""
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 
@@ -153,7 +157,45 @@ def join(name: str, root: Path, crew: Crew) -> "list[CellState]":
         raise UserError(
             f"study '{name}': the text or the tokenizer here is not that of the study; compare {prepared.folder}"
         )
-    return work(study, [], root, crew)
+    states = work(study, [], root, crew)
+    while _awaits_more(queue):
+        states = work(study, [], root, crew)
+    return states
+
+
+def _awaits_more(queue: "Queue") -> bool:
+    """Wait while more runs may come; whether they came."""
+    from lightning_tfm.study.storage import OUTAGES
+
+    said = False
+    while True:
+        try:
+            if not queue.done():
+                return True
+            if not queue.noted(MORE):
+                return False
+        except OUTAGES as error:
+            print(f"{queue.name}: {error}; asked again", file=sys.stderr)
+        if not said:
+            print(f"{queue.name}: waiting for runs that the next look asks for; Ctrl-C leaves", file=sys.stderr)
+            said = True
+        time.sleep(MORE_EVERY)
+
+
+def announce(study: "Definition", root: Path, crew: Crew, more: bool) -> "list[CellState]":
+    """Tell those who join the study whether more runs may come when all are done; states of its cells so far.
+
+    The jobs of a cluster are told nothing: they leave, and every look submits its own.
+    """
+    from lightning_tfm.study import definition
+    from lightning_tfm.study.claim import Queue
+    from lightning_tfm.study.storage import find_storage, remembered
+
+    folder = definition.file_of(root, study.name).parent
+    queue = Queue(study.name, find_storage(remembered(crew.storage, folder), folder), print)
+    if crew.slurm is None:
+        queue.note(MORE, more)
+    return queue.states()
 
 
 def work(

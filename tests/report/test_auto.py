@@ -6,11 +6,16 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.cli import auto
+from lightning_tfm.cli.study import MORE, Crew
+from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.study import definition
+from lightning_tfm.study.claim import Queue
+from lightning_tfm.study.storage import find_storage
 
 ROWS = ["base", "A-h1", "A-h4"]
+CREW = Crew(1, 1, Hardware(), None, "", "off", False)
 NONE = {"first_seeds": None, "max_seeds": None, "max_runs": None}
 ASKED = {"first_seeds": 3, "max_seeds": 5, "max_runs": None}
 
@@ -20,6 +25,8 @@ class Trainer:
 
     def __init__(self, generator, stop_after=None, never=()):
         self.made, self.batches, self.stop_after, self.never = generator(ROWS, [1]), [], stop_after, never
+        self.said = []
+        """at each batch: whether more runs may come"""
         # the study is the command's to define
         definition.file_of(self.made.root, "made").unlink()
         self.study = replace(self.made.study, seeds=[1])
@@ -28,6 +35,7 @@ class Trainer:
         rows = {row.name: row for row in study.rows}
         new = [c for c in cells if not self.made.folder(rows[c.row], c.seed).finished() and c.row not in self.never]
         self.batches.append([(c.row, c.seed) for c in new])
+        self.said.append(self.more)
         for count, cell in enumerate(new):
             if self.stop_after is not None and count == self.stop_after:
                 self.stop_after = None
@@ -38,7 +46,12 @@ class Trainer:
 
     def run(self, options=ASKED):
         course, seeds = auto.begin(self.study, options, self.made.root)
-        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, crew=None)
+        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, CREW)
+
+    @property
+    def more(self):
+        folder = definition.file_of(self.made.root, "made").parent
+        return Queue("made", find_storage("", folder), create=False).noted(MORE)
 
     @property
     def looks(self):
@@ -63,6 +76,7 @@ def test_only_open_rows_and_base_get_more_seeds_until_the_budget_is_spent(traine
     assert [len(look["A-h1"]) for look in found.looks["looks"]] == [3, 3, 3]
     assert [len(look["A-h4"]) for look in found.looks["looks"]] == [3, 4, 5]
     assert found.looks["asked"] is None
+    assert found.said == [True, True, True] and found.more is False
     assert "look 3 of at most 3; open: A-h4\n" in capsys.readouterr().err
     report = make("made", found.made.root).summary
     assert {r["row"]: r["n"] for r in report["rows"]} == {"base": 5, "A-h1": 3, "A-h4": 5}
@@ -95,6 +109,7 @@ def test_a_stop_between_a_look_and_its_record_repeats_the_look(trainer, monkeypa
 def test_a_budget_of_runs_stops_before_it_is_exceeded_and_a_larger_one_goes_on(trainer):
     found = trainer()
     found.run(ASKED | {"max_runs": 12})
+    assert found.said == [True, True] and found.more is False
     assert len(found.looks["looks"]) == 2 and found.looks["asked"]["A-h4"] == [1, 2, 3, 4, 5]
     found.run(NONE | {"max_runs": 13})
     assert len(found.looks["looks"]) == 3

@@ -25,7 +25,10 @@ AUTO = ["--seeds", "auto", "--first-seeds", "2", "--max-seeds", "3", "--workers"
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen:
-    argv = ["sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), *more]
+    return command("sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), *more)
+
+
+def command(*argv: str) -> subprocess.Popen:
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-m", "lightning_tfm.cli.main", *argv], cwd=ROOT, text=True, stdout=pipe, stderr=pipe
@@ -58,3 +61,19 @@ def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
     assert "go on with --seeds auto" in fixed.communicate()[1] and fixed.returncode == 2
     wrong = start(tmp_path, "--seeds", "7-9", "--max-seeds", "4")
     assert "only with --seeds auto" in wrong.communicate()[1] and wrong.returncode == 2
+
+
+def test_who_works_along_stays_until_the_last_look(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SWEEP)
+    first = start(tmp_path, *AUTO[:-1], "1")
+    patience = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*")) and first.poll() is None and time.monotonic() < patience:
+        time.sleep(0.05)
+    helper = command("work", "tiny", "--out", str(tmp_path), "--workers", "1", "--trainer.threads", "1")
+    error = helper.communicate()[1]
+    assert helper.returncode == 0, error
+    assert json.loads((tmp_path / "studies/tiny/looks.json").read_bytes())["asked"] is None
+    error = first.communicate()[1]
+    assert first.returncode == 0, error
+    commands = [json.loads(path.read_bytes())["hardware"]["command"][1] for path in tmp_path.glob("runs/*/result.json")]
+    assert set(commands) == {"sweep", "work"}
