@@ -149,6 +149,7 @@ def test_every_link_leads_somewhere_and_rows_open_to_their_runs(page):
         assert page.locator(f'[id="{link.get_attribute("href")[1:]}"]').count() == 1
     page.locator("#table tbody th a", has_text="big").click()
     runs = page.locator("#section-runs details[open]")
+    runs.first.wait_for()
     assert runs.count() == 1 and "seed 5: not run yet" in runs.inner_text()
     assert "lightning-tfm fit" in runs.inner_text()
 
