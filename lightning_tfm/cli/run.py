@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from lightning_tfm.config import Hardware, evaluation_hash, training_hash, train
 from lightning_tfm.study import torchrun
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.nodes import check_allocation
+from lightning_tfm.study.processes import STOP_SIGNALS, die_with_parent, exit_on_signals
 from lightning_tfm.study.rows import user_classes
 
 
@@ -67,7 +69,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _train(exact, identity, cell, hardware: Hardware, out: Path, folder: RunFolder) -> int:
     from lightning_tfm.study.execute import make_train
-    from lightning_tfm.study.processes import exit_on_signals
     from lightning_tfm.study.worker import attempt_run
 
     train = make_train({cell.training_hash: (exact, identity)}, hardware, out)
@@ -90,9 +91,11 @@ def _watching(root: Path, cell) -> Iterator[None]:
     """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
     sys.stderr.flush()
     parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # one that came during the fork would be lost
     watcher = os.fork()
     if watcher == 0:
         _watch(root, cell, parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
@@ -101,15 +104,15 @@ def _watching(root: Path, cell) -> Iterator[None]:
 
 
 def _watch(root: Path, cell, parent: int) -> NoReturn:
-    from lightning_tfm.study.claim import CellState
-    from lightning_tfm.study.processes import die_with_parent
-    from lightning_tfm.study.progress import View, Watch
-
     over: list[int] = []
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
-    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-    die_with_parent(parent)
     try:
+        from lightning_tfm.study.claim import CellState
+        from lightning_tfm.study.progress import View, Watch
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
+        signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        die_with_parent(parent)
         view, watch = View("fit"), Watch(root, 1)
         state = [CellState(cell, "running", "", None, 1, None)]
         while not over:
@@ -117,6 +120,8 @@ def _watch(root: Path, cell, parent: int) -> NoReturn:
                 view.show(watch.look(state))
             time.sleep(0.05)
         view.close()
+    except Exception:  # the run goes on without its view
+        traceback.print_exc()
     finally:
         os._exit(0)
 

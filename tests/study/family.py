@@ -1,5 +1,6 @@
 """The processes below another one, as /proc tells them."""
 
+import os
 from pathlib import Path
 
 
@@ -9,3 +10,10 @@ def offspring(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def leads_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False

@@ -21,7 +21,7 @@ from lightning_tfm.study.owner import started
 from lightning_tfm.study.processes import ONE_SIGNAL, RunFailed, children
 from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.worker import Task
-from tests.study.family import offspring
+from tests.study.family import leads_group, offspring
 
 STEPS = 10
 
@@ -201,7 +201,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
 
 
 def workers_of(launcher: int) -> set[int]:
-    return set(offspring(launcher))
+    """Those that lead a process group; a dead worker's run, which the launcher adopts, does not."""
+    return {pid for pid in offspring(launcher) if started(pid) and leads_group(pid)}
 
 
 @pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
