@@ -13,6 +13,13 @@ from lightning_tfm.report.statistics import ALPHA
 REPRODUCED, CONTRADICTED, NOTHING = "reproduced", "contradicted", "no difference found"
 EQUIVALENT, UNTESTABLE, DIFFERENT = "equivalent", "not testable", "difference found"
 
+SD_LOG_PPL, SD_BLEU = 0.005, 0.3
+"""standard deviation over seeds of one full-size run: some 0.3 BLEU between checkpoints near the end (NVIDIA's notes on
+its Transformer; published reproductions spread alike), 0.5 % of perplexity"""
+CLEAR = {"ppl": 2 * 2**0.5 * SD_LOG_PPL, "bleu": 2 * 2**0.5 * SD_BLEU}
+"""tau: a difference of two single runs, as the paper prints them, is clear only beyond two of its standard deviations
+(1.4 % of perplexity, 0.85 BLEU)"""
+
 MARGIN_PPL = 0.01
 """relative difference in perplexity up to which two rows count as equivalent"""
 MARGIN_BLEU = 0.3
