@@ -10,6 +10,7 @@ of rows serves a laptop and a cluster.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -327,6 +328,35 @@ def check(experiment: Experiment) -> None:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")
 
 
+IDENTIFYING = {
+    Model: (
+        "N d_model d_ff h d_k d_v P_drop positions max_positions norm norm_eps attention_bias sinusoid_layout init "
+        "target_spaces"
+    ).split(),
+    Training: (
+        "tokens steps warmup lr_factor schedule beta1 beta2 adam_eps clip_norm eps_ls smoothing precision masks "
+        "average_last average_every seed"
+    ).split(),
+    Evaluation: "beam alpha extra_len weights bleu_tokenize".split(),
+}
+"""The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
+
+ADDED: dict[str, Callable[[Experiment], bool]] = {}
+"""Each field added since, `section.name` -> whether it can act in an experiment. It enters a hash only where it can and
+differs from its default, so that no release renames a finished run (tests/regression/identities.json)."""
+
+
+def _identifying(section: str, experiment: Experiment) -> dict[str, Any]:
+    """The fields of one section that enter a hash."""
+    held = getattr(experiment, section)
+    found = {name: getattr(held, name) for name in IDENTIFYING[type(held)]}
+    for f in dataclasses.fields(held):
+        value = getattr(held, f.name)
+        if f.name not in found and value != f.default and ADDED[f"{section}.{f.name}"](experiment):
+            found[f.name] = value
+    return found
+
+
 def _digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -340,8 +370,8 @@ def training_identity(experiment: Experiment, train_fingerprint: str, user_class
     exact = experiment.scaled()
     return {
         "numerics": NUMERICS_VERSION,
-        "model": to_dict(exact.model),
-        "training": to_dict(exact.training),
+        "model": _identifying("model", exact),
+        "training": _identifying("training", exact),
         "train": train_fingerprint,
         "max_len": exact.data.max_len,
         "user_classes": dict(sorted(user_classes.items())),
@@ -355,4 +385,4 @@ def training_hash(identity: dict[str, Any]) -> str:
 
 def evaluation_hash(experiment: Experiment, set_fingerprint: str) -> str:
     """Owns the scores: decoding, scoring, which weights, which text; the same for all cells of a table."""
-    return _digest({"evaluation": to_dict(experiment.evaluation), "set": set_fingerprint})
+    return _digest({"evaluation": _identifying("evaluation", experiment), "set": set_fingerprint})
