@@ -53,8 +53,9 @@ class Model:
     """biases in the four attention projections (first code; the paper's formulas have none)"""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
     """sine and cosine in turn (3.5) or in two halves with a slightly other wavelength (first code)"""
-    init: Literal["xavier", "unit_scaling"] = "xavier"
-    """uniform initialisation by fan-in and fan-out, or by fan-in alone (first code); the paper is silent"""
+    init: Literal["xavier", "xavier_residual", "unit_scaling"] = "xavier"
+    """uniform initialisation by fan-in and fan-out; that with W_O and W_2 divided by the square root of the number of
+    sub-layers of their stack; or by fan-in alone (first code); the paper is silent"""
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
 

@@ -3,9 +3,16 @@
 The paper is silent on initialisation. `xavier` is U(-a, a) with a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
 2010), `unit_scaling` the first code's a = sqrt(3 / fan_in). Embeddings and learned positions are N(0, 1/d_model), as in
 the first code; norms start at gain 1, bias 0; biases at 0.
+
+`xavier_residual` is `xavier` with the matrices that write into the residual stream, W_O and W_2, divided by the square
+root of the number of sub-layers of their stack (2N in the encoder, 3N in the decoder), so that the sum of their outputs
+does not grow with depth. The factor is GPT-2's (Radford et al. 2019, section 2.3: 1/sqrt(number of residual layers)).
+Kin: the depth-scaled initialisation of Zhang, Titov and Sennrich (2019), which divides all matrices of layer l by
+sqrt(l), and Admin (Liu et al. 2020).
 """
 
 import math
+from collections import Counter
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +25,13 @@ from lightning_tfm.model.attention import FusedLinear
 def initialise(model: nn.Module, init: str, seed: int) -> None:
     """Fill every parameter of `model` in place."""
     filled: set[str] = set()
+    factor = _residual_factors(model) if init == "xavier_residual" else {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             parts = module.parts if isinstance(module, FusedLinear) else {"weight": module.out_features}
             for part, rows in zip(parts, module.weight.split(list(parts.values())), strict=True):
-                _uniform(rows, f"{name}.{part}", init, seed)
+                a = _half_width(rows, init) * (factor[name] if name in factor else 1.0)
+                _uniform(rows, f"{name}.{part}", a, seed)
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, nn.LayerNorm):
@@ -37,8 +46,25 @@ def initialise(model: nn.Module, init: str, seed: int) -> None:
             parameter.copy_(torch.from_numpy(draw * parameter.shape[-1] ** -0.5))
 
 
-def _uniform(weight: Tensor, name: str, init: str, seed: int) -> None:
+WRITERS = (".W_O", ".W_2")
+"""ends of the names of matrices whose product is added to the residual stream"""
+
+
+def _residual_factors(model: nn.Module) -> dict[str, float]:
+    """Name of each matrix that writes into a residual stream -> 1/sqrt(their number in the same stack)."""
+    writers = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name.endswith(WRITERS)
+    ]
+    stacks = Counter(name.partition(".")[0] for name in writers)
+    return {name: stacks[name.partition(".")[0]] ** -0.5 for name in writers}
+
+
+def _half_width(weight: Tensor, init: str) -> float:
     fan_out, fan_in = weight.shape
-    a = math.sqrt(6 / (fan_in + fan_out)) if init == "xavier" else math.sqrt(3 / fan_in)
+    return math.sqrt(3 / fan_in) if init == "unit_scaling" else math.sqrt(6 / (fan_in + fan_out))
+
+
+def _uniform(weight: Tensor, name: str, a: float, seed: int) -> None:
+    """U(-a, a)."""
     draw = generator("init", seed, name, tuple(weight.shape)).random(weight.shape)
     weight.copy_(torch.from_numpy((2 * draw - 1) * a))

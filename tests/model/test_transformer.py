@@ -156,15 +156,35 @@ def test_other_seeds_and_names_draw_other_weights():
     assert len({tuple(x.tolist()) for x in flat}) == len(drawn)
 
 
-@pytest.mark.parametrize("init", ["xavier", "unit_scaling"])
-def test_ranges_of_the_initial_weights(init):
-    for name, p in parts(Transformer(Model(**(SIZES | {"init": init, "positions": "shaw"})), V)).items():
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("init", ["xavier", "xavier_residual", "unit_scaling"])
+def test_ranges_of_the_initial_weights(init, norm):
+    model = Transformer(Model(**(SIZES | {"init": init, "positions": "shaw", "norm": norm})), V)
+    sublayers = {"encoder": 2 * SIZES["N"], "decoder": 3 * SIZES["N"]}
+    for name, p in parts(model).items():
         if "embedding" in name or "table" in name:
             assert abs(float(p.detach().std()) * math.sqrt(p.shape[1]) - 1) < 0.1, name
         elif p.dim() == 2:
             fan_out, fan_in = p.shape
-            a = math.sqrt(6 / (fan_in + fan_out)) if init == "xavier" else math.sqrt(3 / fan_in)
+            a = math.sqrt(3 / fan_in) if init == "unit_scaling" else math.sqrt(6 / (fan_in + fan_out))
+            if init == "xavier_residual" and name.endswith(("W_O.weight", "W_2.weight")):
+                a /= math.sqrt(sublayers[name.split(".")[0]])
             assert 0.99 * a < p.abs().max() <= a * (1 + 1e-6), name
             assert abs(float(p.detach().std()) / (a / math.sqrt(3)) - 1) < 0.05, name
         else:
             assert torch.equal(p, torch.full_like(p, 1.0 if name.endswith("norm.weight") else 0.0)), name
+
+
+def test_only_what_writes_into_the_residual_stream_is_scaled():
+    """The same draws as xavier's, bit for bit, but for W_O and W_2 of every sub-layer."""
+    plain, scaled = (
+        parts(Transformer(Model(**(SIZES | {"init": init})), V, seed=3)) for init in ("xavier", "xavier_residual")
+    )
+    writers = [name for name in plain if name.endswith(("W_O.weight", "W_2.weight"))]
+    assert len(writers) == 5 * SIZES["N"]
+    for name, p in plain.items():
+        if name in writers:
+            factor = (2 if name.startswith("encoder") else 3) * SIZES["N"]
+            assert torch.allclose(scaled[name] * math.sqrt(factor), p, rtol=1e-6, atol=0), name
+        else:
+            assert torch.equal(scaled[name], p), name
