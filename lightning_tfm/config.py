@@ -100,6 +100,8 @@ class Data:
     """cleaning: training pairs with replacement characters or twice-encoded UTF-8"""
     check_script: bool = False
     """cleaning: training pairs with a side of which half the letters are not in the script of its language"""
+    share: float = 1.0
+    """share of the training pairs that is used, drawn by a hash of each pair: smaller shares lie within larger ones"""
     drop_duplicates: bool = False
     """cleaning: training pairs that came before, told by 8-byte hashes"""
     max_types: int = 2_000_000
@@ -308,6 +310,8 @@ def check(experiment: Experiment) -> None:
     for name, value in unit.items():
         if not 0 <= value < 1:
             raise UserError(f"{name}={value}: must lie in [0, 1)")
+    if not 0 < d.share <= 1:
+        raise UserError(f"data.share={d.share}: must lie in (0, 1]")
     least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
     least |= {"data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
     least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}

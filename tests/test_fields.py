@@ -132,6 +132,7 @@ TABLE = {
     "data.max_ratio": (1.5, stored, UNCLEAN),
     "data.check_encoding": (True, stored, UNCLEAN),
     "data.check_script": (True, stored, UNCLEAN),
+    "data.share": (0.5, stored, {}),
     "data.drop_duplicates": (True, stored, UNCLEAN),
     "data.max_types": (9, stored, {}),
     "training.tokens": (200, planned, {}),

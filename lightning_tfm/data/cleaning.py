@@ -53,10 +53,13 @@ class Rules:
     def __init__(self, data: Data, languages: tuple[str, str]):
         self._max_words, self._max_ratio, self._encoding = data.max_words, data.max_ratio, data.check_encoding
         self._scripts = [_script(language) for language in languages] if data.check_script else None
-        self.any = bool(data.max_words or data.max_ratio or data.check_encoding or data.check_script)
+        self._sampled = int(data.share * 2**64)
+        self.any = bool(data.share < 1 or data.max_words or data.max_ratio or data.check_encoding or data.check_script)
 
     def broken(self, pair: tuple[str, str]) -> str:
         """The rule that a pair breaks, or ""."""
+        if self._sampled < 2**64 and _hash(pair) >= self._sampled:
+            return "sample"
         words = [line.count(" ") + 1 for line in pair]
         if self._encoding and any(not line.isascii() and DAMAGED.search(line) for line in pair):
             return "encoding"
@@ -94,6 +97,12 @@ class Seen:
             hashes = np.sort(np.concatenate((self._runs.pop(), hashes)), kind="stable")
         if len(hashes):
             self._runs.append(hashes)
+
+
+def _hash(pair: tuple[str, str]) -> int:
+    """Uniform in [0, 2^64)."""
+    text = "sample\n" + "\n".join(pair)
+    return int.from_bytes(blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
 def _script(language: str) -> str:

@@ -28,7 +28,7 @@ from lightning_tfm.errors import UserError
 
 STORE_VERSION = 1
 """Raised whenever the files of a store change their meaning"""
-LATER = ("max_words", "max_ratio", "check_encoding", "check_script", "drop_duplicates", "max_types")
+LATER = ("max_words", "max_ratio", "check_encoding", "check_script", "drop_duplicates", "max_types", "share")
 """fields that came after the first stores: named only where they differ from their defaults"""
 BUILDING = ".building-"
 """what the names of unfinished stores begin with"""

@@ -89,6 +89,21 @@ def test_the_card_counts_and_locates(files, tmp_path):
     assert kept == {"read": 85, "kept": 84, "dropped": {"empty": 1}}
 
 
+def test_a_share_is_the_same_for_everybody_and_lies_within_larger_ones(files, tmp_path):
+    lines = [f"ein Haus am See {i}" for i in range(400)]
+    text = {f"train.{side}": "".join(f"{x}\n" for x in lines).encode() for side in ("en", "de")}
+    kept = []
+    for share in (0.25, 0.5, 1.0):
+        prepared = prepare(files(text, share=share), tmp_path)
+        pairs = prepared.card["splits"]["train"]["pairs"]
+        left_out = {} if share == 1 else {"sample": 400 - pairs["kept"]}
+        assert pairs["dropped"] == left_out and abs(pairs["kept"] - 400 * share) < 45
+        assert prepared.card["splits"]["dev"]["pairs"]["dropped"] == {}
+        train = prepared.split("train")
+        kept.append({prepared.tokenizer.decode(train.source(i).tolist()) for i in range(len(train))})
+    assert kept[0] < kept[1] < kept[2] and len(kept[2]) == 400
+
+
 def test_held_out_pairs_are_never_cleaned(files, tmp_path):
     data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, max_words=2, vocab_size=40)
     with pytest.raises(UserError, match="no pair is left of 40"):
@@ -99,7 +114,14 @@ def test_held_out_pairs_are_never_cleaned(files, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"max_words": 50}, {"max_ratio": 9.0}, {"check_encoding": True}, {"drop_duplicates": True}, {"max_types": 10**6}],
+    [
+        {"max_words": 50},
+        {"max_ratio": 9.0},
+        {"check_encoding": True},
+        {"drop_duplicates": True},
+        {"max_types": 10**6},
+        {"share": 1 - 1e-9},
+    ],
 )
 def test_cleaning_and_the_bound_on_types_name_the_store(files, tmp_path, change):
     first, second = prepare(files(), tmp_path), prepare(files(**change), tmp_path)
