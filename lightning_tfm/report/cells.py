@@ -115,8 +115,24 @@ def _cell(
     dev = record["scores"]["dev"]
     if not math.isclose(nll_S2[:, 0].sum(), dev["nll"], rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev["tokens"]:
         raise ValueError("the sentences do not add up to the score of the text")
+    return Cell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts))
+
+
+def counts_file(split: str) -> str:
+    """Name of the file that holds BLEU's counts where a run came without its translations (study/archive.py)."""
+    return f"{split}.counts.tsv"
+
+
+def _bleu_counts(scores: Path, split: str, counts: BleuCounts | None) -> np.ndarray | None:
+    """[S, 10], of the translations or, where they stayed at home, as they were counted there."""
+    packed = scores / counts_file(split)
+    if packed.is_file():
+        table = np.array([[int(x) for x in line.split("\t")] for line in read_lines(packed)], dtype=np.float64)
+        if table.ndim != 2 or table.shape[1] != 10:
+            raise ValueError(f"{packed.name} is not whole")
+        return table
     hypotheses = read_lines(scores / f"{split}.hyp.txt")
-    return Cell(row, seed, folder.path, record, nll_S2, counts(hypotheses) if counts else None)
+    return counts(hypotheses) if counts else None
 
 
 def read_sentences(path: Path) -> np.ndarray:

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,18 @@ def facts(cells: Cells, cell: Cell) -> dict[str, str]:
 def examples(cells: Cells, row: str, base: str) -> list[dict[str, str]]:
     """Dev sentences whose translations differ most between this row and base, half of them to each one's favour.
 
-    By smoothed sentence BLEU, averaged over seeds; the translations shown are those of each one's first seed.
+    By smoothed sentence BLEU, averaged over seeds; the translations shown are those of each one's first seed that has
+    them here (runs out of an archive have none).
     """
     mine, theirs = cells.of(row), cells.of(base)
-    if not mine or not theirs or not cells.references or row == base:
+    shown = [next((c for c in runs if _translations(cells, c).is_file()), None) for runs in (mine, theirs)]
+    if shown[0] is None or shown[1] is None or not cells.references or row == base:
         return []
     gap = _quality(mine) - _quality(theirs)
     order = np.argsort(gap, kind="stable")
     worst = [int(i) for i in order[:EXAMPLES] if gap[i] < 0]
     best = [int(i) for i in order[::-1][:EXAMPLES] if gap[i] > 0]
-    texts = [_hypotheses(cells, one[0]) for one in (mine, theirs)]
+    texts = [read_lines(_translations(cells, cell)) for cell in (shown[0], shown[1])]
     return [
         {
             "line": str(i + 1),
@@ -98,9 +101,8 @@ def _quality(runs: list[Cell]) -> np.ndarray:
     return total / len(runs)
 
 
-def _hypotheses(cells: Cells, cell: Cell) -> list[str]:
-    folder = cell.folder / "scores" / cell.dev["evaluation_hash"][:16]
-    return read_lines(folder / f"{cells.study.base.data.dev}.hyp.txt")
+def _translations(cells: Cells, cell: Cell) -> Path:
+    return cell.folder / "scores" / cell.dev["evaluation_hash"][:16] / f"{cells.study.base.data.dev}.hyp.txt"
 
 
 def clipped(text: str, most: int = LONGEST) -> str:

@@ -62,7 +62,7 @@ def hardware(world: int) -> dict[str, Any]:
         "processes": world,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.release()}",
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],  # a machine's folders are nobody's business
     }
 
 

@@ -1,0 +1,35 @@
+"""`records`: pack | unpack: the numbers of a study in one file, without its text."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.errors import UserError, nearest
+
+ACTIONS = ("pack", "unpack")
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    about = "Pack the records of a study's finished runs into one file, without text or weights, or unpack one."
+    parser = make_parser(verb, about, experiment=False)
+    parser.add_argument("action", type=str, help="pack STUDY FILE | unpack FILE")
+    parser.add_argument("names", type=str, nargs="+", help="the study's name and the file, or the file")
+    options = parse_plain(parser, argv)
+    action, names, root = options["action"], options["names"], Path(options["out"])
+    if action not in ACTIONS:
+        raise UserError(f"records {action}: {nearest(action, ACTIONS)}")
+    if len(names) != (2 if action == "pack" else 1):
+        raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
+    from lightning_tfm.report import archive
+    from lightning_tfm.report.cells import read_cells
+    from lightning_tfm.report.records import collect
+    from lightning_tfm.study.definition import load
+
+    if action == "pack":
+        study, file = load(root, names[0]), Path(names[1])
+        count = archive.pack(read_cells(study, root, collect(study, root)), file)
+        print(f"{file}: {count} runs of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
+    else:
+        name, new, there = archive.unpack(Path(names[0]), root)
+        print(f"{name}: {new} runs unpacked, {there} were there already")
+    return 0

@@ -1,0 +1,110 @@
+"""The numbers of a study in one file, without a word of its text: to commit, to send, to continue elsewhere.
+
+An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
+and, in place of the translations, sacreBLEU's counts, from which every test of the report follows. Once unpacked, these
+runs are finished to every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
+"""
+
+import io
+import json
+import lzma
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from lightning_tfm.config import evaluation_hash
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.cells import Cell, Cells, counts_file
+from lightning_tfm.study import definition
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.files import to_json, write_atomic
+from lightning_tfm.study.folder import RunFolder
+
+COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
+"""files of a run that travel as they are"""
+NEW = ".unpacking-"
+
+
+def pack(cells: Cells, file: Path) -> int:
+    """Write the archive of a study; returns how many runs it holds. The same runs give the same bytes.
+
+    Raises UserError where BLEU's counts cannot be made because the references are gone.
+    """
+    study = cells.study
+    members = {f"studies/{study.name}/study.json": to_json(definition.to_plain(study))}
+    for cell in cells.filled.values():
+        members |= _run(study, cell)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in sorted(members.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    write_atomic(file, lzma.compress(raw.getvalue(), preset=9))
+    return len(cells.filled)
+
+
+def _run(study: Definition, cell: Cell) -> dict[str, bytes]:
+    if cell.bleu_S10 is None:
+        raise UserError(
+            f"run {cell.folder.name}: counting BLEU's n-grams needs the dev text; run: lightning-tfm data prepare"
+        )
+    folder = f"runs/{cell.folder.name}"
+    scores = cell.folder / "scores" / evaluation_hash(study.base, study.prints.dev)[:16]
+    split = study.base.data.dev
+    sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}\n" for i, (nll, pieces) in enumerate(cell.nll_S2))
+    counts = "".join("\t".join(str(int(x)) for x in row) + "\n" for row in cell.bleu_S10)
+    return {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED} | {
+        f"{folder}/scores/{scores.name}/{split}.json": (scores / f"{split}.json").read_bytes(),
+        f"{folder}/scores/{scores.name}/{split}.sentences.tsv": f"line\tnll\ttokens\n{sentences}".encode(),
+        f"{folder}/scores/{scores.name}/{counts_file(split)}": counts.encode(),
+    }
+
+
+def unpack(file: Path, root: Path) -> tuple[str, int, int]:
+    """Put the study and its runs under `root`: (name of the study, runs put there, runs that were there already).
+
+    What is there stays, finished or not. Raises UserError where the file is no archive, or where a study of that name
+    stands for another experiment.
+    """
+    members = dict(_members(file))
+    studies = [name for name in members if name.startswith("studies/")]
+    if len(studies) != 1:
+        raise UserError(f"{file}: not an archive of a study's records: it holds {len(studies)} studies")
+    study = definition.from_plain(json.loads(members.pop(studies[0])), file)
+    by_run: dict[str, dict[str, bytes]] = {}
+    for name, data in members.items():
+        by_run.setdefault(name.split("/")[1], {})["/".join(name.split("/")[2:])] = data
+    definition.save(study, root)
+    there = [run for run in by_run if (root / "runs" / run).exists()]
+    for run, files in by_run.items():
+        if run not in there:
+            _place(RunFolder(root, run).path, files)
+    return study.name, len(by_run) - len(there), len(there)
+
+
+def _place(path: Path, files: dict[str, bytes]) -> None:
+    """A run folder, in one step."""
+    half = path.with_name(f"{NEW}{path.name}")
+    shutil.rmtree(half, ignore_errors=True)
+    for name, data in files.items():
+        (half / name).parent.mkdir(parents=True, exist_ok=True)
+        (half / name).write_bytes(data)
+    half.rename(path)
+
+
+def _members(file: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file. Raises UserError for anything that no archive of ours holds."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(file.read_bytes()))) as archive:
+            for entry in archive:
+                parts = PurePosixPath(entry.name).parts
+                content = archive.extractfile(entry) if entry.isreg() else None
+                if content is None or ".." in parts or len(parts) < 3 or parts[0] not in ("studies", "runs"):
+                    raise UserError(f"{file}: not an archive of a study's records: it holds '{entry.name}'")
+                yield entry.name, content.read()
+    except FileNotFoundError:
+        raise UserError(f"{file}: there is no such file") from None
+    except (lzma.LZMAError, tarfile.TarError) as error:
+        raise UserError(f"{file}: not an archive of a study's records ({error})") from error
