@@ -34,7 +34,7 @@ def place() -> dict[str, str | int]:
 def losses(root: Path) -> list[float]:
     """Smoothed loss of each step, summed over its target tokens, in a plain loop on one thread."""
     torch.set_num_threads(1)
-    experiment = load_experiment("experiments/miniature.yaml", seed=0).scaled()
+    experiment = load_experiment(Path(__file__).with_name("miniature.yaml"), seed=0).scaled()
     data = TranslationData(experiment, root)
     module = TransformerModule(experiment, data.prepared.tokenizer.V).train()
     optimizer = module.configure_optimizers()
