@@ -155,10 +155,15 @@ def read_lines(path: Path) -> list[str]:
 
 def read_curve(cell: Cell) -> list[tuple[int, float]]:
     """(step, dev perplexity) in the course of training; what is not finite or not whole is left out."""
+    return sorted(read_validations(cell.folder).items())
+
+
+def read_validations(folder: Path) -> dict[int, float]:
+    """step -> dev perplexity, from metrics.jsonl in a run's folder; empty where there is none."""
     try:
-        lines = (cell.folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
+        lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
+    except OSError:
+        return {}
     found: dict[int, float] = {}
     for line in lines:
         try:
@@ -169,9 +174,9 @@ def read_curve(cell: Cell) -> list[tuple[int, float]]:
             step, value = int(record["step"]), float(record["dev_ppl"])
         except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
             continue
-        if math.isfinite(value):
+        if math.isfinite(value) and value > 0:
             found[step] = value
-    return sorted(found.items())
+    return found
 
 
 def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str, int], str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.report import svg
+from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.cells import Cells, read_curve
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
@@ -193,3 +194,47 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) 
         content = tag("title", attribute(name)) + tag("polyline", points=line, class_="curve") + marks
         body += tag("g", content, class_=f"series g{i % 8}", data_row=name)
     return figure(width, height, title, body)
+
+
+def agreement(course: Plain, fall: Plain | None) -> str:
+    """Rank correlation with the paper in the course of training, with its noise interval; the parameter count's dashed.
+
+    `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
+    """
+    found = [p for p in course["points"] if p["spearman"] is not None]
+    if not found:
+        return ""
+    width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
+    null = course["parameter count alone"]
+    values = [v for p in found for v in (p["spearman"], *(p["noise interval"] or ()))] + [0.0, null or 0.0]
+    x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
+    late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
+    body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
+    body += left_axis(y, left, right, "Spearman, log PPL")
+    if fall is not None:
+        body += label(right, top - 8, f"base PPL {-100 * fall['fall']:+.1f} %", "end")
+    if null is not None:
+        body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
+        for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
+            body += label(right + 10, y(null) + 4 + 15 * i, words)
+    area = [(100 * p["share"], *(p["noise interval"] or [p["spearman"]] * 2)) for p in found]
+    outline = [(x(s), y(high)) for s, _, high in area] + [(x(s), y(low)) for s, low, _ in reversed(area)]
+    line = tag("polyline", points=points([(x(100 * p["share"]), y(p["spearman"])) for p in found]), class_="curve")
+    marks = "".join(
+        tag(
+            "circle",
+            tag("title", attribute(f"step {p['step']} of base, {at(p)}")),
+            cx=x(100 * p["share"]),
+            cy=y(p["spearman"]),
+            r=4.0,
+            class_="dot",
+        )
+        for p in found
+    )
+    body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
+    body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
+    for p in found[:: -(-len(found) // 9)]:
+        body += label(x(100 * p["share"]), bottom + 52, f"{p['base ppl']:.3g}", "middle", "tick")
+    said = f"Rank correlation with the paper in the course of training: {', '.join(map(at, found))}"
+    beside = "" if null is None else f"; the parameter count alone {null:.2f}"
+    return figure(width, height, said + beside, body)

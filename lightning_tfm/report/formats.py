@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_tfm.report import agreement_text
 from lightning_tfm.report.render import millions
 from lightning_tfm.report.table import COLUMNS
 
@@ -20,7 +21,7 @@ def to_json(report: Plain) -> str:
 
 
 def to_markdown(report: Plain) -> str:
-    """The table, the claims and the rank correlation."""
+    """The table, the claims and the agreement with the paper."""
     rows = [HEADS, ["---", "---", *["---:"] * (len(HEADS) - 2)], *(_markdown_row(r) for r in report["rows"])]
     body = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in rows)
     notes = [
@@ -34,12 +35,7 @@ def to_markdown(report: Plain) -> str:
         )
     if report["scale"]:
         notes.append(f"a miniature of the paper: {report['scale']}")
-    rank = report["rank correlation"]
-    if rank:
-        notes.append(
-            f"Spearman correlation of our log PPL differences with the paper's over {rank['rows']} rows: "
-            f"{rank['rho']:.2f} [{rank['lower']:.2f}, {rank['upper']:.2f}]"
-        )
+    notes += agreement_text.notes(report["agreement"], report["last eighth"])
     notes += [f"“{claim['text']}” {claim['verdict']}" for claim in report["claims"]]
     notes += [f"{r['row']}, seed {seed}: {why}" for r in report["rows"] for seed, why in r["missing"].items()]
     return body + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"

@@ -1,6 +1,6 @@
 """Summary and cells -> the ablation's page."""
 
-from lightning_tfm.report import page_pictures, page_runs, page_table
+from lightning_tfm.report import page_agreement, page_pictures, page_runs, page_table
 from lightning_tfm.report.cells import Cells
 from lightning_tfm.report.document import Plain, document, text
 
@@ -15,6 +15,7 @@ def page(report: Plain, cells: Cells, texts: bool = True, live: str = "") -> str
     parts = {
         "table": ("Table", page_table.table(report)),
         "verdicts": ("Against the paper", page_table.verdicts(report)),
+        "agreement": ("Agreement over all rows", page_agreement.agreement(report)),
         "forest": ("Differences to base", page_pictures.forests(report)),
         "curves": ("Learning curves", page_pictures.curves(report, cells)),
         "quality": ("Quality against size", page_pictures.quality(report)),

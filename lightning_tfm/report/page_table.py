@@ -129,12 +129,6 @@ def verdicts(report: Plain) -> str:
                 counted[word] = counted.get(word, 0) + 1
     parts = [f'<span class="{VERDICT_CLASS[w]}">{w}</span> {n}' for w, n in sorted(counted.items())]
     body = f"<p>Of {sum(counted.values())} verdicts (rows and metrics): {', '.join(parts) or 'none'}.</p>"
-    rank = report["rank correlation"]
-    if rank:
-        body += (
-            f"<p>Spearman correlation of our differences in log perplexity with the paper's over {rank['rows']} rows: "
-            f"{rank['rho']:.2f} [{rank['lower']:.2f}, {rank['upper']:.2f}].</p>"
-        )
     items = "".join(_claim(claim) for claim in report["claims"])
     return body + (f"<h3>Section 6.2 of the paper</h3><ul>{items}</ul>" if items else "")
 

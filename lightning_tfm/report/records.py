@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import render, table
+from lightning_tfm.report import agreement, render, table
+from lightning_tfm.report.cells import read_validations
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.study.definition import Definition, file_of
 from lightning_tfm.study.files import write_atomic
@@ -96,7 +98,13 @@ def _why_not(folder: RunFolder) -> str:
 
 def write(study: Definition, root: Path) -> table.Table:
     """Build the study's table and write table.md, table.csv and table.json beside study.json."""
-    built = table.build(study, collect(study, root))
+    found = collect(study, root)
+    built = table.build(study, found)
+    scored = {(line.row.name, score.seed) for line in built.lines for score in line.scores}
+    runs = {key: RunFolder(root, run["training_hash"]) for key, run in found.items() if not isinstance(run, str)}
+    curves = {key: read_validations(runs[key].path) for key in scored}
+    whole, last_eighth = agreement.of_table(built, curves)
+    built = replace(built, agreement=whole, last_eighth=last_eighth)
     folder = file_of(root, study.name).parent
     for name, text in (
         ("table.md", render.to_markdown(built)),

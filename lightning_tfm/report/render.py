@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lightning_tfm.report import agreement_text
 from lightning_tfm.report.table import COLUMNS, Line, Table, spread
 
 NOTHING = "–"
@@ -39,7 +40,9 @@ def to_text(table: Table, width: int = 80) -> str:
     """Plain text of at most `width` columns: every column of the paper where they fit, else each row's changes."""
     full = _text(table, *_full(table))
     lines = full if max(map(len, full)) <= width else _text(table, *_short(table, width))
-    return "\n".join([*lines, *_folded(notes(table), width)]) + "\n"
+    last = agreement_text.line(table.agreement, table.last_eighth)
+    lines += _folded([*notes(table), *([last] if last else [])], width)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
 def to_markdown(table: Table) -> str:
@@ -51,7 +54,8 @@ def to_markdown(table: Table) -> str:
         own = [line.row.group, f"`{line.row.name}`", *(_value(line, name) for name in COLUMNS)]
         rows.append([*own, millions(line.parameters), str(len(line.scores)), *_scores(line), *_paper(line, "M")])
     body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return body + "\n\n" + "\n".join(f"- {note}" for note in notes(table)) + "\n"
+    said = [*notes(table), *agreement_text.notes(table.agreement, table.last_eighth)]
+    return body + "\n\n" + "\n".join(f"- {note}" for note in said) + "\n"
 
 
 def notes(table: Table) -> list[str]:

@@ -40,7 +40,8 @@ svg text{fill:var(--fg);font:11px system-ui,sans-serif}svg .tick{fill:var(--soft
 .interval{stroke:currentColor;stroke-width:2.2}.mark{fill:currentColor}
 .paper{fill:var(--bg);stroke:var(--fg);stroke-width:1.2;fill-opacity:.6}
 .curve,.front{fill:none;stroke:currentColor;stroke-width:1.4}.front{stroke:var(--soft);stroke-dasharray:5 4}
-.band{fill:currentColor;fill-opacity:.1}.series .dot{fill:currentColor;fill-opacity:0}
+.late{fill:var(--panel);stroke:var(--rule)}.band{fill:currentColor;fill-opacity:.1}
+.series .dot{fill:currentColor;fill-opacity:0}
 .series:hover .dot,.series.on .dot{fill-opacity:1}.series:hover .curve,.series.on .curve{stroke-width:3}
 svg.picking .series:not(.on){opacity:.15}
 .key{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1rem;margin:.2rem 0;padding:0}
@@ -51,7 +52,8 @@ svg.picking .series:not(.on){opacity:.15}
 .best{color:var(--bad)}.better{color:var(--found)}.rest{color:var(--soft)}.bar{fill:currentColor}
 .series.rest{opacity:.5}svg .halo{fill:var(--fg);stroke:var(--bg);stroke-width:4;paint-order:stroke;pointer-events:none}
 .slices{display:grid;grid-template-columns:repeat(auto-fill,minmax(280px,1fr));gap:1rem}
-.slices svg{width:100%}td.note{white-space:normal;min-width:10rem;max-width:22rem}.scroll>svg{max-width:none}
+.slices svg{width:100%}th.wrap{white-space:normal;min-width:9rem}
+td.note{white-space:normal;min-width:10rem;max-width:22rem}.scroll>svg{max-width:none}
 details{border-top:1px solid var(--rule);padding:.3rem 0}summary{cursor:pointer}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px;margin:.3rem 0}dd{margin:0}
 pre{white-space:pre-wrap;background:var(--panel);padding:.4rem;border-radius:4px;font-size:12px;margin:.2rem 0}

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.report import resampling, statistics, table, verdict
-from lightning_tfm.report.cells import Cell, Cells
+from lightning_tfm.report import agreement, resampling, statistics, table, verdict
+from lightning_tfm.report.cells import Cell, Cells, read_validations
 from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
 from lightning_tfm.report.verdict import Evidence
 
@@ -39,6 +39,7 @@ def summarise(
     evidence = over_looks(_each_look(cells, names, course)) if course else weigh_rows(cells, names)
     paper = paper_differences(built)
     rows = [_row(line, cells, evidence, paper, margins) for line in built.lines]
+    curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
     claims = [_claim(claim, evidence, margins) for claim in verdict.CLAIMS if set(claim.says) <= set(names)]
     head = {
         "schema": SCHEMA,
@@ -58,7 +59,7 @@ def summarise(
         "margin": {"ppl": margin_ppl, "bleu": margin_bleu},
         "finished": len(cells.filled),
         "cells": len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
-        "rank correlation": _rank_correlation(evidence, paper),
+        **dict(zip(("agreement", "last eighth"), agreement.of_table(built, curves), strict=True)),
     }
     return rounded(head | {"claims": claims, "rows": rows})
 
@@ -222,17 +223,6 @@ def _claim(
 ) -> dict[str, Any]:
     weighed = verdict.weigh(claim, evidence, margins)
     return {"text": claim.text, "verdict": weighed.word, "findings": [asdict(f) for f in weighed.findings]}
-
-
-def _rank_correlation(
-    evidence: Mapping[tuple[str, str], Evidence], paper: Mapping[tuple[str, str], float]
-) -> dict[str, Any] | None:
-    """Spearman's, of our differences in log PPL with the paper's."""
-    pairs = [(evidence[key].estimate, paper[key]) for key in paper if key[1] == "ppl" and key in evidence]
-    found = statistics.spearman(*map(np.array, zip(*pairs, strict=True))) if pairs else None
-    if found is None:
-        return None
-    return {"rho": found[0], "lower": found[1], "upper": found[2], "rows": len(pairs)}
 
 
 def _sentences(cells: Cells) -> int | None:

@@ -4,11 +4,11 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.study.definition import Definition
@@ -50,6 +50,8 @@ class Line:
     blank: frozenset[str]
     """columns equal to base, which the paper leaves blank"""
     parameters: int | None
+    body: int | None
+    """parameters without tables of positions, by the sizes"""
     scores: list[Score]
     missing: dict[int, str]
     """seed -> why its cell is empty"""
@@ -66,6 +68,10 @@ class Table:
     """how the miniature divides the paper, empty at full size"""
     signature: str
     """of the BLEU scores, empty while there is none"""
+    agreement: Mapping[str, Any] | None = None
+    """with the paper (report/agreement.py); None while unknown"""
+    last_eighth: Mapping[str, Any] | None = None
+    """base's fall over the end of its training; None while unknown"""
 
 
 def build(study: Definition, found: Mapping[tuple[str, int], Record | str]) -> Table:
@@ -94,16 +100,18 @@ def _line(study: Definition, row: Row, base: dict[str, Any], found: Mapping[tupl
         dev = record["scores"]["dev"]
         scores.append(Score(seed, dev["ppl"], dev["bleu"]))
         counts.add(record["parameters"]["total"])
-    return Line(row, values, blank, counts.pop() if len(counts) == 1 else _counted(exact, study.V), scores, missing)
+    parameters = counts.pop() if len(counts) == 1 else _counted(exact.model, study.V)
+    body = _counted(replace(exact.model, positions="none"), study.V)
+    return Line(row, values, blank, parameters, body, scores, missing)
 
 
 def _values(exact: Experiment) -> dict[str, Any]:
     return {name: getattr(getattr(exact, section), field) for name, (section, field) in COLUMNS.items()}
 
 
-def _counted(exact: Experiment, V: int) -> int | None:
+def _counted(model: Model, V: int) -> int | None:
     try:
-        return count_parameters(exact.model, V)["total"]
+        return count_parameters(model, V)["total"]
     except UserError:  # a scheme of the user's own, before its first record
         return None
 
@@ -117,7 +125,8 @@ def to_json(table: Table) -> str:
     """Everything, at full precision."""
     lines = [_plain(line) for line in table.lines]
     head = {"schema": 1, "study": table.name, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
-    return json.dumps(head | {"rows": lines}, indent=1) + "\n"
+    whole = {"agreement": table.agreement, "last eighth": table.last_eighth}
+    return json.dumps(head | whole | {"rows": lines}, indent=1) + "\n"
 
 
 def _plain(line: Line) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from lightning_tfm.config import (
     Data,
     Experiment,
+    Hardware,
     Miniature,
     Training,
     evaluation_hash,
@@ -26,6 +27,7 @@ from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
 from lightning_tfm.study.searchfile import Pruner
 from lightning_tfm.study.space import Parameter
+from lightning_tfm.training.timetable import Timetable
 
 BASE = Experiment(
     data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),
@@ -92,7 +94,9 @@ class Generator:
         (folder.path / "experiment.json").write_text(json.dumps(to_dict(exact)))
         (folder.path / "identity.json").write_text(json.dumps(identity))
         end = dev["ppl"] if isinstance(dev["ppl"], float) else 5.0
-        curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-s / 20)), "dev_nll": 1.0} for s in range(12, 101, 12)]
+        steps = exact.training.steps
+        at = [s for s in range(1, steps + 1) if Timetable.of(Hardware(), exact.training).validates(s)]
+        curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-5 * s / steps)), "dev_nll": 1.0} for s in at]
         (folder.path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
         record = {
             "schema": 1,

@@ -46,7 +46,7 @@ def test_one_seed_gives_numbers_and_no_verdict(generator):
 def test_no_finished_run(generator):
     made = generator(["base", "A-h1"], [1, 2])
     report = summarise(read(made))
-    assert report["finished"] == 0 and report["rank correlation"] is None
+    assert report["finished"] == 0 and report["agreement"] is None
     assert report["rows"][1]["ppl"]["mean"] is None
     assert report["rows"][1]["missing"] == {"1": "not run yet", "2": "not run yet"}
 

@@ -1,0 +1,310 @@
+"""How far a study's rows, taken together, agree with the paper's Table 3: ranks, signs, and what they are worth.
+
+Each row is a difference to base, in log PPL (primary) or BLEU; ours is the mean over seeds, the paper's a single run.
+
+- Spearman's rank correlation of the two, with two intervals that answer different questions. The *noise interval* keeps
+  these rows fixed and asks what noise of training alone does: every row's mean is drawn anew around itself with its
+  seeds' standard error (parametric bootstrap, percentiles). What moves all rows alike, base's own noise or a seed's
+  effect on every row, moves no rank and is no part of it. As noise lowers a rank correlation on average, the interval
+  leans to the low side. The *interval over rows* takes the rows for a sample of possible rows (Fisher's z, Bonett and
+  Wright 2000) and is far wider.
+- Signs on the clear rows, those where two single runs of the paper differ by more than their noise (verdict.CLEAR),
+  beside the rule "every change is worse", which needs no experiment.
+- The null: the rank correlation of the parameter count alone with the paper (more parameters, better score), over the
+  same rows; the partial rank correlation given the parameter count; the correlation within the rows of base's size.
+- The ceiling: the mean rank correlation that two studies would have if the paper's printed differences were the truth
+  for both, for ours times the one factor that gives them the spread of ours: one with the paper's noise (a single run;
+  verdict.SD_LOG_PPL, SD_BLEU), the other with our standard errors.
+- The same at every validation of base, from the curves: rows are compared at the same share of their own training.
+
+Pure functions of the table and the curves; random draws are the same each time. Suffixes: R rows, D draws, V
+validations.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from lightning_tfm.report import statistics, verdict
+from lightning_tfm.report.table import Line, Table
+
+Curve = Mapping[int, float]
+"""step -> dev perplexity"""
+
+CALIBRATED_ON = ("C-N2", "C-N8", "D-Pdrop0.0", "D-Pdrop0.2", "big")
+"""rows beside base on which the regime of the shipped miniatures was chosen, at seeds that no reported table uses: what
+they show in a miniature is not independent of the paper's numbers"""
+
+STILL_FALLING = 0.10
+"""relative fall of base's dev perplexity over the last eighth of its training from which a table shows how fast rows
+learn rather than what they are worth; fixed on pilot seeds"""
+
+LEAST = 5
+"""rows beside base below which no rank correlation is given"""
+BASE_SIZE = 0.01
+"""relative difference in parameters up to which a row has base's size"""
+NEAR = 1 / 32
+"""share of the training within which a row must have been validated to be read there"""
+DRAWS, SEED = 2000, 2017
+SIDE = {"ppl": -1, "bleu": 1}
+"""sign of a better difference"""
+NOISE = {"ppl": verdict.SD_LOG_PPL, "bleu": verdict.SD_BLEU}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A row as it was trained, all its seeds."""
+
+    name: str
+    paper: Mapping[str, float | None]
+    """metric -> what the paper prints, as log PPL or BLEU"""
+    values: Mapping[str, Mapping[int, float]]
+    """metric -> seed -> log PPL or BLEU"""
+    parameters: int | None
+    body: int | None
+    """parameters without tables of positions"""
+    steps: int
+    """of the training"""
+    curves: Mapping[int, Curve]
+    """of the seeds that have one"""
+
+
+def of_table(
+    built: Table, curves: Mapping[tuple[str, int], Curve]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """(`agree`, `last_eighth` of base) of a study's table. `curves`: of (row, seed); may be empty."""
+    every = {line.row.name: _trained(line, curves) for line in built.lines}
+    trained = {name: row for name, row in every.items() if row.values["ppl"]}
+    base = next((trained.get(line.row.name) for line in built.lines if not line.row.change), None)
+    if base is None:
+        return None, None
+    rows = [trained[line.row.name] for line in built.lines if line.row.change and line.row.name in trained]
+    left_out = CALIBRATED_ON if built.scale else ()
+    return agree(base, rows, left_out), last_eighth(base)
+
+
+def _trained(line: Line, curves: Mapping[tuple[str, int], Curve]) -> Trained:
+    paper, scores = line.row.paper, [score for score in line.scores if score.ppl > 0]
+    return Trained(
+        line.row.name,
+        {"ppl": None if paper.ppl is None else math.log(paper.ppl), "bleu": paper.bleu},
+        {"ppl": {s.seed: math.log(s.ppl) for s in scores}, "bleu": {s.seed: s.bleu for s in scores}},
+        line.parameters,
+        line.body,
+        line.values["train steps"],
+        {s.seed: curve for s in scores if (curve := curves.get((line.row.name, s.seed)))},
+    )
+
+
+def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()) -> dict[str, Any] | None:
+    """All figures, of both metrics, over `rows` and again without those named in `left_out`.
+
+    Only rows for which the paper prints a perplexity; None where these are fewer than LEAST.
+    """
+    rows = [row for row in rows if row.paper["ppl"] is not None]
+    if base.paper["ppl"] is None or len(rows) < LEAST:
+        return None
+    whole = {metric: _metric(base, rows, metric) for metric in SIDE}
+    out = [row.name for row in rows if row.name in left_out]
+    rest = {metric: _metric(base, rows, metric, out) for metric in SIDE} if 0 < len(out) <= len(rows) - LEAST else None
+    return {
+        **whole,
+        "calibrated on": out if rest else None,
+        "not calibrated on": rest,
+        "curve": _course(base, rows),
+    }
+
+
+def _metric(
+    base: Trained, rows: Sequence[Trained], metric: str, left_out: Collection[str] = ()
+) -> dict[str, Any] | None:
+    every = [row for row in rows if row.paper[metric] is not None]
+    if base.paper[metric] is None:
+        return None
+    error_R = standard_errors([row.values[metric] for row in every])
+    kept = [i for i, row in enumerate(every) if row.name not in left_out]
+    used, error_R = [every[i] for i in kept], error_R[kept]
+    if len(used) < LEAST:
+        return None
+    paper_R = np.array([round(row.paper[metric] - base.paper[metric], 9) for row in used])
+    ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
+    size_R = SIDE[metric] * _sizes(used)
+    same = [i for i, row in enumerate(used) if _of_size(row, base)]
+    over_rows = statistics.spearman(ours_R, paper_R)
+    return {
+        "rows": len(used),
+        "spearman": _number(rank_correlation(ours_R, paper_R)),
+        "noise interval": noise_interval(ours_R, error_R, paper_R),
+        "interval over rows": None if over_rows is None else [_number(x) for x in over_rows[1:]],
+        "parameter count alone": _number(rank_correlation(size_R, paper_R)),
+        "given parameter count": _number(partial_rank_correlation(ours_R, paper_R, size_R)),
+        "size of base": {
+            "rows": len(same),
+            "spearman": _number(rank_correlation(ours_R[same], paper_R[same])) if len(same) >= LEAST else None,
+        },
+        "ceiling": _number(ceiling(paper_R, NOISE[metric], ours_R, error_R)),
+        **_signs([row.name for row in used], ours_R, paper_R, metric),
+    }
+
+
+def _signs(names: Sequence[str], ours_R: np.ndarray, paper_R: np.ndarray, metric: str) -> dict[str, Any]:
+    clear_R = np.abs(paper_R) > verdict.CLEAR[metric]
+    with_paper_R = clear_R & (ours_R * paper_R > 0)
+    return {
+        "clear beyond": _number(verdict.CLEAR[metric]),
+        "clear rows": int(clear_R.sum()),
+        "with the paper": int(with_paper_R.sum()),
+        "if every change is worse": int((clear_R & (paper_R * SIDE[metric] < 0)).sum()),
+        "against the paper": [name for name, out in zip(names, clear_R & ~with_paper_R, strict=True) if out],
+    }
+
+
+def _sizes(rows: Sequence[Trained]) -> np.ndarray:
+    return np.array([math.nan if row.parameters is None else row.parameters for row in rows], dtype=float)
+
+
+def _of_size(row: Trained, base: Trained) -> bool:
+    """Tables of positions do not count: vectors that are looked up, whose number no divisor shrinks. With them
+    E-learned would have base's size in full (+0.8 %) and not in miniature (+16 %)."""
+    return bool(row.body and base.body and abs(row.body / base.body - 1) <= BASE_SIZE)
+
+
+# --- statistics ---
+
+
+def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
+    """Spearman's, over the last axis, ties at their mean rank; NaN where a side is all equal or has a NaN."""
+    x_R, y_R = (rankdata(v, axis=-1) - (np.shape(v)[-1] + 1) / 2 for v in (x_R, y_R))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))
+
+
+def partial_rank_correlation(x_R: np.ndarray, y_R: np.ndarray, z_R: np.ndarray) -> float:
+    """Of x and y given z: the correlation of what a straight line on the ranks of z leaves of their ranks.
+
+    NaN where z alone ranks x or y, or z is all equal.
+    """
+    xy, xz, yz = rank_correlation(x_R, y_R), rank_correlation(x_R, z_R), rank_correlation(y_R, z_R)
+    rest = (1 - xz**2) * (1 - yz**2)
+    return float((xy - xz * yz) / math.sqrt(rest)) if rest > 1e-12 else math.nan
+
+
+def standard_errors(values: Sequence[Mapping[int, float]]) -> np.ndarray:
+    """Of each row's mean over seeds (seed -> value), relative to the other rows; NaN where no row has two seeds.
+
+    From a row's deviations from its mean, less the median deviation of all rows at that seed. The variance is moderated
+    by that of the other rows (report/statistics.py), which also lends one to a row with one seed.
+    """
+    middle = [mean(row.values()) for row in values]
+    several = [(row, m) for row, m in zip(values, middle, strict=True) if len(row) > 1]
+    seeds = {seed for row, _ in several for seed in row}
+    shared = {seed: float(np.median([row[seed] - m for row, m in several if seed in row])) for seed in seeds}
+    n_R = np.array([len(row) for row in values])
+    own = [[value - shared[seed] for seed, value in row.items()] if len(row) > 1 else [] for row in values]
+    variance_R = np.array([np.var(row, ddof=1) if row else 0.0 for row in own])
+    prior = statistics.prior_df(variance_R[None], n_R - 1)
+    return np.sqrt(statistics.moderated(variance_R, n_R - 1, prior)[0] / n_R)
+
+
+def _draws(R: int, which: int) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(SEED + which)).normal(size=(DRAWS, R))
+
+
+def noise_interval(ours_R: np.ndarray, error_R: np.ndarray, paper_R: np.ndarray) -> list[float | None] | None:
+    """95 % of the rank correlation with the paper for these rows, due to noise of training alone (see above).
+
+    None where no standard error or no correlation is known.
+    """
+    found = rank_correlation(ours_R, paper_R)
+    if not (np.isfinite(error_R).all() and (error_R > 0).any() and np.isfinite(found)):
+        return None
+    drawn = rank_correlation(ours_R + error_R * _draws(len(ours_R), 0), paper_R)
+    low, high = np.nanquantile(drawn, [statistics.ALPHA / 2, 1 - statistics.ALPHA / 2])
+    return [_number(min(low, found)), _number(max(high, found))]
+
+
+def ceiling(paper_R: np.ndarray, paper_sd: float, ours_R: np.ndarray, error_R: np.ndarray) -> float:
+    """Mean rank correlation of two noisy looks at the same differences (see above); NaN without standard errors.
+
+    The paper's printed differences hold its noise once already and so spread a little wider than the truth: a ceiling
+    that is rather too high than too low.
+    """
+    R, spread = len(paper_R), max(ours_R.var(ddof=1) - (error_R**2).mean(), 0.0)
+    if not np.isfinite(error_R).all() or np.ptp(paper_R) == 0 or not (spread > 0 or error_R.any()):
+        return math.nan
+    truth_R = paper_R * math.sqrt(spread / paper_R.var(ddof=1))
+    return float(np.nanmean(rank_correlation(paper_R + paper_sd * _draws(R, 1), truth_R + error_R * _draws(R, 2))))
+
+
+# --- in the course of training ---
+
+
+def last_eighth(row: Trained) -> dict[str, Any] | None:
+    """By what share the dev perplexity fell from 7/8 of the training to its end (geometric mean over seeds).
+
+    Negative where it rose. None where no seed was validated between 3/4 and 7/8, and at the end.
+    """
+    falls = []
+    for curve in row.curves.values():
+        shares = [step / row.steps for step in curve]
+        if any(0.75 <= share <= 0.875 for share in shares) and any(abs(share - 1) <= NEAR for share in shares):
+            before, end = read_at(curve, row.steps, [0.875, 1.0])
+            falls.append(before - end)
+    if not falls:
+        return None
+    fall = -math.expm1(-mean(falls))
+    return {"fall": _number(fall), "threshold": STILL_FALLING, "still falling": fall > STILL_FALLING}
+
+
+def read_at(curve: Curve, steps: int, shares: Sequence[float]) -> np.ndarray:
+    """log PPL at these shares of a training of `steps`, straight between validations and level beyond them."""
+    known = sorted(curve)
+    return np.interp(shares, [step / steps for step in known], [math.log(curve[step]) for step in known])
+
+
+def _course(base: Trained, rows: Sequence[Trained]) -> dict[str, Any] | None:
+    """The rank correlation in log PPL at every validation of base; the rows are the same throughout.
+
+    Rows without a curve to the end are left out; so are validations near which a row has none.
+    """
+    whole = [(row, kept) for row in rows if (kept := _to_the_end(row))]
+    mine = _to_the_end(base)
+    if len(whole) < LEAST or not mine:
+        return None
+    shared = sorted(set.intersection(*map(set, mine.values())))
+    near = [_near([s / base.steps for s in shared], c, row.steps) for row, kept in whole for c in kept.values()]
+    at = [step for step, kept in zip(shared, np.all(near, axis=0), strict=True) if kept]
+    if not at:
+        return None
+    shares = [step / base.steps for step in at]
+    values = [{seed: read_at(c, row.steps, shares) for seed, c in kept.items()} for row, kept in whole]
+    base_V = np.mean([read_at(c, base.steps, shares) for c in mine.values()], axis=0)
+    paper_R = np.array([row.paper["ppl"] - base.paper["ppl"] for row, _ in whole]).round(9)
+    points = []
+    for v, (step, share) in enumerate(zip(at, shares, strict=True)):
+        now = [{seed: float(of_V[v]) for seed, of_V in seeds.items()} for seeds in values]
+        ours_R = np.array([mean(seeds.values()) for seeds in now]) - base_V[v]
+        interval = noise_interval(ours_R, standard_errors(now), paper_R)
+        found = {"share": _number(share), "step": step, "base ppl": _number(math.exp(base_V[v]))}
+        points.append(found | {"spearman": _number(rank_correlation(ours_R, paper_R)), "noise interval": interval})
+    null = rank_correlation(-_sizes([row for row, _ in whole]), paper_R)
+    return {"rows": len(whole), "parameter count alone": _number(null), "points": points}
+
+
+def _to_the_end(row: Trained) -> dict[int, Curve]:
+    return {seed: curve for seed, curve in row.curves.items() if max(curve, default=0) >= row.steps}
+
+
+def _near(shares: Sequence[float], curve: Curve, steps: int) -> list[bool]:
+    known = np.array([step / steps for step in curve])
+    return [bool(np.abs(known - share).min() <= NEAR) for share in shares]
+
+
+def _number(value: float) -> float | None:
+    """To six decimals, so that the order of a sum on another machine does not change a byte; None for NaN."""
+    return round(float(value), 6) + 0.0 if math.isfinite(value) else None
