@@ -23,8 +23,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
         "--to", type=str | None, default=None, help="file to write; - for standard output [beside study]"
     )
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
-    parser.add_argument("--margin_ppl", type=float, default=0.01, help="relative PPL difference that counts as none")
-    parser.add_argument("--margin_bleu", type=float, default=0.3, help="BLEU difference that counts as none")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, default=8000, help="of --serve; 0: any free one")
@@ -38,11 +36,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
 
-def _make(name: str, root: Path, options: dict[str, Any]) -> "Report | SearchReport":
+def _make(name: str, root: Path) -> "Report | SearchReport":
     if not is_search(root, name):
         from lightning_tfm.report.build import make
 
-        return make(name, root, options["margin_ppl"], options["margin_bleu"])
+        return make(name, root)
     from lightning_tfm.report import search
 
     _refresh(name, root)
@@ -68,7 +66,7 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.study.files import write_atomic
 
     kind, to = options["format"], options["to"]
-    made = _make(name, root, options)
+    made = _make(name, root)
     content = made.render(kind, texts=not options["no_text"])
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
@@ -105,7 +103,7 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     check_exists(root, name)
 
     def render(now: str) -> str:
-        made = _make(name, root, options)
+        made = _make(name, root)
         return made.render("html", texts=not options["no_text"], live=now)
 
     try:

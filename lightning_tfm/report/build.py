@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.errors import UserError
-from lightning_tfm.report import formats, records, verdict
+from lightning_tfm.report import formats, records
 from lightning_tfm.report.cells import Cells, read_cells
 from lightning_tfm.report.page import page
 from lightning_tfm.report.sequential import read_looks
@@ -38,13 +37,9 @@ class Report:
         raise ValueError(kind)
 
 
-def make(
-    name: str, root: Path, margin_ppl: float = verdict.MARGIN_PPL, margin_bleu: float = verdict.MARGIN_BLEU
-) -> Report:
+def make(name: str, root: Path) -> Report:
     """The report of the study `name` under `root`. Raises UserError where there is no such study."""
-    if not (margin_ppl > 0 and margin_bleu > 0):
-        raise UserError(f"equivalence margins must be above 0, not {margin_ppl} (PPL) and {margin_bleu} (BLEU)")
     study = definition.load(root, name)
     cells = read_cells(study, root, records.collect(study, root))
     course = read_looks(definition.file_of(root, name).parent)
-    return Report(summarise(cells, margin_ppl, margin_bleu, course), cells)
+    return Report(summarise(cells, course), cells)

@@ -12,14 +12,29 @@ from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.cells import Cells, read_curve
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.verdict import (
+    BETTER,
+    CONTRADICTED,
+    NEITHER,
+    REPRODUCED,
+    SMALLER,
+    UNCLEAR,
+    UNDECIDED,
+    UNTESTABLE,
+    WORSE,
+    phrase,
+)
 
 VERDICT_CLASS = {
-    "reproduced": "good",
-    "contradicted": "bad",
-    "no difference found": "open",
-    "equivalent": "good",
-    "not testable": "untested",
-    "difference found": "found",
+    REPRODUCED: "good",
+    CONTRADICTED: "bad",
+    UNCLEAR: "found",
+    SMALLER: "less",
+    NEITHER: "good",
+    BETTER: "found",
+    WORSE: "found",
+    UNDECIDED: "open",
+    UNTESTABLE: "untested",
 }
 """style of a verdict's mark; the word always stands beside the colour"""
 
@@ -77,7 +92,7 @@ def _forest_row(r: Plain, shown: Mapping[str, float | None], difference: Plain, 
         said += f", the paper {shown['paper']:+.2f}"
         px = x(shown["paper"])
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return tag("title", attribute(f"{said}; {difference['verdict']}")) + body
+    return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
 
 
 def curves(report: Plain, cells: Cells, log: bool) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 from lightning_tfm.report import agreement_text
 from lightning_tfm.report.render import millions
 from lightning_tfm.report.table import COLUMNS
+from lightning_tfm.report.verdict import counted, phrase
 
 Plain = Mapping[str, Any]
-HEADS = ["group", "row", "n", "PPL", "Δ PPL %", "p", "against the paper", "BLEU", "Δ BLEU", "p", "against the paper"]
+TESTED = ["p (BH)", "p (Holm)", "against the paper"]
+HEADS = ["group", "row", "n", "PPL", "Δ PPL %", *TESTED, "BLEU", "Δ BLEU", *TESTED]
 HEADS += ["params", "FLOPs", "seconds", "paper PPL", "paper BLEU", "paper params"]
 
 
@@ -21,12 +23,15 @@ def to_json(report: Plain) -> str:
 
 
 def to_markdown(report: Plain) -> str:
-    """The table, the claims and the agreement with the paper."""
-    rows = [HEADS, ["---", "---", *["---:"] * (len(HEADS) - 2)], *(_markdown_row(r) for r in report["rows"])]
+    """The table, the words counted, the claims and the agreement with the paper."""
+    rule = ["---", "---", *["---:"] * (len(HEADS) - 2)]
+    rows = [HEADS, rule, *(_markdown_row(r, report["alpha"]) for r in report["rows"])]
     body = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in rows)
     notes = [
-        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; p is Holm-adjusted over rows and "
-        f"both metrics; BLEU is {report['signature'] or 'not there yet'}"
+        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; words go by p (BH), corrected over "
+        f"the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
+        f"{report['signature'] or 'not there yet'}",
+        *word_counts(report),
     ]
     if report["looks"] is not None:
         notes.append(
@@ -36,7 +41,7 @@ def to_markdown(report: Plain) -> str:
     if report["scale"]:
         notes.append(f"a miniature of the paper: {report['scale']}")
     notes += agreement_text.notes(report["agreement"], report["last eighth"])
-    notes += [f"“{claim['text']}” {claim['verdict']}" for claim in report["claims"]]
+    notes += [claim_line(claim) for claim in report["claims"]]
     notes += [f"{r['row']}, seed {seed}: {why}" for r in report["rows"] for seed, why in r["missing"].items()]
     return body + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
 
@@ -45,14 +50,14 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _markdown_row(r: Plain) -> list[str]:
+def _markdown_row(r: Plain, alpha: float) -> list[str]:
     paper = r["paper"]
     return [
         r["group"],
         r["row"],
         f"n={r['n']}",
-        *_metric(r, "ppl", 2),
-        *_metric(r, "bleu", 1),
+        *_metric(r, "ppl", 2, alpha),
+        *_metric(r, "bleu", 1, alpha),
         millions(r["parameters"]),
         "" if r["flops"] is None else f"{r['flops']:.2e}",
         "" if r["seconds"] is None else f"{r['seconds']:.0f}",
@@ -62,24 +67,42 @@ def _markdown_row(r: Plain) -> list[str]:
     ]
 
 
-def _metric(r: Plain, metric: str, digits: int) -> list[str]:
+def word_counts(report: Plain) -> list[str]:
+    """How often each word was said, of each metric."""
+    lines = []
+    for metric in ("ppl", "bleu"):
+        found = counted(report["rows"], metric)
+        parts = [f"{n} {word}" for word, n in found.items()]
+        lines.append(f"{metric.upper()}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
+    return lines
+
+
+def claim_line(claim: Plain) -> str:
+    """“Text” word (p)."""
+    return f"“{claim['text']}” {claim['verdict']}" + ("" if claim["p"] is None else f" (p {claim['p']:.2g})")
+
+
+def _metric(r: Plain, metric: str, digits: int, alpha: float) -> list[str]:
     found, d = r[metric], r[metric]["difference"]
     if found["mean"] is None:
-        return ["–", "", "", ""]
+        return ["–", "", "", "", ""]
     value = f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
     if d is None or d.get("estimate") is None:
-        return [value, "", "", ""]
+        return [value, "", "", "", ""]
     shown = d["percent"] if metric == "ppl" else d
     interval = "" if shown["lower"] is None else f" [{shown['lower']:+.{digits}f}, {shown['upper']:+.{digits}f}]"
-    verdict = d["verdict"] if r["n"] > 1 else ""
-    return [value, f"{shown['estimate']:+.{digits}f}{interval}", "" if d["p"] is None else f"{d['p']:.2g}", verdict]
+    word = phrase(d) if r["n"] > 1 else ""
+    if d["holm"] is not None and d["holm"] < alpha:
+        word = word.replace(d["verdict"], f"**{d['verdict']}**")
+    ps = ["" if d[p] is None else f"{d[p]:.2g}" for p in ("p", "holm")]
+    return [value, f"{shown['estimate']:+.{digits}f}{interval}", *ps, word]
 
 
-CSV_PARTS = ("estimate", "lower", "upper", "p", "smallest", "verdict")
+CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict", "factor")
 
 
 def to_csv(report: Plain) -> str:
-    """One line for each row, blanks filled in; differences in log PPL and BLEU."""
+    """One line for each row, blanks filled in; differences in log PPL and BLEU; `factor` is d / P."""
     head = ["group", "row", *COLUMNS, "parameters", "n", "flops", "seconds"]
     for metric in ("ppl", "bleu"):
         head += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {part}" for part in CSV_PARTS)]
@@ -92,7 +115,8 @@ def to_csv(report: Plain) -> str:
         values += [r["parameters"], r["n"], r["flops"], r["seconds"]]
         for metric in ("ppl", "bleu"):
             d = r[metric]["difference"] or {}
-            values += [r[metric]["mean"], r[metric]["sd"], *(d.get(part) for part in CSV_PARTS)]
+            parts = {k: d.get(k) for k in CSV_PARTS} | {"factor": (d.get("factor") or {}).get("estimate")}
+            values += [r[metric]["mean"], r[metric]["sd"], *parts.values()]
         paper = r["paper"]
         values += [paper["ppl"], paper["bleu"], paper["params"]]
         writer.writerow([*values, "; ".join(f"seed {s}: {why}" for s, why in r["missing"].items())])
@@ -123,7 +147,7 @@ def latex(text: Any) -> str:
 def to_latex(report: Plain) -> str:
     """The paper's own layout with booktabs: blanks where a row equals base, a rule between groups.
 
-    Bold: p below the level against base. Needs \\usepackage{booktabs,amsmath}.
+    Bold: Holm's p over the rows of the metric below the level. Needs \\usepackage{booktabs,amsmath}.
     """
     columns = "ll" + "c" * len(COLUMNS) + "rrrr"
     heads = [*LATEX_HEADS.values(), "PPL (dev)", "BLEU (dev)", "params", "$n$"]
@@ -147,5 +171,5 @@ def _latex_score(r: Plain, metric: str, digits: int, alpha: float) -> str:
         return "--"
     value = f"{found['mean']:.{digits}f}"
     spread = "" if found["sd"] is None else rf" $\pm$ {found['sd']:.{digits}f}"
-    bold = d.get("p") is not None and d["p"] < alpha
+    bold = d.get("holm") is not None and d["holm"] < alpha
     return (rf"\textbf{{{value}}}" if bold else value) + spread

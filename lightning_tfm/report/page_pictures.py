@@ -7,17 +7,31 @@ from html import escape
 from lightning_tfm.report import figures, provenance
 from lightning_tfm.report.cells import Cells
 from lightning_tfm.report.document import Plain, figure, scrolling, text
+from lightning_tfm.report.verdict import WORDS
 
 
 def forests(report: Plain) -> str:
     pictures = [
         figure(
             figures.forest(report, m),
-            f"{m.upper()}: estimate and marginal 95 % interval; the hollow diamond is the paper's own difference.",
+            f"{m.upper()}: estimate and marginal 95 % interval; the hollow diamond is the paper's own difference, "
+            f"clear of the noise of single runs beyond {_clear(report, m)}.",
         )
         for m in ("ppl", "bleu")
     ]
-    return f'<div class="pictures">{"".join(pictures)}</div>' if any(pictures) else ""
+    return f'{_words(report)}<div class="pictures">{"".join(pictures)}</div>' if any(pictures) else ""
+
+
+def _clear(report: Plain, metric: str) -> str:
+    tau = report["clear"][metric]
+    return f"{100 * tau:.1f} %" if metric == "ppl" else f"{tau:.2f} BLEU"
+
+
+def _words(report: Plain) -> str:
+    """Which colour is which word."""
+    found = {r[m]["difference"]["verdict"] for r in report["rows"] for m in ("ppl", "bleu") if not r["base"]}
+    items = "".join(f'<li class="{figures.VERDICT_CLASS[word]}">{word}</li>' for word in WORDS if word in found)
+    return f'<ul class="key" aria-label="Colours of the words">{items}</ul>'
 
 
 def _pick(report: Plain, id_: str, names: Sequence[str]) -> str:

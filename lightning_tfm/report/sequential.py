@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import Cells
-from lightning_tfm.report.verdict import NOTHING, UNTESTABLE, Evidence
+from lightning_tfm.report.verdict import OPEN, Evidence
 
 FILE = "looks.json"
 
@@ -44,13 +44,8 @@ class Plan:
 
 
 def open_rows(summary: Mapping[str, Any]) -> list[str]:
-    """Rows that more seeds could still decide: in some metric no difference found, or too wide to call equivalent."""
-    undecided = (NOTHING, UNTESTABLE)
-    return [
-        row["row"]
-        for row in summary["rows"]
-        if not row["base"] and any(row[m]["difference"]["verdict"] in undecided for m in ("ppl", "bleu"))
-    ]
+    """Rows whose word in perplexity, the primary metric, more seeds could still decide."""
+    return [row["row"] for row in summary["rows"] if not row["base"] and row["ppl"]["difference"]["verdict"] in OPEN]
 
 
 @dataclass(frozen=True)
@@ -128,10 +123,17 @@ def restricted(cells: Cells, look: Look) -> Cells:
     return replace(cells, filled=kept)
 
 
+P_VALUES = ("p", "holm", "equivalent", "half")
+
+
 def over_looks(looks: Sequence[Mapping[tuple[str, str], Evidence]]) -> dict[tuple[str, str], Evidence]:
-    """The last look's evidence, with the smallest p of any look (each already divided by its share)."""
+    """The last look's evidence, with the smallest p of any look (each already divided by its share).
+
+    A look whose estimate had the other sign counts for nothing: a word has to agree with the number beside it.
+    """
     last = dict(looks[-1])
     for key, found in last.items():
-        ps = [look[key].p for look in looks if key in look and look[key].p == look[key].p]
-        last[key] = replace(found, p=min(ps)) if ps else found
+        same = [e for look in looks if (e := look.get(key)) and (e.estimate > 0) == (found.estimate > 0)]
+        ps = {name: [p for e in same if (p := getattr(e, name)) == p] for name in P_VALUES}
+        last[key] = replace(found, **{name: min(values) for name, values in ps.items() if values})
     return last

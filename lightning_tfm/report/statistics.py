@@ -38,14 +38,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from scipy.special import digamma, gammaln, polygamma
+from scipy.special import digamma, polygamma
 
 ALPHA = 0.05
-POWER = 0.8
 CAUTION = 3.0
 """standard errors by which the spread of the rows' variances is taken above its estimate"""
-CERTAIN = 2 / 3
-"""of the degrees of freedom, for the power: chosen on simulated studies"""
 BASE = 0
 
 
@@ -60,36 +57,51 @@ class SentenceNoise:
 
 
 @dataclass(frozen=True)
-class Differences:
-    """Rows against base in one metric, all [..., R]; base itself has estimate 0 and no p."""
+class Estimate:
+    """A difference with its error: numbers, or arrays of them."""
 
-    estimate: np.ndarray
-    se: np.ndarray
-    df: np.ndarray
-    seed_variance: np.ndarray
-    """moderated, of one training"""
-    seed_part: np.ndarray
-    """share of the squared standard error"""
-    p: np.ndarray
-    """two-sided, of this comparison alone"""
+    estimate: np.ndarray | float
+    se: np.ndarray | float
+    df: np.ndarray | float
 
     def interval(self, level: float = ALPHA) -> tuple[np.ndarray, np.ndarray]:
         """Of this difference alone (marginal), covering with probability 1 - level."""
         half = stats.t.isf(np.asarray(level) / 2, self.df) * self.se
         return self.estimate - half, self.estimate + half
 
-    def smallest(self, level: np.ndarray | float) -> np.ndarray:
-        """The true difference that a test at `level` finds with probability POWER, at noise like this.
+    def above(self, bound: float) -> np.ndarray:
+        """One-sided p of a difference above `bound`; NaN where the seeds allow no test."""
+        return stats.t.sf(self._t(bound), self.df)
 
-        Power of Student's t with a standard error that is itself known to `df` degrees of freedom only: the normal
-        approximation to the noncentral t (Johnson and Welch 1940), at `CERTAIN` of those, as they are themselves
-        estimated. The standard error is taken at its median.
-        """
-        t, half = stats.t.isf(np.asarray(level) / 2, self.df), CERTAIN * self.df / 2
-        with np.errstate(invalid="ignore"):
-            typical = np.exp(gammaln(half + 0.5) - gammaln(half)) / np.sqrt(half)
-            needed = t * typical + stats.norm.ppf(POWER) * np.sqrt(1 + t**2 * (1 - typical**2))
-            return needed * self.se / np.sqrt(stats.chi2.median(self.df) / self.df)
+    def below(self, bound: float) -> np.ndarray:
+        """One-sided p of a difference below `bound`; NaN where the seeds allow no test."""
+        return stats.t.cdf(self._t(bound), self.df)
+
+    def equivalence(self, margin: float) -> np.ndarray:
+        """p of a difference inside ± margin: the larger of two one-sided tests (TOST, Schuirmann 1987)."""
+        return np.maximum(self.above(-margin), self.below(margin))
+
+    def _t(self, bound: float) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(np.asarray(self.se) > 0, (self.estimate - bound) / np.asarray(self.se), np.nan)
+
+
+@dataclass(frozen=True)
+class Differences(Estimate):
+    """Rows against base in one metric, all [..., R]; base itself has estimate 0 and no p."""
+
+    seed_variance: np.ndarray
+    """moderated, of one training"""
+    seed_part: np.ndarray
+    """share of the squared standard error"""
+    p: np.ndarray
+    """two-sided, of this comparison alone"""
+    pair_variance: np.ndarray
+    """of one training of the row minus one of base, without what all seeds of a row share"""
+    shared: np.ndarray
+    """what they share: no number of seeds makes it smaller"""
+    prior: np.ndarray
+    """d_0, [..., 1]"""
 
 
 def sentence_noise(boot_RB: np.ndarray, row_R: np.ndarray, rows: int, S: int) -> SentenceNoise:
@@ -184,6 +196,7 @@ def compare(
     part, part_0 = v / count, (v / count)[..., BASE : BASE + 1]
     own, own_0 = noise.own / count, (noise.own / count)[..., BASE : BASE + 1]
     squared = np.maximum(part + part_0 + noise.shared, noise.shared + own + own_0)
+    pair = np.maximum(v + v[..., BASE : BASE + 1], noise.own + noise.own[..., BASE : BASE + 1])
     seeds, whole = part + part_0, (np.broadcast_to(n_R, v.shape) - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
@@ -194,25 +207,7 @@ def compare(
     p = np.where(se > 0, p, np.nan)  # seeds that all gave the same number allow no test
     p[..., BASE] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Differences(estimate, se, df, v, share, p)
-
-
-def holm(p_M: np.ndarray) -> np.ndarray:
-    """Adjusted p-values over the last axis (Holm 1979); NaN are no part of the family and stay NaN."""
-    p_M = np.asarray(p_M, dtype=float)
-    order = np.argsort(p_M, axis=-1, kind="stable")  # NaN last
-    m = (~np.isnan(p_M)).sum(-1, keepdims=True)
-    ranked = np.take_along_axis(p_M, order, -1) * np.maximum(m - np.arange(p_M.shape[-1]), 1)
-    ranked = np.minimum(np.maximum.accumulate(ranked, axis=-1), 1.0)
-    adjusted = np.empty_like(ranked)
-    np.put_along_axis(adjusted, order, ranked, -1)
-    return adjusted
-
-
-def open_level(adjusted_M: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
-    """The level of Holm's last test, the first that does not reject: alpha / number still open, [..., 1]."""
-    still = (~np.isnan(adjusted_M) & ~(adjusted_M < alpha)).sum(-1, keepdims=True)
-    return alpha / np.maximum(still, 1)
+        return Differences(estimate, se, df, v, share, p, pair, noise.shared, np.asarray(d_0, dtype=float)[..., None])
 
 
 def spearman(x: np.ndarray, y: np.ndarray, level: float = ALPHA) -> tuple[float, float, float] | None:

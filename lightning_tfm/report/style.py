@@ -2,10 +2,10 @@
 
 CSS = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--rule:#d0d7de;--panel:#f6f8fa;--good:#116329;
---bad:#a40e26;--found:#0550ae;--accent:#0550ae;--g0:#24292f;--g1:#b5460f;--g2:#6639ba;--g3:#0550ae;--g4:#116329;
+--bad:#a40e26;--found:#0550ae;--less:#7d5a00;--accent:#0550ae;--g0:#24292f;--g1:#b5460f;--g2:#6639ba;--g3:#0550ae;--g4:#116329;
 --g5:#a40e26;--g6:#7d5a00;--g7:#99286e}
 @media (prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#9ea7b3;--rule:#3d444d;--panel:#161b22;
---good:#56d364;--bad:#ff7b72;--found:#79c0ff;--accent:#79c0ff;--g0:#e6edf3;--g1:#ffa657;--g2:#d2a8ff;--g3:#79c0ff;
+--good:#56d364;--bad:#ff7b72;--found:#79c0ff;--less:#e3b341;--accent:#79c0ff;--g0:#e6edf3;--g1:#ffa657;--g2:#d2a8ff;--g3:#79c0ff;
 --g4:#56d364;--g5:#ff7b72;--g6:#e3b341;--g7:#f778ba}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1180px;padding:1rem;background:var(--bg);color:var(--fg);
@@ -27,7 +27,7 @@ th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending]
 tr.first td,tr.first th{border-top:2px solid var(--fg)}
 tr.one td,tr.one th{color:var(--soft)}
 tbody th{font-weight:600}#table td:nth-child(2){white-space:normal;min-width:11rem;max-width:16rem}
-.good{color:var(--good)}.bad{color:var(--bad)}.found{color:var(--found)}.open,.untested{color:var(--soft)}
+.good{color:var(--good)}.bad{color:var(--bad)}.found{color:var(--found)}.less{color:var(--less)}.open,.untested{color:var(--soft)}
 .controls{display:flex;flex-wrap:wrap;gap:.6rem 1.2rem;align-items:end;margin:.5rem 0}
 input,select,button.plain{font:inherit;color:var(--fg);background:var(--bg);border:1px solid var(--soft);
 border-radius:4px;padding:.15rem .4rem;max-width:100%}

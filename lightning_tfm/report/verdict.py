@@ -1,17 +1,37 @@
-"""What a study says about the paper: a verdict for every row and metric, and the claims of its section 6.2.
+"""What a study says about a row of the paper's table, in a word for each metric.
 
-The paper gives one run of each row and no variance, so a verdict compares signs: ours as tested, its as printed.
+The paper printed single runs, so its differences are noisy too. `CLEAR` is the difference (tau) from which a printed
+one is taken for more than that: 15 of its 19 rows in perplexity, 4 in BLEU. With P the printed difference to base, d
+ours, "found" a p below the level after the correction over the rows of the metric (report/multiplicity.py):
+
+reproduced                    |P| > tau, found, the same sign; the factor d / P stands beside it
+contradicted                  |P| > tau, found, the opposite sign
+found here, paper unclear     |P| <= tau, found
+smaller than printed          |P| > tau, not found, and d below P / 2 in P's direction by a one-sided test at 1 %; only
+                              at the paper's own size: a miniature may well have smaller effects
+no difference in either       |P| <= tau, not found, and d inside ± tau by two one-sided tests at 5 % (TOST, Schuirmann
+                              1987)
+undecided                     all else; with the number of seeds that would decide it if the difference is as estimated
+not testable                  the row or base has fewer than two seeds
+better, worse, undecided      where the paper prints no such row
+
+log PPL is the primary metric. BLEU is a noisy copy of it and has words of its own.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+from lightning_tfm.report.power import MOST
+from lightning_tfm.report.statistics import ALPHA, Estimate
 
-from lightning_tfm.report.statistics import ALPHA
-
-REPRODUCED, CONTRADICTED, NOTHING = "reproduced", "contradicted", "no difference found"
-EQUIVALENT, UNTESTABLE, DIFFERENT = "equivalent", "not testable", "difference found"
+REPRODUCED, CONTRADICTED, UNCLEAR = "reproduced", "contradicted", "found here, paper unclear"
+SMALLER, NEITHER = "smaller than printed", "no difference in either"
+BETTER, WORSE = "better", "worse"
+UNDECIDED, UNTESTABLE = "undecided", "not testable"
+WORDS = (REPRODUCED, CONTRADICTED, UNCLEAR, SMALLER, NEITHER, BETTER, WORSE, UNDECIDED, UNTESTABLE)
+OPEN = (UNDECIDED, UNTESTABLE)
 
 SD_LOG_PPL, SD_BLEU = 0.005, 0.3
 """standard deviation over seeds of one full-size run: some 0.3 BLEU between checkpoints near the end (NVIDIA's notes on
@@ -19,25 +39,37 @@ its Transformer; published reproductions spread alike), 0.5 % of perplexity"""
 CLEAR = {"ppl": 2 * 2**0.5 * SD_LOG_PPL, "bleu": 2 * 2**0.5 * SD_BLEU}
 """tau: a difference of two single runs, as the paper prints them, is clear only beyond two of its standard deviations
 (1.4 % of perplexity, 0.85 BLEU)"""
-
-MARGIN_PPL = 0.01
-"""relative difference in perplexity up to which two rows count as equivalent"""
-MARGIN_BLEU = 0.3
+SMALLER_ALPHA = 0.01
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """One row's difference to base in one metric, in the metric's own direction: log PPL (lower is better) or BLEU."""
+class Evidence(Estimate):
+    """One row's difference to base in one metric, in the metric's own direction: log PPL (lower is better) or BLEU.
+
+    All p are divided by the look's share of the level where the study was looked at more than once; NaN: no test.
+    """
 
     n: int
-    estimate: float
-    lower: float
-    upper: float
-    """the marginal 95 % interval (narrowed level after sequential looks)"""
-    p: float
-    """Holm-adjusted over the study; NaN where there was no test"""
-    smallest: float
-    """true difference that would have been found with 80 % probability"""
+    n_base: int
+    lower: float = math.nan
+    upper: float = math.nan
+    """the marginal 95 % interval (at a narrower level after sequential looks)"""
+    p: float = math.nan
+    """adjusted over the rows of this metric by Benjamini and Hochberg: decides"""
+    holm: float = math.nan
+    """adjusted over the same rows by Holm"""
+    equivalent: float = math.nan
+    """of a difference inside ± tau"""
+    half: float = math.nan
+    """of a difference below half the paper's, in the paper's direction"""
+    smallest: float = math.nan
+    """true difference that would have been found with a probability of about 70 %"""
+    needed: float = math.nan
+    """seeds of it and of base that would decide it if the difference is as estimated"""
+    prospect: float = math.nan
+    """chance that the last look will decide it, predicted from this one"""
+    untested: str = ""
+    """why there was no test"""
 
 
 @dataclass(frozen=True)
@@ -46,119 +78,58 @@ class Verdict:
     why: str
 
 
-def margin(metric: str, ppl: float = MARGIN_PPL, bleu: float = MARGIN_BLEU) -> float:
-    """The equivalence margin in the units of `Evidence`."""
-    return float(np.log1p(ppl)) if metric == "ppl" else bleu
+def clear(paper: float, metric: str) -> bool:
+    """Whether a printed difference is more than the noise of single runs."""
+    return abs(paper) > CLEAR[metric]
 
 
-def judge(evidence: Evidence | None, paper: float | None, margin: float, alpha: float = ALPHA) -> Verdict:
+def judge(
+    evidence: Evidence | None, paper: float | None, metric: str, full_size: bool, alpha: float = ALPHA
+) -> Verdict:
     """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number."""
-    if evidence is None or evidence.n < 2 or np.isnan(evidence.p):
-        n = 0 if evidence is None else evidence.n
-        return Verdict(UNTESTABLE, "a single seed" if n == 1 else "no scores" if n == 0 else "no spread to test with")
-    found = evidence.p < alpha
+    if evidence is None:
+        return Verdict(UNTESTABLE, "no scores")
+    if evidence.untested:
+        return Verdict(UNTESTABLE if min(evidence.n, evidence.n_base) < 2 else UNDECIDED, evidence.untested)
+    found, e = evidence.p < alpha, evidence
     if paper is None:
-        word = DIFFERENT if found else NOTHING
-        return Verdict(word, "the paper prints no number for this row")
-    if paper == 0:
-        if -margin < evidence.lower and evidence.upper < margin:
-            return Verdict(EQUIVALENT, "the paper prints no difference, and the interval lies inside the margin")
-        return Verdict(UNTESTABLE, "the paper prints no difference, and the interval is wider than the margin")
-    if not found:
-        return Verdict(NOTHING, "no difference to base after Holm's correction")
-    if (evidence.estimate > 0) == (paper > 0):
-        return Verdict(REPRODUCED, "differs from base in the paper's direction")
-    return Verdict(CONTRADICTED, "differs from base in the direction opposite to the paper's")
+        if found:
+            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "the paper prints no such row")
+        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}; the paper prints no such row")
+    if clear(paper, metric):
+        if found and (e.estimate > 0) == (paper > 0):
+            return Verdict(REPRODUCED, "differs from base in the paper's direction")
+        if found:
+            return Verdict(CONTRADICTED, "differs from base in the direction opposite to the paper's")
+        if full_size and e.half < SMALLER_ALPHA:
+            return Verdict(SMALLER, "no difference found, and less than half of the printed one")
+        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
+    if found:
+        return Verdict(UNCLEAR, "differs from base; the paper's difference is within the noise of single runs")
+    if e.equivalent < alpha:
+        return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
+    return Verdict(UNDECIDED, f"neither a difference nor its absence shown; {_seeds(e)}")
 
 
-# --- section 6.2 ---
-
-WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
-SUPPORTED, PARTLY, REFUTED, MIXED, OPEN = "supported", "supported in part", "contradicted", "mixed", "open"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of section 6.2 and what it says of rows."""
-
-    text: str
-    says: dict[str, str]
+def phrase(difference: Mapping[str, Any]) -> str:
+    """A word with the number that belongs to it, from the report's data."""
+    word = difference["verdict"]
+    if word in (REPRODUCED, SMALLER):
+        f = difference["factor"]
+        return f"{word}, × {f['estimate']:.2f} [{f['lower']:.2f}, {f['upper']:.2f}]"
+    if word == UNDECIDED and difference.get("p") is not None:
+        n = difference["needed"]
+        return f"{word}, " + (f"> {MOST} seeds" if n is None else f"about {n:.0f} seeds")
+    return str(word)
 
 
-CLAIMS = (
-    Claim("One attention head is worse than the best setting.", {"A-h1": WORSE}),
-    Claim("Quality also drops off with too many heads.", {"A-h32": WORSE}),
-    Claim("Reducing the attention key size d_k hurts.", {"B-dk16": WORSE, "B-dk32": WORSE}),
-    Claim(
-        "Bigger models are better.",
-        {
-            "C-N2": WORSE,
-            "C-N4": WORSE,
-            "C-N8": BETTER,
-            "C-dmodel256": WORSE,
-            "C-dmodel1024": BETTER,
-            "C-dff1024": WORSE,
-            "C-dff4096": BETTER,
-        },
-    ),
-    Claim("Dropout is very helpful in avoiding over-fitting.", {"D-Pdrop0.0": WORSE}),
-    Claim("Learned positions give nearly identical results.", {"E-learned": SAME}),
-)
+def counted(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, int]:
+    """How often each word was said in the report's rows."""
+    found = [row[metric]["difference"]["verdict"] for row in rows if row[metric]["difference"]]
+    return {word: found.count(word) for word in WORDS if word in found}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one row says about a claim in one metric."""
-
-    row: str
-    metric: str
-    says: str
-    holds: bool | None
-    """None: nothing found either way"""
-
-
-@dataclass(frozen=True)
-class ClaimVerdict:
-    claim: Claim
-    word: str
-    findings: list[Finding]
-
-
-def weigh(
-    claim: Claim, evidence: Mapping[tuple[str, str], Evidence], margins: Mapping[str, float], alpha: float = ALPHA
-) -> ClaimVerdict:
-    """A claim against all evidence, (row, metric) -> Evidence.
-
-    A row is for the claim if it is in one metric and against it in none. All rows for it: supported; some for and none
-    against: in part; against only: contradicted; none either way: open; no row with two seeds: not testable.
-    """
-    findings = [
-        Finding(row, metric, says, _holds(evidence.get((row, metric)), metric, says, margins[metric], alpha))
-        for row, says in claim.says.items()
-        for metric in margins
-    ]
-    tested = [e for row in claim.says for metric in margins if (e := evidence.get((row, metric))) and e.n > 1]
-    if not tested:
-        return ClaimVerdict(claim, UNTESTABLE, findings)
-    against = any(f.holds is False for f in findings)
-    for_it = [row for row in claim.says if any(f.holds for f in findings if f.row == row)]
-    if against:
-        word = MIXED if for_it else REFUTED
-    elif len(for_it) == len(claim.says):
-        word = SUPPORTED
-    else:
-        word = PARTLY if for_it else OPEN
-    return ClaimVerdict(claim, word, findings)
-
-
-def _holds(evidence: Evidence | None, metric: str, says: str, margin: float, alpha: float) -> bool | None:
-    if evidence is None or evidence.n < 2 or np.isnan(evidence.p):
-        return None
-    if says == SAME:
-        if -margin < evidence.lower and evidence.upper < margin:
-            return True
-        return False if evidence.p < alpha else None
-    if not evidence.p < alpha:
-        return None
-    worse = (evidence.estimate > 0) == (metric == "ppl")
-    return worse == (says == WORSE)
+def _seeds(evidence: Evidence) -> str:
+    if math.isinf(evidence.needed) or math.isnan(evidence.needed):
+        return f"more than {MOST} seeds would be needed if the difference is as estimated"
+    return f"about {evidence.needed:.0f} seeds would be needed if the difference is as estimated"

@@ -99,8 +99,8 @@ def test_table_sorts_and_filters(page):
     whole = names(page)
     assert whole == list(all_rows())
     button = page.locator("#table thead button", has_text="params").first
-    head = page.locator("#table thead th").nth(11)
-    column = "#table tbody tr td:nth-child(12)"
+    head = page.locator("#table thead th").nth(13)
+    column = "#table tbody tr td:nth-child(14)"
     for order in ("ascending", "descending"):
         button.focus()
         page.keyboard.press("Enter")

@@ -21,11 +21,13 @@ def test_shares_add_up_to_the_whole_level():
 
 
 def test_a_row_rejected_at_any_look_stays_rejected():
-    def found(p):
-        return {("a", "ppl"): Evidence(3, 1.0, 0.5, 1.5, p, 0.3)}
+    def found(p, estimate=1.0):
+        return {("a", "ppl"): Evidence(estimate, 0.2, 5.0, 3, 3, p=p, holm=2 * p, equivalent=p, half=p)}
 
-    assert over_looks([found(0.01), found(0.2)])["a", "ppl"].p == 0.01
+    kept = over_looks([found(0.01), found(0.2)])["a", "ppl"]
+    assert (kept.p, kept.holm, kept.equivalent, kept.half) == (0.01, 0.02, 0.01, 0.01)
     assert over_looks([found(math.nan), found(0.2)])["a", "ppl"].p == 0.2
+    assert over_looks([found(0.01, -1.0), found(0.2)])["a", "ppl"].p == 0.2  # it pointed the other way
 
 
 def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
@@ -63,7 +65,8 @@ def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_f
     second = first | {"base": [1, 2, 3, 4], "A-h4": [1, 2, 3, 4]}
     path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [], first))))
     before = make("made", made.root).summary
-    assert {r["ppl"]["difference"]["verdict"] for r in before["rows"][1:]} == {"not testable"}
+    assert {r["ppl"]["difference"]["verdict"] for r in before["rows"][1:]} == {"undecided"}
+    assert {r["ppl"]["difference"]["why"] for r in before["rows"][1:]} == {"before the first look"}
     assert [r["n"] for r in before["rows"]] == [3, 3, 3] and before["cells"] == 9
     path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [Look(first)], second))))
     after = make("made", made.root).summary
@@ -79,7 +82,7 @@ def test_the_next_look_asks_for_one_seed_more_of_base_and_of_open_rows_with_resu
         judged = {"difference": {"verdict": word}}
         return {"row": name, "base": name == "base", "ppl": judged, "bleu": judged}
 
-    words = {"base": "", "a": "reproduced", "b": "no difference found", "c": "not testable"}
+    words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
     summary = {"rows": [row(name, word) for name, word in words.items()]}
     course = Course(Plan(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]

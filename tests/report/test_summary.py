@@ -3,11 +3,16 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from lightning_tfm.report import records
 from lightning_tfm.report.cells import read_cells
+from lightning_tfm.report.evidence import _differences, _numbers, bootstraps
+from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
 
 
@@ -26,9 +31,16 @@ def test_planted_effects_are_found_and_noise_is_not(generator):
     words = {name: row["ppl"]["difference"] and row["ppl"]["difference"]["verdict"] for name, row in rows.items()}
     assert words["base"] is None
     assert words["A-h1"] == words["C-N2"] == "reproduced"
-    assert words["A-h4"] == "no difference found"
+    assert words["A-h4"] == words["E-learned"] == "undecided"  # noise of 2 % against a tau of 1.4 %
     assert words["C-dff4096"] == "contradicted"
-    assert words["E-learned"] == "not testable"  # noise of 2 % against a margin of 1 %
+    d = rows["C-N2"]["ppl"]["difference"]
+    printed = math.log(6.11 / 4.92)
+    assert d["factor"] == pytest.approx({k: d[k] / printed for k in ("estimate", "lower", "upper")})
+    d = rows["C-dff4096"]["ppl"]["difference"]  # the paper's is negative
+    assert d["factor"]["lower"] < d["factor"]["estimate"] < d["factor"]["upper"] < 0
+    assert "factor" not in rows["E-learned"]["ppl"]["difference"]
+    assert "500 seeds" in rows["A-h4"]["ppl"]["difference"]["why"]  # its estimate is next to nothing
+    assert rows["E-learned"]["ppl"]["difference"]["needed"] > 3
     d = rows["C-N2"]["ppl"]["difference"]
     assert d["lower"] < 0.3 < d["upper"] and d["percent"]["estimate"] == pytest.approx(100 * math.expm1(d["estimate"]))
     assert rows["C-N2"]["bleu"]["difference"]["estimate"] < 0
@@ -122,4 +134,41 @@ def test_a_row_of_the_users_own_has_no_paper(generator):
 
     made = generator([all_rows()["base"], mine], [1, 2, 3])
     made.write_all({"mine": 0.4})
-    assert rows_of(made)["mine"]["ppl"]["difference"]["verdict"] == "difference found"
+    assert rows_of(made)["mine"]["ppl"]["difference"]["verdict"] == "worse"
+    assert rows_of(made)["mine"]["bleu"]["difference"]["verdict"] == "worse"
+
+
+def test_rows_and_claims_are_families_of_their_own(generator):
+    made = generator(["base", "A-h1", "A-h4", "B-dk16", "B-dk32", "E-learned"], [1, 2, 3])
+    made.write_all({"A-h1": 0.2, "B-dk16": 0.3})
+    cells = read(made)
+    report = summarise(cells)
+    d = _differences(*_arguments(cells))
+    for metric in ("ppl", "bleu"):
+        raw = d[metric].p[1:]
+        told = [row[metric]["difference"] for row in report["rows"][1:]]
+        assert [t["p"] for t in told] == pytest.approx(benjamini_hochberg(raw))
+        assert [t["holm"] for t in told] == pytest.approx(holm(raw))
+    words = {claim["text"].split()[0]: claim["verdict"] for claim in report["claims"]}
+    assert words == {"One": "supported", "Reducing": "undecided", "Learned": "undecided"}  # B-dk32 is as base
+    found = {f["row"]: f for claim in report["claims"] for f in claim["findings"]}
+    assert found["B-dk16"]["p"] < 0.01 and found["B-dk32"]["p"] > 0.05
+
+
+def _arguments(cells):
+    order = [row.name for row in cells.study.rows]
+    runs = {name: cells.of(name) for name in order}
+    return order, runs, np.array([len(runs[name]) for name in order]), bootstraps(cells)
+
+
+def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may_it_be_too_small():
+    n, equal = np.array([8, 8, 8]), np.full(3, 1e-6)
+    d = compare(np.array([0.0, 0.001, 0.03]), equal, n, SentenceNoise(np.zeros(3), np.zeros(3)))
+    printed = np.array([np.nan, 0.05, 0.05])
+    numbers = _numbers(d, d.p, printed, CLEAR["ppl"], 1.0)
+    words = []
+    for i in (1, 2):
+        who = {k: float(x[i]) for k, x in numbers.items()}
+        found = Evidence(estimate=float(d.estimate[i]), n=8, n_base=8, **who)
+        words.append([judge(found, 0.05, "ppl", full_size).word for full_size in (True, False)])
+    assert words == [["smaller than printed", "undecided"], ["reproduced", "reproduced"]]

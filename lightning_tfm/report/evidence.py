@@ -1,0 +1,156 @@
+"""Cells -> evidence: how every row differs from base in each metric, after all corrections.
+
+The rows are exploratory: in each metric a family of its own, corrected by Benjamini and Hochberg, with Holm's p over
+the same rows beside it. The confirmatory family is that of the claims (report/claims.py).
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from statistics import mean, stdev
+
+import numpy as np
+from scipy import stats
+
+from lightning_tfm.report import power, resampling, statistics
+from lightning_tfm.report.cells import Cell, Cells
+from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report.statistics import ALPHA, Differences
+from lightning_tfm.report.verdict import CLEAR, SMALLER_ALPHA, Evidence
+
+METRICS = ("ppl", "bleu")
+Key = tuple[str, str]
+"""(row, metric)"""
+Boots = dict[str, dict[tuple[str, int], np.ndarray]]
+"""metric -> (row, seed) -> scores of this run on the resampled test sets; no entry where sentences are not at hand"""
+
+
+def weigh_rows(
+    cells: Cells,
+    names: list[str],
+    paper: Mapping[Key, float],
+    full_size: bool = False,
+    share: float = 1.0,
+    boots: Boots | None = None,
+    last: tuple[int, float] | None = None,
+) -> dict[Key, Evidence]:
+    """(row, metric) -> Evidence for every row but base. Empty without a base.
+
+    `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
+    more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
+    """
+    base = base_of(cells, names)
+    if base is None:
+        return {}
+    order = [base, *(name for name in names if name != base)]
+    runs = {name: cells.of(name) for name in order}
+    n_R = np.array([len(runs[name]) for name in order])
+    parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots)
+    found: dict[Key, Evidence] = {}
+    for metric, d in parts.items():
+        p_R = np.where((n_R > 1) & (n_R[0] > 1), d.p, np.nan)
+        printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
+        numbers = _numbers(d, p_R, printed_R, CLEAR[metric], share)
+        if last is not None:
+            numbers["prospect"] = prospect(d, n_R, printed_R, CLEAR[metric], full_size, *last)
+        for i, name in enumerate(order[1:], 1):
+            if n_R[i] == 0 or n_R[0] == 0:
+                continue
+            who = {"estimate": float(d.estimate[i]), "n": int(n_R[i]), "n_base": int(n_R[0])}
+            if np.isnan(p_R[i]):
+                found[name, metric] = untested(who, _why_not(who["n"], who["n_base"]))
+            else:
+                found[name, metric] = Evidence(**who, **{k: float(x_R[i]) for k, x_R in numbers.items()})
+    return found
+
+
+def untested(who: Mapping[str, float], why: str) -> Evidence:
+    """An estimate without a test."""
+    return Evidence(float(who["estimate"]), math.nan, math.nan, int(who["n"]), int(who["n_base"]), untested=why)
+
+
+def _why_not(n: int, n_base: int) -> str:
+    if min(n, n_base) < 2:
+        return "a single seed" if n < 2 else "a single seed of base"
+    return "all seeds gave the same number"
+
+
+def _numbers(d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float) -> dict[str, np.ndarray]:
+    """The fields of Evidence that come from a test. `printed_R`: NaN where the paper has no number."""
+    alpha, adjusted = ALPHA * share, benjamini_hochberg(p_R)
+    low, high = d.interval(alpha)
+    level = next_level(adjusted, alpha)
+    half = np.where(printed_R < 0, d.above(0.5 * printed_R), d.below(0.5 * printed_R))
+    difference = power.needed(d, np.abs(d.estimate), level / 2)
+    absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
+    return {
+        "se": d.se,
+        "df": d.df,
+        "lower": low,
+        "upper": high,
+        "p": np.minimum(adjusted / share, 1.0),
+        "holm": np.minimum(holm(p_R) / share, 1.0),
+        "equivalent": np.minimum(d.equivalence(tau) / share, 1.0),
+        "half": np.minimum(half / share, 1.0),
+        "smallest": power.smallest(d, level),
+        "needed": np.where(np.abs(printed_R) <= tau, np.minimum(difference, absence), difference),
+    }
+
+
+def prospect(
+    d: Differences, n_R: np.ndarray, printed_R: np.ndarray, tau: float, full_size: bool, last: int, share: float
+) -> np.ndarray:
+    """Chance that the last look, at `last` seeds and this share of the level, decides a row, predicted from this one.
+
+    An upper limit: as if every other row were found by then, so that the correction left the level as it is.
+    """
+    se, df = power.ahead(d, last)
+    edge, narrow, one = (stats.t.isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
+    above = partial(power.chance_above, d, n_R, last)
+    chance = above(edge) + 1 - above(-edge)
+    inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)
+    bound = 0.5 * np.abs(printed_R) - one
+    smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
+    unclear = np.abs(printed_R) <= tau
+    return chance + np.where(unclear, inside, np.where(full_size & (np.abs(printed_R) > tau), smaller, 0.0))
+
+
+def base_of(cells: Cells, names: list[str]) -> str | None:
+    """The row without a change."""
+    plain = {row.name for row in cells.study.rows if not row.change}
+    return next((name for name in names if name in plain), None)
+
+
+def bootstraps(cells: Cells) -> Boots:
+    """Every run on the same resamples, once however many looks ask."""
+    found: Boots = {}
+    for metric in METRICS:
+        tables = {k: c.nll_S2 if metric == "ppl" else c.bleu_S10 for k, c in sorted(cells.filled.items())}
+        known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
+        if known and len(known) == len(tables):
+            score = resampling.log_ppl if metric == "ppl" else resampling.bleu
+            scores = resampling.resampled(list(known.values()), score)
+            found[metric] = dict(zip(known, scores, strict=True))
+    return found
+
+
+def _differences(
+    order: list[str], runs: Mapping[str, list[Cell]], n_R: np.ndarray, boots: Boots
+) -> dict[str, statistics.Differences]:
+    """Of each metric."""
+    variances, parts = [], {}
+    row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
+    S = next((len(cell.nll_S2) for name in order for cell in runs[name]), 0)
+    for metric in METRICS:
+        values = [[math.log(c.ppl) if metric == "ppl" else c.bleu for c in runs[name]] for name in order]
+        mean_R = np.array([mean(v) if v else math.nan for v in values])
+        variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
+        noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))
+        if metric in boots:
+            every = [boots[metric][cell.row, cell.seed] for name in order for cell in runs[name]]
+            noise = statistics.sentence_noise(np.array(every), row_R, len(order), S)
+        variances.append(variance_R)
+        parts[metric] = (mean_R, variance_R, noise)
+    count = np.maximum(n_R, 1)
+    prior = statistics.prior_df(np.array(variances), count - 1)
+    return {m: statistics.compare(means, v, count, noise, S, prior) for m, (means, v, noise) in parts.items()}

@@ -1,0 +1,44 @@
+"""Corrections for several tests at once. NaN are no part of a family and stay NaN. Families lie on the last axis.
+
+Holm 1979 bounds the chance of any false rejection in the family. Benjamini and Hochberg 1995 bound the expected share
+of false ones among the rejections (false discovery rate), which without any true difference is the same thing.
+"""
+
+import numpy as np
+
+from lightning_tfm.report.statistics import ALPHA
+
+
+def holm(p_M: np.ndarray) -> np.ndarray:
+    """Adjusted p-values by Holm: max over j <= i of (m - j + 1) p_(j), at most 1."""
+    order, ranked, m = _ranked(p_M)
+    factor = np.maximum(m - np.arange(ranked.shape[-1]), 1)
+    return _unranked(order, np.minimum(np.maximum.accumulate(ranked * factor, axis=-1), 1.0))
+
+
+def benjamini_hochberg(p_M: np.ndarray) -> np.ndarray:
+    """Adjusted p-values by Benjamini and Hochberg: min over j >= i of m p_(j) / j, at most 1."""
+    order, ranked, m = _ranked(p_M)
+    scaled = np.where(np.isnan(ranked), np.inf, ranked * m / np.arange(1, ranked.shape[-1] + 1))
+    lowest = np.minimum.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
+    return _unranked(order, np.where(np.isnan(ranked), np.nan, np.minimum(lowest, 1.0)))
+
+
+def next_level(adjusted_M: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
+    """The level that one more rejection by Benjamini and Hochberg has to reach: (rejected + 1) alpha / m, [..., 1]."""
+    m = (~np.isnan(adjusted_M)).sum(-1, keepdims=True)
+    rejected = (adjusted_M < alpha).sum(-1, keepdims=True)
+    return alpha * np.minimum(rejected + 1, m) / np.maximum(m, 1)
+
+
+def _ranked(p_M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(order, p in ascending order with NaN last, size of the family)."""
+    p_M = np.asarray(p_M, dtype=float)
+    order = np.argsort(p_M, axis=-1, kind="stable")
+    return order, np.take_along_axis(p_M, order, -1), (~np.isnan(p_M)).sum(-1, keepdims=True)
+
+
+def _unranked(order: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+    found = np.empty_like(ranked)
+    np.put_along_axis(found, order, ranked, -1)
+    return found
