@@ -90,16 +90,19 @@ def trials(root: Path) -> list[dict[str, Any]]:
     return json.loads((root / "studies" / "s" / "trials.json").read_text())
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
-def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "kind"), [("tpe", "journal"), ("random", "journal"), ("cmaes", "journal"), ("random", "postgres")]
+)
+def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str, kind: str, request) -> None:
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     made = search(sampler=sampler)
-    states = run(tmp_path, made, workers=3)
+    states = run(tmp_path, made, workers=3, storage=storage)
     assert [state.state for state in states] == ["done"] * 6
     assert len({json.dumps(state.cell.change) for state in states}) == 6
     assert all(state.values == (pytest.approx(loss(state.cell.change)),) for state in states)
-    run(tmp_path, made)
+    run(tmp_path, made, storage=storage)
     assert len((tmp_path / "begun").read_text().splitlines()) == 6, "a second call has nothing left"
-    assert len(run(tmp_path, replace(made, trials=7))) == 7
+    assert len(run(tmp_path, replace(made, trials=7), storage=storage)) == 7
 
 
 def test_a_gaussian_process_proposes_in_a_worker_that_forks(tmp_path: Path) -> None:
