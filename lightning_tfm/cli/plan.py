@@ -66,8 +66,8 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
     What will be proposed is not known: the costs are those of as many points drawn from the space.
     """
-    from lightning_tfm.cli.status import open_queue
     from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.queues import open_queue
     from lightning_tfm.study.searcher import draw
 
     if not search.budget:

@@ -36,7 +36,7 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
     try:
         match action:
             case "retry":
-                return f"{runs.retry(root, options['run'], options['storage'])} cells queued; `sweep` runs them"
+                return _retried(runs.retry(root, options["run"], options["storage"]))
             case "remove":
                 return f"removed {runs.remove(root, options['run'])}"
             case "gc":
@@ -45,6 +45,12 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
                 return _list(runs.list_runs(root), options["json"])
     except RunIsOwned as error:
         raise UserError(str(error)) from error
+
+
+def _retried(queued: int) -> str:
+    if not queued:
+        return "no study holds a failed cell of this run: nothing to queue again"
+    return f"{queued} cell{'s' * (queued > 1)} queued; the command that started the study runs what is queued"
 
 
 def _list(found: list[Any], as_json: bool) -> str:

@@ -10,7 +10,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import CellState, Queue
+    from lightning_tfm.study.claim import CellState
     from lightning_tfm.study.progress import Overview, Running
 
 
@@ -25,6 +25,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError("--json and --watch: one of the two")
 
     from lightning_tfm.study.progress import View, Watch, follow
+    from lightning_tfm.study.queues import open_queue
 
     root, name = Path(options["out"]), options["study"]
     queue = open_queue(root, name, options["storage"])
@@ -36,24 +37,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     overview = watch.look(states)
     print(as_json(name, states, overview) if options["json"] else as_text(name, states, overview))
     return 0
-
-
-def open_queue(root: Path, name: str, storage: str) -> "Queue":
-    """The queue of a study that exists. Raises UserError."""
-    from lightning_tfm.study.claim import Queue
-    from lightning_tfm.study.definition import check_exists, file_of
-    from lightning_tfm.study.storage import find_storage, remembered
-    from lightning_tfm.study.tune import is_search, load
-
-    check_exists(root, name)
-    folder = file_of(root, name).parent
-    address = remembered(storage, folder)
-    if not address and not (folder / "journal.log").is_file():
-        raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
-    budget = load(root, name).budget if is_search(root, name) else 0
-    return Queue(
-        name, find_storage(address, folder), lambda text: print(text, file=sys.stderr), budget=budget, create=False
-    )
 
 
 def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:

@@ -28,7 +28,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if (Path(name) / "identity.json").is_file():
         root, cells, name = Path(name).resolve().parents[1], [_cell_of(Path(name))], "fit"
     else:
-        from lightning_tfm.cli.status import open_queue
+        from lightning_tfm.study.queues import open_queue
 
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = file_of(root, name).parent

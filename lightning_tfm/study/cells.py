@@ -1,10 +1,12 @@
 """Cells of a study, and how they are written down as trials of Optuna and read back."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.owner import Owner
 
 
@@ -46,6 +48,15 @@ class CellState:
     """length of the try that ended with done"""
     values: tuple[float, ...] = ()
     """what Optuna was told of a finished run: one value for each objective"""
+
+
+def link(study: Path, cell: Cell) -> None:
+    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
+    path = study / "cells" / cell.row / f"{cell.seed}.json"
+    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+    if not path.exists() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
 
 
 def attributes_of(cell: Cell) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Housekeeping over the runs of a results folder: list, retry, remove, and give disk space back."""
 
-import json
 import re
 import shutil
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.files import TEMPORARY
-from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.study.folder import RunFolder, read_json
 from lightning_tfm.study.owner import Owner
 
 TRASH = ".trash-"
@@ -62,19 +61,20 @@ def find_run(root: Path, start: str) -> RunFolder:
 
 
 def retry(root: Path, start: str, storage: str = "") -> int:
-    """Queue the failed cells of a run again, in every study of `root`; returns how many.
+    """Queue the failed cells of a run again, in every study of `root` that holds it; returns how many.
 
-    `storage` names the database of studies that have no journal file in their folder.
+    `storage` is the address of the database of studies that were started on one, where the one that they remember will
+    not do (it has no password). Raises UserError where a study's queue cannot be opened.
     """
-    from lightning_tfm.study.claim import Queue
-    from lightning_tfm.study.storage import find_storage
+    from lightning_tfm.study.queues import open_queue
+    from lightning_tfm.study.storage import in_journal
 
-    folder = find_run(root, start)
-    hashes = {json.loads(path.read_bytes())["training_hash"] for path in _links(root) if _names(path, folder.path.name)}
+    name = find_run(root, start).path.name
+    found = {path.parents[2]: _hash(path) for path in _links(root) if _hash(path)[:16] == name}
     queued = 0
-    for study in sorted({path.parents[2] for path in _links(root) if _names(path, folder.path.name)}):
-        queue = Queue(study.name, find_storage(storage, study))
-        queued += sum(queue.retry(training_hash) for training_hash in hashes)
+    for study, training_hash in sorted(found.items()):
+        queue = open_queue(root, study.name, "" if in_journal(study) else storage)
+        queued += queue.retry(training_hash)
     return queued
 
 
@@ -157,15 +157,19 @@ def _links(root: Path) -> list[Path]:
     return sorted((root / "studies").glob("*/cells/*/*.json"))
 
 
-def _names(link: Path, run: str) -> bool:
-    return json.loads(link.read_bytes())["training_hash"][:16] == run
+def _hash(link: Path) -> str:
+    """Training hash of the run that a cell of a study links to. Raises UserError."""
+    found = read_json(link)
+    if not isinstance(found, dict) or "training_hash" not in found:
+        raise UserError(f"{link}: damaged; remove it: the command that started the study writes it anew")
+    return found["training_hash"]
 
 
 def _cells(root: Path) -> dict[str, list[str]]:
+    """Name of a run -> the cells that link to it."""
     cells: dict[str, list[str]] = {}
     for path in _links(root):
-        run = json.loads(path.read_bytes())["training_hash"][:16]
-        cells.setdefault(run, []).append(f"{path.parents[2].name}/{path.parent.name}/{path.stem}")
+        cells.setdefault(_hash(path)[:16], []).append(f"{path.parents[2].name}/{path.parent.name}/{path.stem}")
     return cells
 
 

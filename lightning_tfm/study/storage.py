@@ -22,6 +22,8 @@ class StorageUnreachable(UserError):
     """The database does not answer: wrong address at the start of a study, an outage later."""
 
 
+JOURNAL = "journal.log"
+"""file in a study's folder with its queue, unless that is kept elsewhere"""
 MEMORY = "storage"
 """file in a study's folder with the address of its database"""
 OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
@@ -100,7 +102,7 @@ def remembered(address: str, study_folder: Path) -> str:
     """
     path = study_folder / MEMORY
     known = path.read_text().strip() if path.is_file() else ""
-    journal = str(study_folder / "journal.log") if (study_folder / "journal.log").is_file() else ""
+    journal = str(study_folder / JOURNAL) if (study_folder / JOURNAL).is_file() else ""
     asked = _plain(address)
     if asked and (known or journal) and asked not in (known, journal):
         raise UserError(
@@ -108,6 +110,11 @@ def remembered(address: str, study_folder: Path) -> str:
             "out, or choose another name with --name"
         )
     return address or known
+
+
+def in_journal(study_folder: Path) -> bool:
+    """Whether the queue of a study is the journal in its folder."""
+    return (study_folder / JOURNAL).is_file() and not (study_folder / MEMORY).is_file()
 
 
 def remember(address: str, study_folder: Path) -> None:
@@ -135,7 +142,7 @@ def find_storage(address: str, study_folder: Path) -> Storage:
     Raises UserError for anything else, SQLite included: workers claim a trial twice there.
     """
     if "://" not in address:
-        return JournalStore(Path(address) if address else study_folder / "journal.log")
+        return JournalStore(Path(address) if address else study_folder / JOURNAL)
     scheme = address.partition("://")[0]
     if scheme in ("postgresql", "postgresql+psycopg"):
         return PostgresStore("postgresql+psycopg://" + address.partition("://")[2])

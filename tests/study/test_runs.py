@@ -10,8 +10,13 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.study.launch import run_study
+from lightning_tfm.study.queues import open_queue
 from lightning_tfm.study.runs import gc, list_runs, remove, retry
+from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.storage import remember
+from lightning_tfm.study.tune import save
 from lightning_tfm.study.worker import Task
+from tests.study.test_tune import search
 
 
 def run(root: Path, digits: str, finished: bool = True) -> Attempt:
@@ -56,6 +61,36 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
     }
     assert found["bb"].reason == "nan_loss: FloatingPointError: loss is nan" and found["cc"].owner is not None
     assert retry(tmp_path, "bb") == 1 and retry(tmp_path, "bb") == 0 and retry(tmp_path, "cc") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler", "objectives"),
+    [
+        ("journal", "grid", {"dev/bleu": "maximize"}),
+        ("journal", "random", {"dev/ppl": "minimize", "dev/bleu": "maximize"}),
+        ("postgres", "random", {"dev/bleu": "maximize"}),
+    ],
+)
+def test_a_failed_trial_of_a_search_is_queued_again(
+    tmp_path: Path, kind: str, sampler: str, objectives: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    def train(task: Task) -> None:
+        raise FloatingPointError("loss is nan")
+
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    made = search(sampler=sampler, objectives=objectives, trials=2, space=[Parameter("model.N", "categorical", [1, 2])])
+    save(made, tmp_path)
+    remember(storage, tmp_path / "studies" / "s")
+    cells, _ = made.grid_cells() if sampler == "grid" else ([], 0)
+    with (tmp_path / "shown").open("w") as stream:
+        states = run_study("s", cells, tmp_path, train, storage=storage, stream=stream, search=made)
+    assert [state.state for state in states] == ["failed", "failed"]
+    name = states[1].cell.training_hash
+    same = [state.cell.row for state in states if state.cell.training_hash == name]
+    assert retry(tmp_path, name) == len(same) and retry(tmp_path, name) == 0
+    waiting = [state.cell.row for state in open_queue(tmp_path, "s").states() if state.state == "waiting"]
+    assert sorted(waiting) == sorted(same)
+    assert kind == "journal" or not (tmp_path / "studies" / "s" / "journal.log").exists()
 
 
 def test_a_removed_run_is_gone_and_closed_to_its_old_process(tmp_path: Path) -> None:
