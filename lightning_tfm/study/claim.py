@@ -8,6 +8,7 @@ may write is decided by its folder (`study/folder.py`), not here; the queue only
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import optuna
@@ -63,12 +64,10 @@ class Queue:
     ) -> None:
         self.name, self.budget = name, budget
         self._say = say
-        self._exclusive = storage.exclusive
+        self._exclusive = partial(storage.exclusive, name)
         self._vigil = Vigil(grace)
-        with self._exclusive():
-            self._storage = storage.open(say)
-            study = self._open(directions, create)
-        self._study_id = study._study_id
+        self._storage = storage.open(say)
+        self._study_id = self._open(directions, create)._study_id
 
     def _open(self, directions: Sequence[str], create: bool) -> optuna.Study:
         try:
@@ -78,9 +77,10 @@ class Queue:
                 raise UserError(
                     f"the storage holds no study '{self.name}': start it with lightning-tfm sweep"
                 ) from None
-            return optuna.create_study(
-                study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
-            )
+            with self._exclusive():
+                study = optuna.create_study(
+                    study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
+                )
         found = [direction.name.lower() for direction in study.directions]
         if create and found != list(directions):
             raise UserError(

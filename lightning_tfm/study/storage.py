@@ -31,7 +31,7 @@ OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
 
 
 class Storage(ABC):
-    """A place for the trials, and a lock over it for what takes several writes."""
+    """A place for the trials of studies, and a lock over each study for what takes several writes."""
 
     @abstractmethod
     def open(self, say: Callable[[str], None]) -> BaseStorage:
@@ -42,8 +42,8 @@ class Storage(ABC):
         """Raise UserError where it cannot be used, without writing anything."""
 
     @abstractmethod
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold the storage alone; freed when the holder dies. Not reentrant."""
+    def exclusive(self, study: str) -> AbstractContextManager[None]:
+        """Hold the study of that name alone, others not; freed when the holder dies. Not reentrant."""
 
 
 class JournalStore(Storage):
@@ -62,9 +62,9 @@ class JournalStore(Storage):
             raise UserError(f"{self._path}: the folder cannot be written to")
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, study: str) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._path.with_name(self._path.name + ".exclusive")):
+        with locked(self._path.with_name(f"{self._path.name}.{study}.exclusive")):
             yield
 
 
@@ -75,7 +75,8 @@ class PostgresStore(Storage):
         self._url = url
 
     def open(self, say: Callable[[str], None]) -> BaseStorage:
-        return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
+        with self._holding(b"lightning_tfm"):  # it makes Optuna's tables where there are none
+            return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
 
     def check(self) -> None:
         self._connect().close()
@@ -87,9 +88,13 @@ class PostgresStore(Storage):
             where = sqlalchemy.make_url(self._url).render_as_string(hide_password=True)
             raise StorageUnreachable(f"storage {where} cannot be reached: {error}") from None
 
+    def exclusive(self, study: str) -> AbstractContextManager[None]:
+        return self._holding(b"lightning_tfm study " + study.encode())
+
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        key = int.from_bytes(hashlib.sha256(b"lightning_tfm").digest()[:7])
+    def _holding(self, what: bytes) -> Iterator[None]:
+        """Hold the advisory lock of the database that `what` stands for."""
+        key = int.from_bytes(hashlib.sha256(what).digest()[:7])
         with self._connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})
             yield
