@@ -46,4 +46,5 @@ def _cell_of(run: Path) -> "Cell":
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:
         raise UserError(f"{run}: identity.json or experiment.json is missing: no run")
-    return Cell("experiment", experiment["training"]["seed"], training_hash(identity), 1.0)
+    asked = read_json(run / "cell.json") or {"row": "experiment"}
+    return Cell(asked["row"], experiment["training"]["seed"], training_hash(identity), 1.0)
