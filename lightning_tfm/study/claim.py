@@ -19,7 +19,16 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.cells import Cell, CellState, Claim, attributes_of, cell_of, newest, state_of
+from lightning_tfm.study.cells import (
+    Cell,
+    CellState,
+    Claim,
+    another_experiment,
+    attributes_of,
+    cell_of,
+    newest,
+    state_of,
+)
 from lightning_tfm.study.folder import GRACE
 from lightning_tfm.study.owner import me
 from lightning_tfm.study.storage import Storage
@@ -125,10 +134,7 @@ class Queue:
         if trial is None:
             return True
         if trial.user_attrs["run"] != cell.training_hash:
-            raise UserError(
-                f"study '{self.name}' holds row {cell.row}, seed {cell.seed} of another experiment (run "
-                f"{trial.user_attrs['run'][:16]}, now {cell.training_hash[:16]}): choose another name"
-            )
+            raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
         return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
 
     def carried(self) -> list[tuple[str, dict[str, Any]]]:
