@@ -76,7 +76,7 @@ def decode(options: Namespace) -> None:
     """Beam 4, power length penalty 0.6, the same weights; `_exact`: stops only when nothing better can come."""
     folder, sizes = material.lay_out("small", options.root)
     prepared = prepare(material.experiment("small").data, options.root)
-    material.weights(folder, sizes, options.steps)
+    material.weights(folder, options.steps)
     lines = material.lay_out_translation(folder, sizes, prepared)
     entries = []
     for game in ("decode", "decode_exact"):

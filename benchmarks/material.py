@@ -96,7 +96,7 @@ def lay_out_translation(folder: Path, sizes: dict[str, Any], prepared: Prepared)
     return [ids.tolist() for ids in batches]
 
 
-def weights(folder: Path, sizes: dict[str, Any], steps: int = TRAINED) -> Path:
+def weights(folder: Path, steps: int = TRAINED) -> Path:
     """Weights to decode with, trained once by ours and kept beside the material."""
     path = folder / "weights.pt"
     if not path.exists():

@@ -240,10 +240,6 @@ class Queue:
             trial = self._storage.get_trial(claim.trial_id)
             return trial.state == TrialState.RUNNING and self._end(trial, outcome, reason)
 
-    def give_back(self, claim: Claim, outcome: str = "interrupted", reason: str = "handed back") -> None:
-        """Queue the cell again for whoever comes next."""
-        self.fail(claim, outcome, reason)
-
     def reap(self) -> int:
         """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""
         if not any(self._vigil.abandoned(trial) for trial in self._trials(TrialState.RUNNING)) and not self._orphans():

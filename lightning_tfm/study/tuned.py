@@ -26,7 +26,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     folder = file_of(root, search.name).parent
     queue = open_queue(root, search.name, storage, lambda text: None)
     study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
-    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t, study)]
+    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t)]
     lines = _records(search, trials)
     found = importances(search, study)
     write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
@@ -43,7 +43,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     return "\n".join(_summary(search, study, trials, best, folder, names, found)) + "\n"
 
 
-def _repeated(trial: FrozenTrial, study: optuna.Study) -> bool:
+def _repeated(trial: FrozenTrial) -> bool:
     """Whether a later try speaks for this trial's cell."""
     return trial.state == TrialState.FAIL and "final" not in trial.user_attrs
 

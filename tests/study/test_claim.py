@@ -200,7 +200,7 @@ def test_handing_back_is_not_counted(tmp_path: Path, name: str) -> None:
     for _ in range(30):
         claim = queue.claim()
         assert claim is not None
-        queue.give_back(claim)
+        assert queue.fail(claim, "interrupted", "handed back")
     assert queue.states()[0].state == "waiting"
 
 
