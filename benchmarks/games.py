@@ -65,7 +65,7 @@ def _write_train(name: str, sizes: dict[str, Any], players: list[Player], option
             row["utilisation"] = sizes["flops"] / sizes["target_tokens"] * row["median"] / peak
         shares = ", ".join(f"{row['name']} {row['utilisation']:.0%}" for row in table)
         notes.append(f"share of the yardstick: {shares}")
-    record = {"machine": machine.facts(threads), "sizes": sizes, "rows": table, "notes": notes}
+    record = {"machine": machine.facts(threads), "sizes": material.told(sizes), "rows": table, "notes": notes}
     title = f"Training, {name}"
     report.write(
         f"train-{name}", report.markdown(title, "target tokens/s", "torch_nn", table, notes), record, options.out
@@ -76,7 +76,7 @@ def decode(options: Namespace) -> None:
     """Beam 4, power length penalty 0.6, the same weights; `_exact`: stops only when nothing better can come."""
     folder, sizes = material.lay_out("small", options.root)
     prepared = prepare(material.experiment("small").data, options.root)
-    material.weights(folder, sizes, options.steps)
+    material.weights(folder, options.steps)
     lines = material.lay_out_translation(folder, sizes, prepared)
     entries = []
     for game in ("decode", "decode_exact"):

@@ -78,6 +78,13 @@ def lay_out(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     return folder, sizes
 
 
+def told(sizes: dict[str, Any]) -> dict[str, Any]:
+    """What a record says of the sizes: of folders at most the last name, for the rest is this machine's."""
+    data = sizes["experiment"]["data"]
+    named = sizes["experiment"] | {"data": data | {"folder": Path(data["folder"]).name}}
+    return {key: value for key, value in sizes.items() if key != "root"} | {"experiment": named}
+
+
 def _spread(plan, count: int) -> list[int]:
     """`count` steps of the first epoch at evenly spread batch lengths, from the middle of each share."""
     shapes = [int(plan.target_lengths[plan.global_batch(step)].max()) for step in range(plan.steps_per_epoch)]
@@ -96,7 +103,7 @@ def lay_out_translation(folder: Path, sizes: dict[str, Any], prepared: Prepared)
     return [ids.tolist() for ids in batches]
 
 
-def weights(folder: Path, sizes: dict[str, Any], steps: int = TRAINED) -> Path:
+def weights(folder: Path, steps: int = TRAINED) -> Path:
     """Weights to decode with, trained once by ours and kept beside the material."""
     path = folder / "weights.pt"
     if not path.exists():

@@ -106,7 +106,7 @@ def measure(folder: Path, root: Path) -> None:
     print(f"  pieces {card['splits']['train']['pieces']}")
 
 
-def open_and_plan(folder: Path, root: Path) -> None:
+def open_and_plan(root: Path) -> None:
     """A fresh process: open the store, plan an epoch, make the first batch of a resumed run, then measure the input."""
     from lightning_tfm.config import Experiment, Training
     from lightning_tfm.data.module import StepLoader, TranslationData
@@ -147,7 +147,7 @@ def main() -> None:
     if options.stage:
         text, root = options.folder / "text", options.folder / "root"
         {"generate": lambda: generate(text, options.pairs[0]), "measure": lambda: measure(text, root)}.get(
-            options.stage, lambda: open_and_plan(text, root)
+            options.stage, lambda: open_and_plan(root)
         )()
         return
     cores, load, now = len(os.sched_getaffinity(0)), os.getloadavg()[0], time.strftime("%Y-%m-%d %H:%M")

@@ -1,6 +1,7 @@
-"""YAML files read strictly, and where the shipped ones lie: at the top of a clone, or inside an installed wheel."""
+"""YAML files read strictly, and where files lie: the shipped ones in a clone or a wheel, the user's modules."""
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ def shipped(folder: str) -> Path:
     """The folder `experiments` or `sweeps` of this package: the clone's, else the wheel's."""
     packed = PACKAGE / "_files" / folder
     return packed if packed.is_dir() else PACKAGE.parent / folder
+
+
+def see_working_directory() -> None:
+    """Let modules of the user's be imported from the working directory, as `python -m` does and a script does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
 
 
 def find_file(name: str | Path) -> Path:

@@ -3,4 +3,4 @@
 import os
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+    os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process

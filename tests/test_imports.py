@@ -1,6 +1,8 @@
 """Imports go one way, and calls that are known to break exactness stay out: read from the source, not run."""
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +89,62 @@ def test_what_must_start_fast_does_without_torch(name):
             assert target.split(".")[0] not in ("torch", "lightning"), f"{name} reaches torch through {here}"
             path = target.removeprefix("lightning_tfm.").replace(".", "/")
             todo += [f for f in (f"{path}.py", f"{path}/__init__.py") if f in TREES and f not in seen]
+
+
+# --- what nobody uses ---
+
+ROOT = PACKAGE.parent
+STAND_INS = {"TextSet"}
+"""classes with the methods of another one (Prepared), whose parameters are not theirs to choose"""
+WORDS = Counter(
+    word
+    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), ROOT / "README.md"]
+    for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+)
+"""how often each word stands in what runs and in what tells people to run it; tests do not keep a name alive"""
+ROOMS = sorted(name for name in TREES if room(name) != "report")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def ours(tree: ast.Module) -> Iterator[Function]:
+    """Functions whose parameters we choose: those of a module, and methods of classes that derive from nothing."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.bases and node.name not in STAND_INS:
+            yield from (inner for inner in node.body if isinstance(inner, Function))
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """What a module defines for others: functions, methods, classes, constants."""
+    yield from (function.name for function in ours(tree) if not function.name.startswith("__"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def unread(function: Function) -> set[str]:
+    """Parameters that the body does not mention; none of a function that does nothing or handles a signal."""
+    arguments = function.args
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} - {"self", "cls"}
+    if names == {"number", "frame"} or all(isinstance(statement, ast.Pass) for statement in function.body):
+        return set()
+    nodes = (node for statement in function.body for node in ast.walk(statement))
+    return names - {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_nothing_is_defined_that_nobody_uses(name):
+    assert {word for word in defined(TREES[name]) if WORDS[word] < 2} == set()
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_no_parameter_is_taken_that_nobody_reads(name):
+    found = {function.name: unread(function) for function in ours(TREES[name])}
+    assert {function: names for function, names in found.items() if names} == {}
 
 
 # --- what is kept out ---

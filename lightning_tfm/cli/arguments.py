@@ -40,11 +40,18 @@ class Settings:
     out: Path
     verb: dict[str, Any] = field(default_factory=dict)
     """the verb's own arguments"""
+    files: tuple[str, ...] = ()
+    """experiment files, as they were named"""
 
     @property
     def experiment(self) -> Experiment:
         """`base` with the row's change, at the paper's scale."""
         return self.base if self.row is None else apply(self.base, self.row)
+
+    @property
+    def name(self) -> str:
+        """What people may call the experiment: its row, else its files."""
+        return self.row.name if self.row else "+".join(Path(file).stem for file in self.files) or "experiment"
 
     @property
     def exact(self) -> Experiment:
@@ -103,7 +110,8 @@ def make_parser(verb: str, description: str, *, experiment: bool = True) -> json
 def parse(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> Settings:
     """Settings from arguments. Raises UserError; exits for --help."""
     argv = list(_resolved(argv))
-    for path in _values(argv, "--config"):
+    files = tuple(_values(argv, "--config"))
+    for path in files:
         check_file(read_yaml(path))
     try:
         values = parser.parse_args(argv).as_dict()
@@ -117,7 +125,7 @@ def parse(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> Settings:
     row = None if name is None else find_row(rows, name)
     out = Path(values.pop("out") or "results")
     values.pop("config")
-    return Settings(experiment, hardware, row, rows, out, values)
+    return Settings(experiment, hardware, row, rows, out, values, files)
 
 
 def parse_plain(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:

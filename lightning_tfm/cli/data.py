@@ -17,9 +17,8 @@ ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Fetch, check, clean and encode a corpus; look at it; carry it to another machine.")
     parser.add_argument("action", type=str, help=" | ".join(ACTIONS))
-    parser.add_argument(
-        "corpus", type=str, nargs="?", default=None, help="wmt14-en-de, wmt14-en-fr, multi30k, files [data.corpus]"
-    )
+    names = "wmt14-en-de, wmt14-en-fr, multi30k, files, or the import path of a class of yours [data.corpus]"
+    parser.add_argument("corpus", type=str, nargs="?", default=None, help=names)
     parser.add_argument(
         "--sets", type=list[str], default=[], help="prepare: further test sets: '[newstest2014-filtered]'"
     )
@@ -50,7 +49,7 @@ def _parsed(parser: Any, argv: Sequence[str]) -> tuple[Settings, Data]:
     data = settings.exact.data
     if name is None or name == data.corpus:
         return settings, data
-    if name not in (*SOURCES, "files", "builtin"):
+    if name not in (*SOURCES, "files", "builtin") and "." not in name:
         raise UserError(f"data {action} {name}: {nearest(name, [*SOURCES, 'files'])}")
     if name == "files" and not data.folder:
         raise UserError(f"data {action} files needs --data.folder, the folder of the parallel files")

@@ -1,17 +1,19 @@
 """`plan`: what a sweep would run, what is there already, and what it would take. Trains nothing."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.cli.study import add_options, is_search_file, make_crew
-from lightning_tfm.cli.sweep import add_auto_options, asked_cells, defined
+from lightning_tfm.cli.sweep import add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
+from lightning_tfm.study import definition
 from lightning_tfm.study.definition import predicted_cost
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.searchfile import SearchFile, read_search
@@ -20,6 +22,10 @@ from lightning_tfm.study.sweepfile import read_sweep
 if TYPE_CHECKING:
     from lightning_tfm.study.claim import Cell
     from lightning_tfm.study.tune import Search
+
+
+THERE = "there"
+"""what is said of a finished run"""
 
 
 @dataclass(frozen=True)
@@ -47,36 +53,56 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(parser, [*sweep.arguments, *argv])
     crew = make_crew(settings.verb, settings.hardware)
     coming: list[float] = []
+    over: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
         search = with_data(asked_search(settings, sweep, crew), settings.out)
-        cells, coming = trials_of(search, settings.out, crew.storage)
+        cells, coming, over = trials_of(search, settings.out, crew.storage)
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
                 raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
         rows, seeds = asked_cells(sweep, settings)
-        _, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
+        study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
+        check_table(study, cells, settings.out, crew.storage, auto=asked["seeds"] == "auto")
     rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
-    print(text(cells, settings.out, crew.workers, rate, coming))
+    print(text(cells, settings.out, crew.workers, rate, coming, over))
     return 0
 
 
-def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"], list[float]]:
-    """The runs that a search has made, or will make if it is a grid; and the predicted costs of those to be proposed.
+def check_table(study: definition.Definition, cells: "list[Cell]", root: Path, storage: str, auto: bool) -> None:
+    """Raise UserError where `sweep` would refuse: the study has another experiment, row or kind of seeds."""
+    from lightning_tfm.study.cells import another_experiment, linked
+    from lightning_tfm.study.queues import has_queue
 
-    What will be proposed is not known: the costs are those of as many points drawn from the space.
+    definition.joined(study, root)
+    if not auto:
+        check_fixed(study.name, root)
+    folder = definition.file_of(root, study.name).parent
+    for cell in cells if has_queue(root, study.name, storage) else ():
+        there = linked(folder, cell)
+        if there not in (None, cell.training_hash):
+            raise UserError(another_experiment(study.name, cell, there))
+
+
+def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"], list[float], dict[str, str]]:
+    """The runs that a search has made, or will make if it is a grid; the predicted costs of those to be proposed; and
+    training hash -> how it ended, for trials that are not run again.
+
+    What will be proposed is not known: the costs are those of as many points drawn from the space. Raises UserError
+    where `sweep` would refuse.
     """
-    from lightning_tfm.cli.status import open_queue
-    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.queues import has_queue, open_queue
     from lightning_tfm.study.searcher import draw
+    from lightning_tfm.study.tune import check_same
 
+    check_same(search, root)
+    states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
+    over = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
+    over |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
     if not search.budget:
-        return search.grid_cells()[0], []
-    made: list[Cell] = []
-    if file_of(root, search.name).is_file():
-        made = [state.cell for state in open_queue(root, search.name, storage).states()]
-    drawn = draw(search, max(0, search.budget - len(made)))
-    return made, [search.cell(0, change).cost for change in drawn]
+        return search.grid_cells()[0], [], over
+    drawn = draw(search, max(0, search.budget - len(states)))
+    return [state.cell for state in states], [search.cell(0, change).cost for change in drawn], over
 
 
 def measured_rate(root: Path) -> Rate | None:
@@ -90,15 +116,22 @@ def measured_rate(root: Path) -> Rate | None:
     return Rate(statistics.median(found), f"median of {len(found)} finished runs here") if found else None
 
 
-def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None, coming: Sequence[float] = ()) -> str:
-    """One line for each cell, then the sum. `coming`: predicted costs of runs that a search has not proposed yet."""
+def text(
+    cells: "list[Cell]",
+    root: Path,
+    workers: int,
+    rate: Rate | None,
+    coming: Sequence[float] = (),
+    over: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """One line for each cell, then the sum. `coming`, `over`: see `trials_of`."""
     from lightning_tfm.study.progress import clock
 
-    lines, ahead, whole, there = [], [], 0.0, 0
+    lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     for cell in cells:
-        folder = RunFolder(root, cell.training_hash)
-        left, where = _standing(folder)
-        there += left == 0
+        left, where = _standing(RunFolder(root, cell.training_hash), over.get(cell.training_hash))
+        there += where == THERE
+        ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
         whole += cell.cost
         time = f"{clock(cell.cost * left / rate.value):>9}" if rate and left else ""
@@ -111,7 +144,10 @@ def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None, comin
             "average, as drawn from the space; what is stopped early takes less"
         )
     ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(cells) + len(coming)
-    lines.append(f"{runs} runs: {there} there, {runs - there} to run; {sum(ahead):.2e} of {whole:.2e} FLOP")
+    no_more = f", {ended} stopped early or failed" * bool(ended)
+    lines.append(
+        f"{runs} runs: {there} there, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
+    )
     if rate is None:
         lines.append("time unknown: no finished run here to measure by; train the smallest row, or state --rate FLOP/s")
     elif sum(ahead):
@@ -120,10 +156,12 @@ def text(cells: "list[Cell]", root: Path, workers: int, rate: Rate | None, comin
     return "\n".join(lines)
 
 
-def _standing(folder: RunFolder) -> tuple[float, str]:
-    """The share of a run that is left, and where it stands in words."""
+def _standing(folder: RunFolder, over: str | None) -> tuple[float, str]:
+    """The share of a run that is left, and where it stands in words; `over`: how it ended for good."""
     if folder.finished():
-        return 0.0, "there"
+        return 0.0, THERE
+    if over is not None:
+        return 0.0, over
     progress, kept = folder.read_progress(), sorted(folder.checkpoints.glob("step-*.ckpt"))
     if folder.owner() is not None:
         return 1.0, "running now"

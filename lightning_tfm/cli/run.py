@@ -47,8 +47,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)
-    row = settings.row.name if settings.row else "experiment"
-    cell = Cell(row, exact.training.seed, name, 1.0)
+    cell = Cell(settings.name, exact.training.seed, name, 1.0)
     if torchrun.started_us() and torchrun.rank() > 0:
         return torchrun.follow(folder, lambda attempt: _run(exact, hardware, attempt, settings.out))
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"

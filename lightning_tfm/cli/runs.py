@@ -1,6 +1,7 @@
 """`runs`: list | retry | remove | gc."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("run", type=str, nargs="?", default=None, help="start of a run's name, for retry and remove")
     parser.add_argument("--json", action="store_true", help="list as JSON")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
+    parser.add_argument("--force", action="store_true", help="remove: also a run that a study uses")
     parser.add_argument("--storage", type=str, default="", help="retry: the database of studies that use one")
     options = parse_plain(parser, argv)
     action, run = options["action"], options["run"]
@@ -36,15 +38,21 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
     try:
         match action:
             case "retry":
-                return f"{runs.retry(root, options['run'], options['storage'])} cells queued; `sweep` runs them"
+                return _retried(runs.retry(root, options["run"], options["storage"]))
             case "remove":
-                return f"removed {runs.remove(root, options['run'])}"
+                return f"removed {runs.remove(root, options['run'], options['force'])}"
             case "gc":
                 return _gc(runs.gc(root, dry_run=not options["yes"]), options["yes"])
             case _:
                 return _list(runs.list_runs(root), options["json"])
     except RunIsOwned as error:
         raise UserError(str(error)) from error
+
+
+def _retried(queued: int) -> str:
+    if not queued:
+        return "no study holds a failed cell of this run: nothing to queue again"
+    return f"{queued} cell{'s' * (queued > 1)} queued; the command that started the study runs what is queued"
 
 
 def _list(found: list[Any], as_json: bool) -> str:
@@ -54,12 +62,17 @@ def _list(found: list[Any], as_json: bool) -> str:
         )
     if not found:
         return "no runs"
-    lines = []
-    for info in found:
-        step = "" if info.step is None else f"{info.step}/{info.steps}"
-        cells = ", ".join(info.cells)
-        lines.append(f"{info.run} {info.state:11} {step:>13} {_size(info.bytes):>8}  {cells}  {info.reason}".rstrip())
-    return "\n".join(lines)
+    head = f"{'run':16} {'state':11} {'date':16} {'step':>13} {'dev PPL':>8} {'BLEU':>5} {'size':>11}  study/row/seed"
+    return "\n".join([head, *map(_line, found)])
+
+
+def _line(info: Any) -> str:
+    step = "" if info.step is None else f"{info.step}/{info.steps}"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
+    ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
+    bleu = "" if info.bleu is None else f"{info.bleu:.1f}"
+    numbers = f"{step:>13} {ppl:>8} {bleu:>5} {_size(info.bytes):>11}"
+    return f"{info.run} {info.state:11} {when} {numbers}  {', '.join(info.cells)}  {info.reason}".rstrip()
 
 
 def _gc(garbage: list[Any], removed: bool) -> str:

@@ -1,13 +1,15 @@
-"""`status`: what of a study is done, running, waiting, failed; once, as JSON, or as a live view."""
+"""`status`: what of a study is done, running, waiting, failed, gone; once, as JSON, or as a live view."""
 
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.folder import RunFolder
 
 if TYPE_CHECKING:
     from lightning_tfm.study.claim import CellState, Queue
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What of a study is done, running, waiting, failed.", experiment=False)
+    parser = make_parser(verb, "What of a study is done, running, waiting, failed, gone.", experiment=False)
     parser.add_argument("study", type=str, help="name of the study under <out>/studies")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--watch", action="store_true", help="look again until all is done")
@@ -25,35 +27,29 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError("--json and --watch: one of the two")
 
     from lightning_tfm.study.progress import View, Watch, follow
+    from lightning_tfm.study.queues import open_queue
 
     root, name = Path(options["out"]), options["study"]
     queue = open_queue(root, name, options["storage"])
     watch = Watch(root, 1)
     if options["watch"]:
-        follow(queue, watch, View(name, sys.stdout), every=0.1)
+        follow(queue, watch, View(name, sys.stdout), every=0.1, states=lambda: states_of(queue, root))
         return 0
-    states = queue.states()
+    states = states_of(queue, root)
     overview = watch.look(states)
     print(as_json(name, states, overview) if options["json"] else as_text(name, states, overview))
     return 0
 
 
-def open_queue(root: Path, name: str, storage: str) -> "Queue":
-    """The queue of a study that exists. Raises UserError."""
-    from lightning_tfm.study.claim import Queue
-    from lightning_tfm.study.definition import check_exists, file_of
-    from lightning_tfm.study.storage import find_storage, remembered
-    from lightning_tfm.study.tune import is_search, load
-
-    check_exists(root, name)
-    folder = file_of(root, name).parent
-    address = remembered(storage, folder)
-    if not address and not (folder / "journal.log").is_file():
-        raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
-    budget = load(root, name).budget if is_search(root, name) else 0
-    return Queue(
-        name, find_storage(address, folder), lambda text: print(text, file=sys.stderr), budget=budget, create=False
-    )
+def states_of(queue: "Queue", root: Path) -> "list[CellState]":
+    """States of a study's cells; `gone` where a run was finished and is no more, neither here nor in the storage."""
+    states = queue.states()
+    gone = {s.cell.training_hash for s in states if s.state == "done"}
+    gone = {name for name in gone if not RunFolder(root, name).result.exists()}
+    if gone:
+        gone -= {name for name, _ in queue.carried()}
+    why = f"its folder below {root / 'runs'} is gone"
+    return [replace(s, state="gone", reason=why) if s.cell.training_hash in gone else s for s in states]
 
 
 def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
@@ -86,6 +82,7 @@ def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
         where = f"{owner.host}:{owner.pid}" if owner else ""
         lines.append("  ".join(filter(None, (f"running  {r.row} seed {r.seed}", step, speed, left, where))))
     lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]
+    lines += [f"gone     {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in states if s.state == "gone"]
     waiting = [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state == "waiting"]
     if waiting:
         lines.append(f"waiting  {', '.join(waiting[:12])}{' …' if len(waiting) > 12 else ''}")

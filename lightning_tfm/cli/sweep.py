@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser
@@ -130,16 +131,21 @@ def _fixed(
     settings: Settings, asked: definition.Definition, cells: "list[Cell]", crew: Crew
 ) -> "Callable[[], list[CellState]]":
     """Ready to run all cells. Raises UserError where the study's seeds are added by looks."""
+    check_fixed(asked.name, settings.out)
+    study = definition.save(asked, settings.out)
+    return lambda: work(study, cells, settings.out, crew, start=True)
+
+
+def check_fixed(name: str, root: Path) -> None:
+    """Raise UserError where a study's seeds are added by looks."""
     from lightning_tfm.report.sequential import read_looks
 
-    folder = definition.file_of(settings.out, asked.name).parent
+    folder = definition.file_of(root, name).parent
     if read_looks(folder) is not None:
         raise UserError(
             f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
             "go on with --seeds auto, or give this one a name of its own with --name"
         )
-    study = definition.save(asked, settings.out)
-    return lambda: work(study, cells, settings.out, crew, start=True)
 
 
 def _auto(settings: Settings, asked: definition.Definition, crew: Crew) -> "Callable[[], list[CellState]]":

@@ -28,7 +28,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if (Path(name) / "identity.json").is_file():
         root, cells, name = Path(name).resolve().parents[1], [_cell_of(Path(name))], "fit"
     else:
-        from lightning_tfm.cli.status import open_queue
+        from lightning_tfm.study.queues import open_queue
 
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = file_of(root, name).parent
@@ -46,4 +46,5 @@ def _cell_of(run: Path) -> "Cell":
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:
         raise UserError(f"{run}: identity.json or experiment.json is missing: no run")
-    return Cell("experiment", experiment["training"]["seed"], training_hash(identity), 1.0)
+    asked = read_json(run / "cell.json") or {"row": "experiment"}
+    return Cell(asked["row"], experiment["training"]["seed"], training_hash(identity), 1.0)

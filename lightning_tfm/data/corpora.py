@@ -1,7 +1,7 @@
 """Where text comes from: a corpus yields the raw pairs of a split and knows how errors call them.
 
-A new corpus is one class here and one line in CORPORA; or a class of your own, named by its import path in
-`data.corpus` and made with the `Data` section as its only argument.
+A new corpus is one class here and one line in CORPORA; or a class of your own with a method `lines(split)`, named by
+its import path in `data.corpus`. Where it has an `__init__`, that is given the `Data` section.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from lightning_tfm.data.corpus import Corpus, read_pairs
 from lightning_tfm.data.manifest import SOURCES
 from lightning_tfm.data.official import OfficialCorpus
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.files import see_working_directory
 
 
 class BuiltinCorpus(Corpus):
@@ -73,6 +74,36 @@ class FilesCorpus(Corpus):
         )
 
 
+class OwnCorpus(Corpus):
+    """What a class of the user's own yields by `lines(split)`, in the languages of the `Data` section.
+
+    It is identified by its text, for which each split is read once by every process. Where that takes too long, derive
+    the class from `Corpus` instead and say what changes with the text.
+    """
+
+    def __init__(self, made_by: type, data: Data):
+        self.source, self.target = data.source, data.target
+        self.made_by, self._path = made_by, data.corpus
+        self._own = made_by() if made_by.__init__ is object.__init__ else made_by(data)
+        self._fingerprints: dict[str, str] = {}
+
+    def lines(self, split: str) -> Iterator[tuple[str, str]]:
+        yield from self._own.lines(split)
+
+    def fingerprint(self, split: str) -> str:
+        if split not in self._fingerprints:
+            digest = hashlib.sha256()
+            for pair in self.lines(split):
+                for line in pair:
+                    raw = line.encode(errors="surrogateescape")
+                    digest.update(f"{len(raw)} ".encode() + raw)
+            self._fingerprints[split] = digest.hexdigest()
+        return self._fingerprints[split]
+
+    def name(self, split: str, language: str) -> str:
+        return f"{self._path}, {split}.{language}"
+
+
 CORPORA: dict[str, type[Corpus]] = {
     "builtin": BuiltinCorpus,
     "files": FilesCorpus,
@@ -88,16 +119,23 @@ def make_corpus(data: Data) -> Corpus:
     if not module:
         known = nearest(data.corpus, CORPORA)
         raise UserError(f"data.corpus={data.corpus}: unknown: {known} or the import path of a class")
+    see_working_directory()
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(
             f"data.corpus={data.corpus}: cannot be imported ({error}); is its folder on PYTHONPATH?"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Corpus)):
-        raise UserError(f"data.corpus={data.corpus}: must be a subclass of lightning_tfm.data.corpora.Corpus")
+    if not (isinstance(found, type) and callable(getattr(found, "lines", None))):
+        raise UserError(f"data.corpus={data.corpus}: must be a class with a method lines(split)")
+    if not issubclass(found, Corpus):
+        return OwnCorpus(found, data)
     if inspect.isabstract(found):
-        raise UserError(f"data.corpus={data.corpus}: lacks the methods {', '.join(sorted(found.__abstractmethods__))}")
+        lacking = ", ".join(sorted(found.__abstractmethods__))
+        raise UserError(
+            f"data.corpus={data.corpus}: a subclass of Corpus needs {lacking} too; a class with lines(split) that "
+            "derives from nothing does not"
+        )
     return found(data)
 
 
@@ -105,5 +143,6 @@ def corpus_fingerprint(corpus: Corpus, split: str) -> str:
     """`corpus.fingerprint`, and for a class from outside the package the hash of its source file."""
     if type(corpus) in CORPORA.values():
         return corpus.fingerprint(split)
-    source = inspect.getsource(inspect.getmodule(type(corpus)))
+    made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
+    source = inspect.getsource(inspect.getmodule(made_by))
     return f"{hashlib.sha256(source.encode()).hexdigest()} {corpus.fingerprint(split)}"

@@ -1,10 +1,13 @@
 """Cells of a study, and how they are written down as trials of Optuna and read back."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from lightning_tfm.study.files import to_json, write_atomic
+from lightning_tfm.study.folder import read_json
 from lightning_tfm.study.owner import Owner
 
 
@@ -46,6 +49,29 @@ class CellState:
     """length of the try that ended with done"""
     values: tuple[float, ...] = ()
     """what Optuna was told of a finished run: one value for each objective"""
+
+
+def link(study: Path, cell: Cell) -> None:
+    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
+    path = study / "cells" / cell.row / f"{cell.seed}.json"
+    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+    if not path.exists() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+
+
+def linked(study: Path, cell: Cell) -> str | None:
+    """Training hash of the run that the study's folder names for the row and seed of `cell`; None where it has none."""
+    found = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
+    return found["training_hash"] if found else None
+
+
+def another_experiment(study: str, cell: Cell, there: str) -> str:
+    """Why a study cannot take `cell`: its row at its seed is the run `there`."""
+    return (
+        f"study '{study}' holds row {cell.row}, seed {cell.seed} of another experiment (run {there[:16]}, now "
+        f"{cell.training_hash[:16]}): choose another name"
+    )
 
 
 def attributes_of(cell: Cell) -> dict[str, Any]:

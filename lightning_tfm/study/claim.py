@@ -8,6 +8,7 @@ may write is decided by its folder (`study/folder.py`), not here; the queue only
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import optuna
@@ -18,7 +19,16 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.cells import Cell, CellState, Claim, attributes_of, cell_of, newest, state_of
+from lightning_tfm.study.cells import (
+    Cell,
+    CellState,
+    Claim,
+    another_experiment,
+    attributes_of,
+    cell_of,
+    newest,
+    state_of,
+)
 from lightning_tfm.study.folder import GRACE
 from lightning_tfm.study.owner import me
 from lightning_tfm.study.storage import Storage
@@ -63,12 +73,10 @@ class Queue:
     ) -> None:
         self.name, self.budget = name, budget
         self._say = say
-        self._exclusive = storage.exclusive
+        self._exclusive = partial(storage.exclusive, name)
         self._vigil = Vigil(grace)
-        with self._exclusive():
-            self._storage = storage.open(say)
-            study = self._open(directions, create)
-        self._study_id = study._study_id
+        self._storage = storage.open(say)
+        self._study_id = self._open(directions, create)._study_id
 
     def _open(self, directions: Sequence[str], create: bool) -> optuna.Study:
         try:
@@ -78,9 +86,10 @@ class Queue:
                 raise UserError(
                     f"the storage holds no study '{self.name}': start it with lightning-tfm sweep"
                 ) from None
-            return optuna.create_study(
-                study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
-            )
+            with self._exclusive():
+                study = optuna.create_study(
+                    study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
+                )
         found = [direction.name.lower() for direction in study.directions]
         if create and found != list(directions):
             raise UserError(
@@ -125,10 +134,7 @@ class Queue:
         if trial is None:
             return True
         if trial.user_attrs["run"] != cell.training_hash:
-            raise UserError(
-                f"study '{self.name}' holds row {cell.row}, seed {cell.seed} of another experiment (run "
-                f"{trial.user_attrs['run'][:16]}, now {cell.training_hash[:16]}): choose another name"
-            )
+            raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
         return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
 
     def carried(self) -> list[tuple[str, dict[str, Any]]]:
@@ -233,10 +239,6 @@ class Queue:
         with self._exclusive():
             trial = self._storage.get_trial(claim.trial_id)
             return trial.state == TrialState.RUNNING and self._end(trial, outcome, reason)
-
-    def give_back(self, claim: Claim, outcome: str = "interrupted", reason: str = "handed back") -> None:
-        """Queue the cell again for whoever comes next."""
-        self.fail(claim, outcome, reason)
 
     def reap(self) -> int:
         """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""

@@ -61,10 +61,15 @@ def save(study: Definition, root: Path) -> Definition:
     path = file_of(root, study.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(".study.lock")):
-        if path.exists():
-            study = _joined(load(root, study.name), study, path)
+        study = joined(study, root)
         write_atomic(path, to_json(to_plain(study)))
     return study
+
+
+def joined(study: Definition, root: Path) -> Definition:
+    """`study` with what study.json holds already: what `save` would write. Raises UserError as `save` does."""
+    path = file_of(root, study.name)
+    return _joined(load(root, study.name), study, path) if path.exists() else study
 
 
 def load(root: Path, name: str) -> Definition:

@@ -35,6 +35,7 @@ def make_train(
             places.settle(task.slot)
         task.attempt.write_json(task.folder.identity, identity)
         task.attempt.write_json(task.folder.experiment, to_dict(experiment))
+        task.attempt.write_json(task.folder.cell, {"row": task.cell.row, "seed": task.cell.seed})
         run = Run(experiment, replace(hardware, threads=threads), task.attempt, root)
         spawn = hardware.accelerator == "gpu"
         if torchrun.started_us():

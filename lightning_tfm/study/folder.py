@@ -68,6 +68,11 @@ class RunFolder:
         return self.path / "identity.json"
 
     @property
+    def cell(self) -> Path:
+        """What the run was called where it was asked for: its row and seed. No part of its identity."""
+        return self.path / "cell.json"
+
+    @property
     def attempts(self) -> Path:
         return self.path / "attempts"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.cells import link
 from lightning_tfm.study.claim import Cell, CellState, Queue
-from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.folder import GRACE, RunFolder
 from lightning_tfm.study.processes import (
     EXIT_CODES,
@@ -127,18 +127,9 @@ def _fill(study: Study, cells: list[Cell], definition: dict[str, Any] | None, sa
     fetch(queue, root)
     kept = (lambda name: True) if study.carry else lambda name: RunFolder(root, name).finished()
     queue.enqueue(cells, kept, grid_distributions(search) if search and not search.budget else None)
-    _link(study.folder, cells)
+    for state in queue.states():
+        link(study.folder, state.cell)
     return queue
-
-
-def _link(folder: Path, cells: list[Cell]) -> None:
-    """Write cells/<row>/<seed>.json, which name the run of each cell."""
-    for cell in cells:
-        path = folder / "cells" / cell.row / f"{cell.seed}.json"
-        data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
-        if not path.exists() or path.read_bytes() != data:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, data)
 
 
 @dataclass

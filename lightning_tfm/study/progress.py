@@ -35,7 +35,7 @@ class Overview:
 
     running: list[Running]
     counts: dict[str, int]
-    """cells by state: done, running, waiting, failed"""
+    """cells by state: done, running, waiting, failed; pruned and gone where there are some"""
     seconds_left: float | None
     failed: list[tuple[str, int, str]]
     """row, seed, reason"""
@@ -55,8 +55,7 @@ class Watch:
         counts = Counter(state.state for state in states)
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
         named = {name: counts[name] for name in ("done", "running", "waiting", "failed")}
-        if counts["pruned"]:
-            named["pruned"] = counts["pruned"]
+        named |= {name: counts[name] for name in ("pruned", "gone") if counts[name]}
         return Overview(running, named, self._left(states, running), failed)
 
     def _running(self, state: CellState) -> Running:
@@ -99,15 +98,26 @@ class Watch:
         return max([(ahead + sum(begun)) / self.workers, *begun])
 
 
-def follow(queue: Queue, watch: Watch, view: "View", every: float, check: Callable[[], None] = lambda: None) -> None:
-    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise."""
+def follow(
+    queue: Queue,
+    watch: Watch,
+    view: "View",
+    every: float,
+    check: Callable[[], None] = lambda: None,
+    states: Callable[[], list[CellState]] | None = None,
+) -> None:
+    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise.
+
+    `states` are those of the queue, unless the caller knows better.
+    """
+    states = states or queue.states
     try:
         while not queue.done():
             check()
             if view.due():
-                view.show(watch.look(queue.states()))
+                view.show(watch.look(states()))
             time.sleep(every)
-        view.show(watch.look(queue.states()))
+        view.show(watch.look(states()))
     finally:
         view.close()
 

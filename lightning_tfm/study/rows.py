@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, evaluation_hash, override, training_hash, training_identity
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, read_yaml
+from lightning_tfm.files import YamlFile, read_yaml, see_working_directory
 from lightning_tfm.model.size import BUILTIN_SCHEMES
 
 TABLE3 = "experiments/table3.yaml"
@@ -154,8 +154,7 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
     if path in BUILTIN_SCHEMES:
         return {}
     check_positions(path)
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    see_working_directory()
     module, _, attribute = path.replace(":", ".").rpartition(".")
     try:
         found = getattr(import_module(module), attribute)

@@ -100,6 +100,7 @@ class Searcher:
     def _fill(self, trial_id: int, number: int) -> Cell | str:
         sampler = make_sampler(self.search.sampler, self.search.seed, number)
         study = self.queue.study(sampler, make_pruner(self.search, self.first_validation))
+        study.get_trials(deepcopy=False)  # Optuna's cache over a database takes parameters of trials that it has read
         trial = optuna.Trial(study, trial_id)
         change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
         excess = self.search.excess(change)

@@ -16,7 +16,6 @@ RANGES = {
     "q_uniform": {"min", "max", "q"},
     "log_uniform_values": {"min", "max"},
 }
-LISTS = ("constant", "categorical")
 SECTIONS = ("model", "training")
 """what a search may change; text, decoding and scoring are the same for all its trials"""
 

@@ -22,6 +22,8 @@ class StorageUnreachable(UserError):
     """The database does not answer: wrong address at the start of a study, an outage later."""
 
 
+JOURNAL = "journal.log"
+"""file in a study's folder with its queue, unless that is kept elsewhere"""
 MEMORY = "storage"
 """file in a study's folder with the address of its database"""
 OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
@@ -29,7 +31,7 @@ OUTAGES = (StorageUnreachable, StorageInternalError, SQLAlchemyError)
 
 
 class Storage(ABC):
-    """A place for the trials, and a lock over it for what takes several writes."""
+    """A place for the trials of studies, and a lock over each study for what takes several writes."""
 
     @abstractmethod
     def open(self, say: Callable[[str], None]) -> BaseStorage:
@@ -40,8 +42,8 @@ class Storage(ABC):
         """Raise UserError where it cannot be used, without writing anything."""
 
     @abstractmethod
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold the storage alone; freed when the holder dies. Not reentrant."""
+    def exclusive(self, study: str) -> AbstractContextManager[None]:
+        """Hold the study of that name alone, others not; freed when the holder dies. Not reentrant."""
 
 
 class JournalStore(Storage):
@@ -60,9 +62,9 @@ class JournalStore(Storage):
             raise UserError(f"{self._path}: the folder cannot be written to")
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, study: str) -> Iterator[None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._path.with_name(self._path.name + ".exclusive")):
+        with locked(self._path.with_name(f"{self._path.name}.{study}.exclusive")):
             yield
 
 
@@ -73,7 +75,8 @@ class PostgresStore(Storage):
         self._url = url
 
     def open(self, say: Callable[[str], None]) -> BaseStorage:
-        return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
+        with self._holding(b"lightning_tfm"):  # it makes Optuna's tables where there are none
+            return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
 
     def check(self) -> None:
         self._connect().close()
@@ -85,9 +88,13 @@ class PostgresStore(Storage):
             where = sqlalchemy.make_url(self._url).render_as_string(hide_password=True)
             raise StorageUnreachable(f"storage {where} cannot be reached: {error}") from None
 
+    def exclusive(self, study: str) -> AbstractContextManager[None]:
+        return self._holding(b"lightning_tfm study " + study.encode())
+
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        key = int.from_bytes(hashlib.sha256(b"lightning_tfm").digest()[:7])
+    def _holding(self, what: bytes) -> Iterator[None]:
+        """Hold the advisory lock of the database that `what` stands for."""
+        key = int.from_bytes(hashlib.sha256(what).digest()[:7])
         with self._connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})
             yield
@@ -100,7 +107,7 @@ def remembered(address: str, study_folder: Path) -> str:
     """
     path = study_folder / MEMORY
     known = path.read_text().strip() if path.is_file() else ""
-    journal = str(study_folder / "journal.log") if (study_folder / "journal.log").is_file() else ""
+    journal = str(study_folder / JOURNAL) if (study_folder / JOURNAL).is_file() else ""
     asked = _plain(address)
     if asked and (known or journal) and asked not in (known, journal):
         raise UserError(
@@ -108,6 +115,11 @@ def remembered(address: str, study_folder: Path) -> str:
             "out, or choose another name with --name"
         )
     return address or known
+
+
+def in_journal(study_folder: Path) -> bool:
+    """Whether the queue of a study is the journal in its folder."""
+    return (study_folder / JOURNAL).is_file() and not (study_folder / MEMORY).is_file()
 
 
 def remember(address: str, study_folder: Path) -> None:
@@ -135,7 +147,7 @@ def find_storage(address: str, study_folder: Path) -> Storage:
     Raises UserError for anything else, SQLite included: workers claim a trial twice there.
     """
     if "://" not in address:
-        return JournalStore(Path(address) if address else study_folder / "journal.log")
+        return JournalStore(Path(address) if address else study_folder / JOURNAL)
     scheme = address.partition("://")[0]
     if scheme in ("postgresql", "postgresql+psycopg"):
         return PostgresStore("postgresql+psycopg://" + address.partition("://")[2])

@@ -109,10 +109,16 @@ def save(search: Search, root: Path) -> Search:
     path = file_of(root, search.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(".study.lock")):
-        if path.exists():
-            _check_same(load(root, search.name), search, path)
+        check_same(search, root)
         write_atomic(path, to_json(to_plain(search)))
     return search
+
+
+def check_same(search: Search, root: Path) -> None:
+    """Raise UserError if a study of that name is another one."""
+    path = file_of(root, search.name)
+    if path.exists():
+        _check_same(load(root, search.name), search, path)
 
 
 def is_search(root: Path, name: str) -> bool:

@@ -12,10 +12,9 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from lightning_tfm.config import to_dict
-from lightning_tfm.study.claim import Queue
 from lightning_tfm.study.definition import file_of
 from lightning_tfm.study.files import write_atomic
-from lightning_tfm.study.storage import find_storage, remembered
+from lightning_tfm.study.queues import open_queue
 from lightning_tfm.study.tune import Search
 
 LEAST = 10
@@ -25,10 +24,9 @@ LEAST = 10
 def report(search: Search, root: Path, storage: str = "") -> str:
     """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
     folder = file_of(root, search.name).parent
-    address = remembered(storage, folder)
-    queue = Queue(search.name, find_storage(address, folder), lambda text: None, create=False)
+    queue = open_queue(root, search.name, storage, lambda text: None)
     study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
-    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t, study)]
+    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t)]
     lines = _records(search, trials)
     found = importances(search, study)
     write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
@@ -45,7 +43,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     return "\n".join(_summary(search, study, trials, best, folder, names, found)) + "\n"
 
 
-def _repeated(trial: FrozenTrial, study: optuna.Study) -> bool:
+def _repeated(trial: FrozenTrial) -> bool:
     """Whether a later try speaks for this trial's cell."""
     return trial.state == TrialState.FAIL and "final" not in trial.user_attrs
 

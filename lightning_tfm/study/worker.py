@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.cells import link
 from lightning_tfm.study.claim import Cell, Claim, Queue
 from lightning_tfm.study.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.study.processes import (
@@ -96,6 +97,8 @@ class Worker:
         claim = self.queue.claim(skip=self._busy)
         if claim is None and self.searcher is not None:
             claim = self.searcher.propose()
+            if claim is not None:
+                link(self.root / "studies" / self.queue.name, claim.cell)
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:

@@ -132,7 +132,7 @@ class Conductor(pl.Callback):
             self._validate(module, step)
             self._lap("validate")
         if when.snapshots(step):
-            self._snapshot(trainer, module, step)
+            self._snapshot(module, step)
         if when.saves(step) or signum:
             self._save(trainer, module, step)
         self._lap("checkpoint")
@@ -188,7 +188,7 @@ class Conductor(pl.Callback):
         if self.record is not None:
             self.record.append_metrics({"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl})
 
-    def _snapshot(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+    def _snapshot(self, module: pl.LightningModule, step: int) -> None:
         if self.record is not None:
             self.snapshots.mkdir(parents=True, exist_ok=True)
             path = self.snapshots / f"step-{step:08d}.pt"

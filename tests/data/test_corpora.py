@@ -1,11 +1,15 @@
 """Files in, raw pairs out; what is wrong with them is told by name."""
 
 import gzip
+import sys
 
 import pytest
 
+from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 
 
@@ -25,6 +29,17 @@ class TwoLines(Corpus):
 
     def name(self, split, language):
         return f"two lines, {split}.{language}"
+
+
+class Plain:
+    """As little as a corpus of a user's own may be."""
+
+    WORDS = "ka lo mi nu pe ri so ta".split()
+
+    def lines(self, split):
+        for number in range(30 if split == "train" else 4):
+            words = [self.WORDS[(number * step) % 8] for step in (1, 3, 5)]
+            yield " ".join(words), " ".join(reversed(words))
 
 
 class Unfinished(Corpus):
@@ -97,14 +112,59 @@ def test_corpus_of_ones_own():
     assert len(corpus_fingerprint(corpus, "val")) > 64
 
 
+def test_a_class_with_lines_is_a_corpus_known_by_its_text(tmp_path, monkeypatch):
+    data = Data(corpus=f"{__name__}.Plain", vocab_size=30, source="xx", target="yy")
+    corpus = make_corpus(data)
+    assert (corpus.source, corpus.target) == ("xx", "yy") and len(list(corpus.lines("train"))) == 30
+    assert corpus.name("val", "xx") == f"{__name__}.Plain, val.xx"
+    assert corpus.fingerprint("val") == make_corpus(data).fingerprint("val") == corpus.fingerprint("test")
+    assert corpus.fingerprint("val") != corpus.fingerprint("train")
+    first = prepare(data, tmp_path)
+    assert prepare(data, tmp_path).folder == first.folder
+    monkeypatch.setattr(Plain, "WORDS", [*Plain.WORDS[:-1], "zu"])
+    other = prepare(data, tmp_path)
+    assert other.folder != first.folder and other.train_fingerprint != first.train_fingerprint
+
+
+def test_pairs_cut_elsewhere_are_another_text(monkeypatch):
+    corpora = [[("a b", "c")], [("a", "b c")], [("a", "b"), ("c", "")], [("a\xdc", "b c")], [("a\udcfc", "b c")]]
+    seen = set()
+    for pairs in corpora:
+        monkeypatch.setattr(Plain, "lines", lambda self, split, pairs=pairs: iter(pairs))
+        seen.add(make_corpus(Data(corpus=f"{__name__}.Plain")).fingerprint("train"))
+    assert len(seen) == len(corpora)
+
+
+MINE = """class Mine:
+    def __init__(self, data):
+        self.count = data.pairs
+
+    def lines(self, split):
+        for number in range(self.count):
+            yield f"{split} one {number % 7}", f"{split} eins {number % 7}"
+"""
+
+
+def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_own_module.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    options = ["--data.pairs=40", "--data.vocab_size=30", f"--out={tmp_path / 'out'}"]
+    assert main(["data", "prepare", "my_own_module.Mine", *options]) == 0
+    said = capsys.readouterr().out
+    assert "my_own_module.Mine, en -> de; 30 pieces" in said and "40 pairs of 40" in said
+    settings = parse(make_parser("fit", "test"), ["--data.corpus=my_own_module.Mine", *options])
+    assert str(prepare(settings.exact.data, settings.out).folder) in said
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("buildin", "did you mean 'builtin'"),
         ("no.such.module.Class", "cannot be imported"),
         (f"{__name__}.Missing", "cannot be imported"),
-        ("pathlib.Path", "must be a subclass"),
-        (f"{__name__}.Unfinished", "lacks the methods fingerprint, name"),
+        ("pathlib.Path", r"must be a class with a method lines\(split\)"),
+        (f"{__name__}.Unfinished", "needs fingerprint, name too"),
     ],
 )
 def test_wrong_corpus_names(name, message):

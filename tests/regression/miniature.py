@@ -17,10 +17,10 @@ import torch
 
 from lightning_tfm import config
 from lightning_tfm.data.module import StepLoader, TranslationData
-from lightning_tfm.study.provenance import cpu_model
 from lightning_tfm.study.rows import load_experiment
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import learning_rate
+from tests.regression.place import processor
 
 LOSSES = Path(__file__).with_name("losses.json")
 STEPS = 50
@@ -28,7 +28,7 @@ STEPS = 50
 
 def place() -> dict[str, str | int]:
     """What the bits of a loss may depend on besides the experiment."""
-    return {"cpu": cpu_model(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
 def losses(root: Path) -> list[float]:

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightning_tfm.config import Experiment, Model, Training
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.study.provenance import cpu_model
 from lightning_tfm.training.module import TransformerModule
+from tests.regression.place import processor
 
 COUNTS = Path(__file__).with_name("operators.json")
 SIZES = {
@@ -91,7 +91,7 @@ def counts() -> dict[str, dict[str, dict[str, int]]]:
 
 def place() -> dict[str, str]:
     """What counts depend on: operators on torch's release, allocations perhaps on the CPU's kernels too."""
-    return {"torch": torch.__version__.partition("+")[0], "cpu": cpu_model()}
+    return {"torch": torch.__version__.partition("+")[0], "cpu": processor()}
 
 
 def main() -> None:

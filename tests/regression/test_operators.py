@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import platform
 import warnings
 from pathlib import Path
 
@@ -29,9 +30,11 @@ def test_counts_are_those_committed(found, size, work):
     assert here["operators"] == committed["operators"]
     if COMMITTED["cpu"] == operators.place()["cpu"]:
         assert here == committed
-    else:
+    elif platform.machine() in COMMITTED["cpu"]:
         warnings.warn(f"allocations compared within 5 %: they were counted on {COMMITTED['cpu']}", stacklevel=1)
         assert here == pytest.approx(committed, rel=0.05)
+    else:  # other libraries below torch
+        warnings.warn(f"NOT COMPARED: {here} here, {committed} on {COMMITTED['cpu']}", stacklevel=1)
 
 
 def test_one_operator_more_is_seen():

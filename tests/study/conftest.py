@@ -51,7 +51,7 @@ class Forks:
         os.kill(pid, signal.SIGKILL)
         return self.join(pid)
 
-    def until(self, condition: Callable[[], object], seconds: float = 15.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "waited in vain"

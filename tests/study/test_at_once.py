@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.study.processes import EXIT_CODES
+from tests.study import held
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
 SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200, "training.steps": 900}
+SIZES |= {"model.positions": held.NAME}
 SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 SWEEP = """name: both
 method: grid
@@ -25,7 +27,8 @@ command: [lightning-tfm, fit, "${args}"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["fit", "sweep"])
-def test_one_run_is_trained_once(tmp_path: Path, forks, first: str) -> None:
+def test_one_run_is_trained_once(tmp_path: Path, forks, first: str, monkeypatch) -> None:
+    monkeypatch.setenv(held.VARIABLE, str(tmp_path / "go"))
     (tmp_path / "both.yaml").write_text(SWEEP)
     out, text = tmp_path / "out", write_corpus(tmp_path / "text")
     options = [f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items()]
@@ -37,6 +40,11 @@ def test_one_run_is_trained_once(tmp_path: Path, forks, first: str) -> None:
             started[name] = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
         if name == first:
             forks.until(lambda: list(out.glob("runs/*/progress.json")), 90)
+    if first == "fit":
+        forks.until(lambda: list(out.glob("studies/both/cells/*/*.json")), 90)
+    else:
+        started["fit"].wait(90)
+    (tmp_path / "go").touch()
     codes = {name: process.wait(200) for name, process in started.items()}
     said = {name: (tmp_path / name).read_text() for name in commands}
     assert codes["sweep"] == 0, said

@@ -100,6 +100,30 @@ def test_a_dead_owners_cell_is_requeued_by_exactly_one_of_many(storage: Storage,
     assert queue._trials()[-1].user_attrs["retry_of"] == 2
 
 
+def test_a_sampler_that_computes_holds_up_its_own_study_alone(both: Storage, name: str, tmp_path: Path, forks) -> None:
+    def slow() -> None:
+        def propose(trial_id: int, number: int) -> Cell:
+            (tmp_path / "computing").touch()
+            forks.until((tmp_path / "enough").exists)
+            return cells(1)[0]
+
+        Queue(name, both, budget=2).begin(propose)
+
+    def other(name: str) -> None:
+        queue = Queue(name, both)
+        queue.enqueue(cells(1))
+        assert queue.finish(queue.claim(), 1.0)
+
+    computing = forks.start(slow)
+    forks.until((tmp_path / "computing").exists)
+    own = forks.start(lambda: (Queue(name, both, budget=2).enqueue(cells(1)), (tmp_path / "queued").touch()))
+    assert forks.join(forks.start(lambda: other(f"{name}, another"))) == 0
+    assert Queue(name, both, budget=2, create=False).states() == [], "looking waits for nobody"
+    assert not (tmp_path / "queued").exists()
+    (tmp_path / "enough").touch()
+    assert [forks.join(computing), forks.join(own)] == [0, 0]
+
+
 def test_a_silent_owner_is_reaped_after_the_grace_period_and_cannot_finish(both: Storage, name: str) -> None:
     stopped, other = Queue(name, both, grace=0.3), Queue(name, both, grace=0.3)
     stopped.enqueue(cells(1))
@@ -176,7 +200,7 @@ def test_handing_back_is_not_counted(tmp_path: Path, name: str) -> None:
     for _ in range(30):
         claim = queue.claim()
         assert claim is not None
-        queue.give_back(claim)
+        assert queue.fail(claim, "interrupted", "handed back")
     assert queue.states()[0].state == "waiting"
 
 

@@ -110,7 +110,7 @@ def test_a_released_run_may_be_claimed_and_is_closed_to_the_old_attempt(folder: 
 
 
 def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path, forks) -> None:
-    folder = RunFolder(tmp_path, HASH, grace=0.4, beat=0.05)
+    folder = RunFolder(tmp_path, HASH, grace=2.0, beat=0.05)
     marks = tmp_path / "marks"
     marks.mkdir()
 
@@ -140,11 +140,11 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
 
     pid = forks.start(owner)
     forks.until((marks / "ready").exists)
-    time.sleep(0.6)
+    time.sleep(2.2)
     with pytest.raises(RunIsOwned):  # silent it is not: its heart beats
         folder.claim()
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.6)
+    time.sleep(2.2)
     attempt = folder.claim()
     attempt.write(folder.result, b"new")
     attempt.append_metrics({"step": 5})
@@ -230,10 +230,11 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(folder: RunFolder) -> 
 def test_records_are_read_back(folder: RunFolder) -> None:
     assert (folder.read_result(), folder.read_progress(), folder.read_outcome()) == (None, None, None)
     attempt = folder.claim()
+    before = time.time()
     attempt.write_progress(3, 10, 123.0, "train")
     attempt.write_outcome("nan_loss", "loss is nan", 3)
     progress = folder.read_progress()
-    assert progress is not None and abs(progress.pop("time") - time.time()) < 5
+    assert progress is not None and before <= progress.pop("time") <= time.time()
     assert progress == {"step": 3, "steps": 10, "tokens_per_second": 123.0, "phase": "train"}
     assert folder.read_outcome() == {"outcome": "nan_loss", "reason": "loss is nan", "step": 3, "attempt": 1}
     assert not folder.finished()

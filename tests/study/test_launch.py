@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.study import processes
 from lightning_tfm.study.claim import Cell, CellState, Queue
 from lightning_tfm.study.files import to_json
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.launch import run_study
 from lightning_tfm.study.owner import started
-from lightning_tfm.study.processes import ONE_SIGNAL, RunFailed, children
+from lightning_tfm.study.processes import RunFailed, children
 from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.worker import Task
 from tests.study.family import leads_group, offspring
 
 STEPS = 10
+ENDLESS = 3600.0
+"""seconds that no test waits for"""
 
 
 def make_cells(count: int) -> list[Cell]:
@@ -189,8 +192,10 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
     launcher = forks.start(lambda: study(tmp_path, fake, 2, workers=2))
     for count in (2, 3):
         forks.until(lambda count=count: len(fake.notes("began")) >= count)
-        time.sleep(0.15)
-        os.kill(fake.notes("began")[-1][1], signal.SIGKILL)
+        row, pid = fake.notes("began")[-1]
+        folder = RunFolder(tmp_path, next(cell.training_hash for cell in make_cells(2) if cell.row == row))
+        forks.until(lambda folder=folder: folder.read_progress() is not None)
+        os.kill(pid, signal.SIGKILL)
     fake.let_go()
     assert forks.join(launcher) == 0
     assert_whole(tmp_path, fake, 2)
@@ -246,11 +251,10 @@ def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path:
     fake = Fake(tmp_path, 0.05, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
     forks.until(lambda: len(fake.notes("began")) == 2)
-    time.sleep(0.2)
     family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
     assert len(family) == 4
     forks.kill(launcher)
-    forks.until(lambda: not any(forks.alive(pid) for pid in family), seconds=2)
+    forks.until(lambda: not any(forks.alive(pid) for pid in family))
     fake.let_go()
     study(tmp_path, fake, 3, workers=2)
     assert_whole(tmp_path, fake, 3)
@@ -291,13 +295,12 @@ def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, f
     def train(task: Task) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         fake.note("began", task)
-        time.sleep(30)
+        time.sleep(ENDLESS)
 
     launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=0.3))
     forks.until(lambda: fake.notes("began"))
-    began = time.monotonic()
     os.kill(launcher, signal.SIGTERM)
-    assert forks.join(launcher) == 143 and time.monotonic() - began < 3
+    assert forks.join(launcher) == 143
     assert states(tmp_path)["r0"].state == "waiting"
     assert not forks.alive(fake.notes("began")[0][1])
 
@@ -308,35 +311,34 @@ def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
     forks.until(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
     time.sleep(0.3)
     os.kill(launcher, signal.SIGTERM)
-    began = time.monotonic()
-    assert forks.join(launcher) == 143 and time.monotonic() - began < 5
+    assert forks.join(launcher) == 143
     assert states(tmp_path)["r0"].attempt == 2  # queued again once: nobody took it up after the signal
 
 
-def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks) -> None:
+def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> None:
+    monkeypatch.setattr(processes, "ONE_SIGNAL", 2.0)  # so that a busy machine sends the next one in time
     fake = Fake(tmp_path)
 
     def train(task: Task) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         fake.note("began", task)
-        time.sleep(30)
+        time.sleep(ENDLESS)
 
-    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1))
+    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=ENDLESS))
     forks.until(lambda: fake.notes("began"))
     os.kill(launcher, signal.SIGINT)
     forks.until(lambda: "stopping" in shown(tmp_path))
     os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
-    time.sleep(ONE_SIGNAL)
+    time.sleep(processes.ONE_SIGNAL)
     assert started(launcher) is not None
     os.kill(launcher, signal.SIGINT)
-    began = time.monotonic()
-    assert forks.join(launcher) == 130 and time.monotonic() - began < 10
-    forks.until(lambda: not forks.alive(fake.notes("began")[0][1]), seconds=2)
+    assert forks.join(launcher) == 130
+    forks.until(lambda: not forks.alive(fake.notes("began")[0][1]))
 
 
 def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.1, held=True)
-    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=0.6))
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=2.0))
     forks.until(lambda: len(fake.notes("began")) == 1)
     [(_, run)] = fake.notes("began")
     worker = int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
@@ -350,7 +352,7 @@ def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_
     assert_whole(tmp_path, fake, 1)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     assert folder.newest() == 2 and "attempt 1 was replaced by attempt 2" in folder.log.read_text()
-    assert "has been silent for 0.6 s; queued again" in shown(tmp_path)
+    assert "has been silent for 2 s; queued again" in shown(tmp_path)
 
 
 def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tmp_path: Path, forks) -> None:
@@ -361,9 +363,9 @@ def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tm
             os.kill(os.getpid(), signal.SIGSTOP)
         fake(task)
 
-    [state] = study(tmp_path, train, 1, workers=1, grace=0.4)
+    [state] = study(tmp_path, train, 1, workers=1, grace=2.0)
     assert (state.state, state.attempt) == ("done", 2)
-    assert "gave no sign of life for 0.4 s" in shown(tmp_path)
+    assert "gave no sign of life for 2 s" in shown(tmp_path)
 
 
 def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path) -> None:

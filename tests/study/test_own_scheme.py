@@ -1,4 +1,4 @@
-"""A run whose positional scheme is a class of the user's own comes to its end, its parameters counted."""
+"""Runs whose positional scheme or corpus is a class of the user's own come to their end."""
 
 import json
 from dataclasses import replace
@@ -14,3 +14,10 @@ def test_its_parameters_are_those_of_the_built_model(tmp_path: Path) -> None:
     result = json.loads((folder / "result.json").read_text())
     assert result["parameters"] == count_parameters(replace(own.model, positions="learned"), result["V"])
     assert result["parameters"]["positions"] > 0
+
+
+def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
+    own = experiment(tmp_path, data__corpus="tests.data.test_corpora.Plain", data__vocab_size=30)
+    result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())
+    assert result["data"]["corpus"] == "tests.data.test_corpora.Plain"
+    assert result["scores"]["dev"]["sentences"] == 4

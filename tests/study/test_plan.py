@@ -1,10 +1,16 @@
 """`plan`: what a table, a grid and a search would run, before anything runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.study.cells import Cell, Claim, link
+from lightning_tfm.study.claim import Queue
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.storage import find_storage
+from lightning_tfm.study.tune import Search
 from tests.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"
@@ -14,10 +20,14 @@ GRID = HEAD.format(method="grid") + "parameters:\n  model.h: {values: [1, 2]}\n 
 SEARCH = HEAD.format(method="random") + "parameters:\n  model.d_ff: {distribution: int_uniform, min: 16, max: 512}\n"
 
 
-def plan(tmp_path: Path, sweep: str, *more: str) -> int:
+def call(verb: str, tmp_path: Path, sweep: str, *more: str) -> int:
     (tmp_path / "small.yaml").write_text(sweep)
     sizes = TINY | {"data.folder": str(write_corpus(tmp_path / "text")), "out": str(tmp_path / "out")}
-    return main(["plan", str(tmp_path / "small.yaml"), *(f"--{k}={v}" for k, v in sizes.items()), *more])
+    return main([verb, str(tmp_path / "small.yaml"), *(f"--{k}={v}" for k, v in sizes.items()), *more])
+
+
+def plan(tmp_path: Path, sweep: str, *more: str) -> int:
+    return call("plan", tmp_path, sweep, *more)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +43,63 @@ def test_what_would_run(tmp_path: Path, capsys, sweep: str, more: list[str], wor
     said = capsys.readouterr().out
     assert all(word in said for word in words), said
     assert not (tmp_path / "out" / "runs").exists() and not (tmp_path / "out" / "studies").exists()
+
+
+MINE = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, mine]}\n  seed: {values: [1]}\n"
+
+
+def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, capsys, monkeypatch) -> None:
+    def rows(h: int) -> list[str]:
+        (tmp_path / "mine.yaml").write_text(f"mine: {{group: X, change: {{model.h: {h}}}}}\n")
+        return ["--rows", str(tmp_path / "mine.yaml")]
+
+    monkeypatch.setattr("lightning_tfm.cli.sweep.work", lambda *study, **how: [])
+    assert call("sweep", tmp_path, MINE, *rows(1)) == 0
+    assert plan(tmp_path, MINE, *rows(1)) == 0
+    for change in (rows(4), [*rows(1), "--training.lr_factor=3"], [*rows(1), "--data.vocab_size=43"]):
+        capsys.readouterr()
+        assert plan(tmp_path, MINE, *change) == 2
+        said = capsys.readouterr()
+        assert "was started over another experiment" in said.err and not said.out
+        assert call("sweep", tmp_path, MINE, *change) == 2
+        assert capsys.readouterr().err == said.err
+
+
+def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:
+    def begin(study: Definition, cells: list[Cell], root: Path, crew: object, start: bool) -> list:
+        folder = root / "studies" / study.name
+        Queue(study.name, find_storage("", folder)).enqueue(cells)
+        link(folder, replace(cells[0], training_hash="f" * 64))  # as by another version of a class of the user's
+        return []
+
+    monkeypatch.setattr("lightning_tfm.cli.sweep.work", begin)
+    assert call("sweep", tmp_path, TABLE) == 0
+    assert plan(tmp_path, TABLE) == 2
+    assert f"holds row base, seed 1 of another experiment (run {'f' * 16}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch, budget: bool) -> None:
+    def end_two(search: Search, cells: list[Cell], root: Path, crew: object, start: bool) -> list:
+        queue = Queue(search.name, find_storage("", root / "studies" / search.name), budget=search.budget)
+        queue.enqueue(cells)
+
+        def take() -> Claim:
+            return queue.begin(lambda key, n: search.cell(n, {"model.d_ff": 16 + n})) if budget else queue.claim()
+
+        assert queue.prune(take(), "median at step 4") and not queue.fail(take(), "refused", "")
+        return queue.states()
+
+    monkeypatch.setattr("lightning_tfm.cli.tune.work", end_two)
+    sweep, more = (SEARCH, ["--trials=4"]) if budget else (GRID, [])
+    assert call("tune", tmp_path, sweep, *more) == 1, "one has failed"
+    capsys.readouterr()
+    assert plan(tmp_path, sweep, *more) == 0
+    said = capsys.readouterr().out
+    assert "stopped early: median at step 4" in said
+    assert "4 runs: 0 there, 2 to run, 2 stopped early or failed" in said
+    if budget:
+        assert plan(tmp_path, sweep, "--trials=3") == 2
 
 
 def test_a_search_s_options_are_refused_for_a_table(tmp_path: Path, capsys) -> None:

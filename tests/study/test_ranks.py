@@ -73,7 +73,7 @@ def test_the_first_rank_that_dies_takes_the_others_down(note: Note, end, words: 
     began = time.monotonic()
     with pytest.raises(RunFailed, match=words):
         fork_ranks(rank, 3, threads=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60, "they would have slept longer"
     assert len(note.pids()) == 3 and not any(started(pid) for pid in note.pids())
 
 
@@ -103,8 +103,8 @@ def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(
     monkeypatch.setattr(ranks, "PATIENCE", 0.1)
 
     def rank() -> None:
-        note()
         try:
+            note()
             time.sleep(60)
         except SystemExit:
             if os.environ["RANK"] == "0":
@@ -114,7 +114,6 @@ def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(
 
     run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
     forks.until(lambda: len(note.pids()) == 2)
-    time.sleep(0.1)
     os.kill(run, signal.SIGTERM)
     assert forks.join(run) == 143 and (note.folder / "saved").exists()
 
@@ -139,8 +138,8 @@ def test_a_rank_that_ignores_sigterm_is_killed(note: Note, monkeypatch: pytest.M
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: int) -> None:
     def rank() -> None:
-        note()
         try:
+            note()
             time.sleep(60)
         except (SystemExit, KeyboardInterrupt):
             (note.folder / f"saved{os.environ['RANK']}").touch()
@@ -148,7 +147,6 @@ def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: 
 
     run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
     forks.until(lambda: len(note.pids()) == 2)
-    time.sleep(0.1)
     os.kill(run, number)
     assert forks.join(run) == code
     assert len(list(note.folder.glob("saved*"))) == 2
@@ -159,7 +157,7 @@ def test_no_rank_survives_the_kill_of_its_parent(note: Note, forks) -> None:
     run = forks.start(lambda: fork_ranks(lambda: (note(), time.sleep(60)), 3, threads=1))
     forks.until(lambda: len(note.pids()) == 3)
     forks.kill(run)
-    forks.until(lambda: not any(started(pid) for pid in note.pids()), seconds=2)
+    forks.until(lambda: not any(started(pid) for pid in note.pids()))
 
 
 def test_handlers_are_put_back(note: Note) -> None:

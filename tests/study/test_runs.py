@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.claim import Cell
+from lightning_tfm.study.cells import Cell, link
 from lightning_tfm.study.folder import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.study.launch import run_study
-from lightning_tfm.study.runs import gc, list_runs, remove, retry
+from lightning_tfm.study.queues import open_queue
+from lightning_tfm.study.runs import RunInfo, gc, list_runs, remove, retry
+from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.storage import remember
+from lightning_tfm.study.tune import save
 from lightning_tfm.study.worker import Task
+from tests.study.test_tune import search
 
 
 def run(root: Path, digits: str, finished: bool = True) -> Attempt:
@@ -56,6 +62,84 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
     }
     assert found["bb"].reason == "nan_loss: FloatingPointError: loss is nan" and found["cc"].owner is not None
     assert retry(tmp_path, "bb") == 1 and retry(tmp_path, "bb") == 0 and retry(tmp_path, "cc") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler", "objectives"),
+    [
+        ("journal", "grid", {"dev/bleu": "maximize"}),
+        ("journal", "random", {"dev/ppl": "minimize", "dev/bleu": "maximize"}),
+        ("postgres", "random", {"dev/bleu": "maximize"}),
+    ],
+)
+def test_a_failed_trial_of_a_search_is_queued_again(
+    tmp_path: Path, kind: str, sampler: str, objectives: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    def train(task: Task) -> None:
+        raise FloatingPointError("loss is nan")
+
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    made = search(sampler=sampler, objectives=objectives, trials=2, space=[Parameter("model.N", "categorical", [1, 2])])
+    save(made, tmp_path)
+    remember(storage, tmp_path / "studies" / "s")
+    cells, _ = made.grid_cells() if sampler == "grid" else ([], 0)
+    with (tmp_path / "shown").open("w") as stream:
+        states = run_study("s", cells, tmp_path, train, storage=storage, stream=stream, search=made)
+    assert [state.state for state in states] == ["failed", "failed"]
+    name = states[1].cell.training_hash
+    same = [state.cell.row for state in states if state.cell.training_hash == name]
+    assert retry(tmp_path, name) == len(same) and retry(tmp_path, name) == 0
+    waiting = [state.cell.row for state in open_queue(tmp_path, "s").states() if state.state == "waiting"]
+    assert sorted(waiting) == sorted(same)
+    assert kind == "journal" or not (tmp_path / "studies" / "s" / "journal.log").exists()
+
+
+def listed(root: Path) -> dict[str, RunInfo]:
+    return {info.run[:2]: info for info in list_runs(root)}
+
+
+def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, capsys) -> None:
+    scores = {"dev": {"ppl": 3.25, "bleu": 41.5}}
+    for number, digits in enumerate(("cc", "aa", "bb")):
+        attempt = RunFolder(tmp_path, digits * 32).claim()
+        attempt.write_json(attempt.folder.cell, {"row": f"mine-{digits}", "seed": 7})
+        attempt.write_json(
+            attempt.folder.result, {"status": "finished", "scores": scores, "ended": 1e9 + 3600 * number}
+        )
+        attempt.release()
+    found = list_runs(tmp_path)
+    assert [info.run[:2] for info in found] == ["cc", "aa", "bb"]
+    assert all((info.ppl, info.bleu) == (3.25, 41.5) for info in found) and found[0].cells == ["mine-cc/7"]
+    assert main(["runs", "list", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "2001-09-0" in lines[1] and "3.250" in lines[1] and "41.5" in lines[1] and "mine-cc/7" in lines[1]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"schema": 1}', '{"status": "finished", "scores": null}'])
+@pytest.mark.parametrize("name", ["result.json", "outcome.json", "progress.json"])
+def test_a_damaged_record_spoils_one_line_and_gc_leaves_the_run_alone(tmp_path: Path, name: str, content: str) -> None:
+    run(tmp_path, "aa")
+    (run(tmp_path, "bb").folder.path / name).write_text(content)
+    found = listed(tmp_path)
+    assert found["aa"].state == "finished"
+    assert found["bb"].state == "damaged" and (name in found["bb"].reason or "not as it was" in found["bb"].reason)
+    assert all("b" * 16 not in item for item in names(tmp_path) if name == "result.json")
+
+
+def test_a_run_that_was_stopped_early_has_not_failed(tmp_path: Path) -> None:
+    attempt = run(tmp_path, "aa", finished=False)
+    attempt.write_outcome("pruned", "median at step 4", 5)
+    attempt.release()
+    assert (listed(tmp_path)["aa"].state, listed(tmp_path)["aa"].reason) == ("pruned", "median at step 4")
+
+
+def test_a_run_that_a_study_uses_is_removed_by_force_alone(tmp_path: Path, capsys) -> None:
+    folder = run(tmp_path, "aa").folder
+    link(tmp_path / "studies" / "mine", Cell("A-h1", 3, folder.training_hash, 1.0))
+    assert main(["runs", "remove", "aa", "--out", str(tmp_path)]) == 2
+    assert "is used by mine/A-h1/3" in capsys.readouterr().err and folder.finished()
+    assert main(["runs", "remove", "aa", "--force", "--out", str(tmp_path)]) == 0
+    assert not folder.path.exists()
 
 
 def test_a_removed_run_is_gone_and_closed_to_its_old_process(tmp_path: Path) -> None:

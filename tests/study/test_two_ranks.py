@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.config import Hardware
+from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.searchfile import Pruner
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.tune import Search, save
+from tests.study import held
 from tests.tiny import experiment, in_child, write_corpus
 
 HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, log_every=4, checkpoint_every=1000)
@@ -23,7 +24,8 @@ def search_with_two_ranks(root: str, storage: str) -> list:
     from lightning_tfm.study.launch import run_study
 
     out = Path(root) / "out"
-    base = experiment(write_corpus(Path(root) / "text"), training__steps=160, training__warmup=5)
+    base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)
+    base = override(base, {"model.positions": held.NAME}, "tests")  # long enough for the worker to look in between
     prepared = prepare(base.data, out)
     prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
     rates = [Parameter("training.lr_factor", "categorical", [0.5, 1e-5])]
@@ -40,7 +42,8 @@ def search_with_two_ranks(root: str, storage: str) -> list:
 
 
 @pytest.mark.parametrize("kind", ["journal", "postgres"])
-def test_both_ranks_stop_at_the_same_step(tmp_path: Path, kind: str, request) -> None:
+def test_both_ranks_stop_at_the_same_step(tmp_path: Path, kind: str, request, monkeypatch) -> None:
+    monkeypatch.setenv(held.VARIABLE, str(tmp_path / "never"))
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path), storage)
     assert (good, bad) == ("done", "pruned"), (tmp_path / "shown").read_text()

@@ -17,13 +17,14 @@ from lightning_tfm.study.claim import Cell
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.owner import started
 from lightning_tfm.study.wandb_mirror import Mirror
+from tests.study import held
 from tests.study.offline import read_back
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
 SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200, "training.steps": 1600}
-SIZES |= {"training.warmup": 50, "evaluation.extra_len": 4, "evaluation.beam": 1}
+SIZES |= {"model.positions": held.NAME, "training.warmup": 50, "evaluation.extra_len": 4, "evaluation.beam": 1}
 SIZES |= {"trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 
 
@@ -38,14 +39,20 @@ def call(*argv: str) -> list[str]:
 
 
 class Fit:
-    """`fit --wandb offline`, running."""
+    """`fit --wandb offline`, running; held back until `let_go`."""
 
     def __init__(self, out: Path, text: Path, mode: str) -> None:
         options = [f"--{k}={v}" for k, v in (SIZES | {"data.folder": str(text), "out": str(out)}).items()]
         self.out, self.said = out, out / "said"
         out.mkdir(exist_ok=True)
+        environment = os.environ | {held.VARIABLE: str(out / "go")}
         with self.said.open("w") as file:
-            self.process = subprocess.Popen(call("fit", *options, "--wandb", mode), cwd=ROOT, stdout=file, stderr=file)
+            self.process = subprocess.Popen(
+                call("fit", *options, "--wandb", mode), cwd=ROOT, env=environment, stdout=file, stderr=file
+            )
+
+    def let_go(self) -> None:
+        (self.out / "go").touch()
 
     @property
     def wandb(self) -> Path:
@@ -110,12 +117,13 @@ def test_its_service_killed_in_mid_run_costs_nothing(tmp_path: Path) -> None:
 
     def look() -> bool:
         found[:] = [pid for pid in services() if mine(pid, fit.process.pid)]
-        return bool(found) and fit.step() > 100
+        return bool(found) and fit.step() > 20
 
     fit.until(look)
     for pid in found:
         os.kill(pid, signal.SIGKILL)
     assert fit.step() < SIZES["training.steps"], "too late for this test"
+    fit.let_go()
     run = fit.end()
     assert "replay" not in fit.said.read_text(), "the mirror is started again and sends the rest by itself"
     assert_all_there(read_back(fit.wandb), run)
@@ -139,11 +147,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.long
 def test_its_disk_full_in_mid_run_is_said_and_replay_sends_the_rest(tmp_path: Path, small_disk: Path) -> None:
     fit = Fit(tmp_path / "out", write_corpus(tmp_path / "text"), "offline")
-    fit.until(lambda: fit.step() > 50 and list(small_disk.glob("offline-run-*/*.wandb")))
+    fit.until(lambda: fit.step() > 20 and list(small_disk.glob("offline-run-*/*.wandb")))
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(4096))
+    fit.let_go()
     run = fit.end()
     said = fit.said.read_text()
     assert f"no run was harmed; what is missing there: lightning-tfm wandb replay {run}" in said
@@ -171,7 +180,7 @@ def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path:
         for step in range(1, 21):
             attempt.append_metrics({"step": step, "loss": 1 / step})
             time.sleep(0.1)
-        assert time.monotonic() - began < 4, "the run waited for W&B"
+        assert time.monotonic() - began < wandb_process.PATIENCE, "the run waited for W&B"
         result = {"status": "finished", "steps": 20, "scores": {}, "parameters": {}, "seconds": {}, "attempts": 1}
         attempt.write_json(folder.result, result)
         attempt.release()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.study.family import leads_group, offspring
+
 ROOT = Path(__file__).parents[2]
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
 TINY += ["--training.steps", "600", "--training.warmup", "50", "--trainer.threads", "1"]
@@ -69,7 +71,12 @@ def test_who_works_along_stays_until_the_last_look(tmp_path):
     patience = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*")) and first.poll() is None and time.monotonic() < patience:
         time.sleep(0.05)
+    (worker,) = (pid for pid in offspring(first.pid) if leads_group(pid))
+    os.kill(worker, signal.SIGSTOP)  # its run goes on; the next one is for whom comes along, however fast the machine
     helper = command("work", "tiny", "--out", str(tmp_path), "--workers", "1", "--trainer.threads", "1")
+    while len(list(tmp_path.glob("runs/*"))) < 2 and helper.poll() is None and time.monotonic() < patience:
+        time.sleep(0.05)
+    os.kill(worker, signal.SIGCONT)
     error = helper.communicate()[1]
     assert helper.returncode == 0, error
     assert json.loads((tmp_path / "studies/tiny/looks.json").read_bytes())["asked"] is None

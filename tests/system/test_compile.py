@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,13 +36,21 @@ def curve(e, root, compiled: bool) -> tuple[list[float], int, int]:
     return watch.losses, len(shapes), counters["stats"]["unique_graphs"]
 
 
-def test_few_shapes_are_compiled_and_the_curve_stays(tmp_path):
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_few_shapes_are_compiled_and_the_curve_stays(tmp_path, precision):
+    """To the order of sums: in float32 for as long as training has not multiplied it."""
     if shutil.which("g++") is None:
         pytest.skip("COMPILED LAYERS WERE NOT TESTED: torch.compile needs g++ on a CPU")
-    e = experiment(write_corpus(tmp_path / "text", pairs=120, longest=40), training__steps=30, data__max_len=100)
+    changes = {"training__steps": 30, "training__precision": precision, "data__max_len": 100}
+    e = experiment(write_corpus(tmp_path / "text", pairs=120, longest=40), **changes)
     in_child(TranslationData(e, tmp_path).prepare_data)
     plain, shapes, none = in_child(curve, e, tmp_path, False)
     compiled, _, graphs = in_child(curve, e, tmp_path, True)
     assert shapes > SHAPES and none == 0, "the text is to have many shapes"
     assert 0 < graphs <= SHAPES
-    assert compiled == pytest.approx(plain, rel=1e-5)
+    apart = np.abs(np.divide(compiled, plain) - 1)
+    print(f"{precision}: {apart[:10].max():.1e} apart in ten steps, {apart.max():.1e} in {len(apart)}")
+    if precision == "float64":
+        assert apart.max() <= 1e-9
+    else:
+        assert apart[:10].max() <= 1e-5

@@ -11,6 +11,7 @@ import random
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def gone(pid: int) -> bool:
 
 def nothing_left(pids: Path) -> None:
     for pid in map(int, pids.read_text().split() if pids.exists() else []):
-        end = time.monotonic() + 5
+        end = time.monotonic() + NOTICED
         while not gone(pid):
             assert time.monotonic() < end, f"process {pid} was left behind"
             time.sleep(0.02)
@@ -131,8 +132,9 @@ def kill_by_the_clock(e: Experiment, root: Path, hardware: Hardware, draw: rando
     time.sleep(draw.uniform(0.0, 1.5))
     victims = [process.pid]
     if hardware.devices > 1 and (root / "pids").exists():
-        victims += map(int, (root / "pids").read_text().split())
-    os.kill(draw.choice(victims), signal.SIGKILL)
+        victims += [pid for pid in map(int, (root / "pids").read_text().split()) if not gone(pid)]
+    with suppress(ProcessLookupError):  # it came to its end in this moment
+        os.kill(draw.choice(victims), signal.SIGKILL)
     struck = time.monotonic()
     process.join(NOTICED)
     assert process.exitcode is not None, f"not noticed within {time.monotonic() - struck:.0f} s"

@@ -215,22 +215,20 @@ def plain_run(root, tmp_path_factory) -> Path:
 
 # --- the long form ---
 
-DRIFT, WORST = 2.0, 10.0
-"""How much more than a second thread the layouts may change step 100 in float32: their median, and each of them."""
-
 
 def drift(a: list[float], b: list[float]) -> np.ndarray:
     return np.abs(np.subtract(a, b))
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("P_drop", [0.0, 0.1])
 def test_curves_of_a_hundred_steps(tmp_path, P_drop, capsys):
-    """The miniature's model and data at the paper's rates. float64 within 1e-9; float32 within 1e-5 for ten steps.
+    """The miniature's model and data at the paper's rates. float64 within 1e-11; float32 within 1e-5 for ten steps.
 
-    After a hundred, float32 has drifted by the order of its sums; the yardstick is the same training on two threads.
-    One step's difference swings through zero, so that both are measured as the largest of the last ten steps. At the
-    miniature's own rates, 17 times higher, training itself multiplies any difference, a second thread's too, to 1e-3.
+    What float32 does after that is printed, not judged: training multiplies the order of sums, and any other difference
+    as well, so that step 100 is a draw of chaos that differs between CPUs. Beside it stands what a second thread does
+    to the same training. One step's difference swings through zero; printed is the largest of the last ten steps.
     """
     changes = {"training.steps": 100, "training.warmup": 4000, "training.lr_factor": 1.0, "model.P_drop": P_drop}
     base = load_experiment("experiments/miniature.yaml", seed=1).scaled()
@@ -245,16 +243,14 @@ def test_curves_of_a_hundred_steps(tmp_path, P_drop, capsys):
     one = curves[1, 1]["float32"][1]
     assert in_child(with_threads, 1) == one
     threads = drift(one, in_child(with_threads, 2))[-10:].max()
-    rows, failed, drifts = [], [], []
+    rows, failed = [], []
     for layout in LAYOUTS[1:]:
         exact = drift(curves[1, 1]["float64"][1], curves[layout]["float64"][1]).max()
         single = drift(one, curves[layout]["float32"][1])
         first, last = single[:10].max(), single[-10:].max()
         name = "{}x{}".format(*layout)
         rows.append(f"  {name}: float64 {exact:.1e}; float32 {first:.1e} in ten steps, {last:.1e} at step 100")
-        drifts.append(last)
-        failed += [name] if exact > 1e-9 or first > 1e-5 or last > WORST * threads else []
+        failed += [name] if exact > 1e-11 or first > 1e-5 else []
     with capsys.disabled():
         print(f"\n100 steps, P_drop {P_drop}: 1 and 2 threads differ by {threads:.1e} at step 100", *rows, sep="\n")
     assert not failed
-    assert np.median(drifts) <= DRIFT * threads
