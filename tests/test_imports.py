@@ -27,6 +27,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "study": BASE | {"model", "data", "training", "scoring", "files"},
     "report": BASE | {"study", "data", "scoring", "files", "model.size"},
     "cli": BASE | {"model", "data", "training", "scoring", "files", "study", "report"},
+    "testing": BASE | {"model", "data", "study.rows"},
 }
 ONLY_IN = {
     "lightning": {"data", "training", "study", "cli"},
@@ -37,6 +38,7 @@ ONLY_IN = {
     "sentencepiece": {"data", "study"},
     "jsonargparse": {"cli"},
     "hydra": set(),
+    "pytest": set(),
 }
 TORCH_FREE = ["config.py", "errors.py", "keys.py", "files.py", "model/size.py", "data/plan.py", "data/store.py"]
 TORCH_FREE += ["study/folder.py", "study/claim.py", "study/launch.py", "study/worker.py", "study/rows.py"]

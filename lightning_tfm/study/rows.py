@@ -164,7 +164,7 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
         raise UserError(f"model.positions='{path}': expected a class, got {found!r}")
     digest = hashlib.sha256()
     for name in sorted({c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES}):
-        source = inspect.getsourcefile(sys.modules[name])
+        source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
         if source is None:
             raise UserError(f"model.positions='{path}': the module {name} has no source file to identify it by")
         digest.update(name.encode() + b"\0" + Path(source).read_bytes())

@@ -11,6 +11,22 @@ from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
+from lightning_tfm.testing import CorpusSuite
+
+
+class TestBuiltin(CorpusSuite):
+    corpus, data = "builtin", Data(pairs=300, vocab_size=300)
+
+
+class TestFiles(CorpusSuite):
+    corpus = "files"
+
+    @pytest.fixture(autouse=True)
+    def text(self, files):
+        self.files, self.data = files, files()
+
+    def altered(self) -> Data:
+        return self.files({"train.en": b"x\n" * 40, "val.de": b"x\n" * 8})
 
 
 class TwoLines(Corpus):
@@ -97,12 +113,6 @@ def test_missing_file_names_what_was_tried_and_what_is_there(files):
         list(make_corpus(files()).lines("dev"))
     with pytest.raises(UserError, match="there is no such folder"):
         list(make_corpus(Data(corpus="files", folder="/nowhere/at/all")).lines("train"))
-
-
-def test_fingerprint_follows_the_bytes(files):
-    first = make_corpus(files()).fingerprint("val")
-    assert make_corpus(files()).fingerprint("val") == first
-    assert make_corpus(files({"val.de": b"x\n" * 8})).fingerprint("val") != first
 
 
 def test_corpus_of_ones_own():

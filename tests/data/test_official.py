@@ -21,6 +21,7 @@ from lightning_tfm.data.official import obtain
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.sgm import read_segments
 from lightning_tfm.errors import UserError
+from lightning_tfm.testing import CorpusSuite
 from tests.data.server import File, serve
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
@@ -110,6 +111,15 @@ SPLITS = ["train", "newstest2013", "newstest2014"]
 
 def quiet(line: str) -> None:
     pass
+
+
+class TestFetched(CorpusSuite):
+    corpus = "wmt14-en-de"
+
+    @pytest.fixture(autouse=True)
+    def text(self, wmt):
+        self.data = wmt[0]
+        obtain(self.data, SPLITS, quiet)
 
 
 def test_from_archives_to_the_store(wmt, tmp_path):

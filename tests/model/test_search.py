@@ -137,27 +137,17 @@ def test_sentences_leave_the_batch_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize("positions", sorted(SCHEMES))
 @pytest.mark.parametrize("norm", ["post", "pre"])
-class TestEveryScheme:
-    def test_cache_is_no_cache(self, positions, norm):
-        model = build(13, positions=positions, norm=norm, attention_bias=True)
-        source = pad([[5, 6, 7, 8, EOS], [9, EOS], [10, 11, EOS]])
-        target = torch.tensor([[BOS, 5, 7, 9, 4], [BOS, 6, 6, 6, 6], [BOS, 12, 4, 5, 10]])
-        expected = model(source, target).log_softmax(-1)
-        decoder = CachedDecoder(model, source)
-        for t in range(target.shape[1]):
-            torch.testing.assert_close(decoder.step(target[:, t], t), expected[:, t], atol=1e-12, rtol=0)
-
-    def test_batch_is_one_by_one_and_scores_are_forced_scores(self, positions, norm):
-        model = build(13, 2, positions=positions, norm=norm, target_spaces=2)
-        rows = sources(13, 5, 6)
-        together = beam_search(model, pad(rows), 4, 0.6, 8, n_best=3)
-        for source, found in zip(rows, together, strict=True):
-            same(found, beam_search(model, torch.tensor([source]), 4, 0.6, 8, n_best=3)[0])
-            assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)
-            assert len({tuple(x.pieces) for x in found}) == len(found) == 3
-            for x in found:
-                assert x.logprob == pytest.approx(forced(model, source, x.pieces), abs=1e-10)
-                assert x.score == pytest.approx(x.logprob / penalty(len(x.pieces) + 1, 0.6), abs=1e-12)
+def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
+    model = build(13, 2, positions=positions, norm=norm, target_spaces=2)
+    rows = sources(13, 5, 6)
+    together = beam_search(model, pad(rows), 4, 0.6, 8, n_best=3)
+    for source, found in zip(rows, together, strict=True):
+        same(found, beam_search(model, torch.tensor([source]), 4, 0.6, 8, n_best=3)[0])
+        assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)
+        assert len({tuple(x.pieces) for x in found}) == len(found) == 3
+        for x in found:
+            assert x.logprob == pytest.approx(forced(model, source, x.pieces), abs=1e-10)
+            assert x.score == pytest.approx(x.logprob / penalty(len(x.pieces) + 1, 0.6), abs=1e-12)
 
 
 def test_greedy_takes_the_best_piece_each_time():

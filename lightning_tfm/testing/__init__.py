@@ -1,0 +1,12 @@
+"""Suites of checks to inherit, one for each kind of class that a user may add. They run under pytest as they are.
+
+from lightning_tfm.testing import SchemeSuite
+
+class TestMine(SchemeSuite):
+    scheme = "my_module.MyScheme"
+"""
+
+from lightning_tfm.testing.corpus import CorpusSuite
+from lightning_tfm.testing.scheme import SchemeSuite
+
+__all__ = ["CorpusSuite", "SchemeSuite"]

@@ -1,0 +1,237 @@
+"""The suite for users' schemes: a sound one passes, and every check fails on a scheme that breaks what it is about."""
+
+import subprocess
+import sys
+import types
+from typing import Any
+from unittest import SkipTest
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.positions import BiasScheme, EmbeddingScheme, PositionSizes, Rotary, Sinusoidal, sinusoids
+from lightning_tfm.testing import SchemeSuite
+
+CHECKS = [name for name in dir(SchemeSuite) if name.startswith("test_")]
+
+
+def run(scheme: str, check: str, **attributes: Any) -> None:
+    getattr(type("TestOne", (SchemeSuite,), {"scheme": scheme} | attributes)(), check)()
+
+
+class Gated(EmbeddingScheme):
+    """A sound scheme of a user's own: the position's number, at a learned weight for each channel."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.gain_D = nn.Parameter(torch.empty(sizes.d_model))
+
+    def embed(self, x_BTD: Tensor, scale: float, start: int) -> Tensor:
+        t_T = torch.arange(start, start + x_BTD.shape[1], dtype=x_BTD.dtype, device=x_BTD.device)
+        return scale * x_BTD + t_T.log1p()[:, None] * self.gain_D
+
+
+class TestGated(SchemeSuite):
+    scheme = f"{__name__}.Gated"
+
+    def parameters(self, model: Model) -> int:
+        return 2 * model.d_model
+
+
+class LooksAhead(EmbeddingScheme):
+    def embed(self, x_BTD, scale, start):
+        return scale * (x_BTD + 0.1 * x_BTD.roll(-1, 1))
+
+
+class IgnoresStart(Sinusoidal):
+    def embed(self, x_BTD, scale, start):
+        return super().embed(x_BTD, scale, 0)
+
+
+class CountsFromTheEnd(Sinusoidal):
+    def embed(self, x_BTD, scale, start):
+        return super().embed(x_BTD.flip(1), scale, start).flip(1)
+
+
+class SeesNeighbours(Sinusoidal):
+    def embed(self, x_BTD, scale, start):
+        return super().embed(x_BTD - x_BTD.mean(0), scale, start)
+
+
+class DrawsByItself(EmbeddingScheme):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.register_buffer("table_TD", torch.randn(999, sizes.d_model), persistent=False)
+
+    def embed(self, x_BTD, scale, start):
+        return scale * x_BTD + self.table_TD[start : start + x_BTD.shape[1]]
+
+
+class CountsItsInstances(Gated):
+    """Its parameter has another name in every instance."""
+
+    made = 0
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        type(self).made += 1
+        self.register_parameter(f"gain_{self.made}", nn.Parameter(torch.empty(sizes.d_model)))
+
+
+class HasAnIdleParameter(Gated):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.idle_D = nn.Parameter(torch.empty(sizes.d_model))
+
+
+class SavesItsTable(Sinusoidal):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.register_buffer("table_TD", torch.empty(0, sizes.d_model), persistent=True)
+
+
+class StretchesToTheLongest(EmbeddingScheme):
+    longest = 1
+
+    def embed(self, x_BTD, scale, start):
+        self.longest = max(self.longest, start + x_BTD.shape[1])
+        t_T = torch.arange(start, start + x_BTD.shape[1], device=x_BTD.device) / self.longest
+        return scale * x_BTD + t_T.to(x_BTD.dtype)[:, None]
+
+
+class StopsCounting(Sinusoidal):
+    """Beyond max_positions every position is alike."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.most = sizes.max_positions
+
+    def embed(self, x_BTD, scale, start):
+        assert start + x_BTD.shape[1] <= self.most, "too long"
+        return super().embed(x_BTD, scale, start)
+
+
+class Blind(EmbeddingScheme):
+    def embed(self, x_BTD, scale, start):
+        return scale * x_BTD
+
+
+class DropsOnItsOwn(Sinusoidal):
+    def embed(self, x_BTD, scale, start):
+        return nn.functional.dropout(super().embed(x_BTD, scale, start), 0.1, self.training)
+
+
+class ComputesInDouble(EmbeddingScheme):
+    def embed(self, x_BTD, scale, start):
+        return scale * x_BTD + sinusoids(start + x_BTD.shape[1], x_BTD.shape[2], "interleaved")[start:]
+
+
+class StaysOnTheProcessor(BiasScheme):
+    def bias(self, q_BHTK, S, start):
+        t_T1 = torch.arange(start, start + q_BHTK.shape[2])[:, None]
+        return -(torch.arange(S) - t_T1).abs().to(q_BHTK.dtype)
+
+
+class ForgetsTheKeys(BiasScheme):
+    """One number for each query and head: no column for the keys."""
+
+    def bias(self, q_BHTK, S, start):
+        return q_BHTK.sum(-1)
+
+
+class AnyWidthRotary(Rotary):
+    """Nobody refuses an odd d_k for it."""
+
+
+unwritten = types.ModuleType("unwritten")
+exec("from lightning_tfm.model.positions import Sinusoidal\nclass Mine(Sinusoidal): pass", vars(unwritten))
+
+BROKEN = [
+    (LooksAhead, "test_no_position_sees_a_later_one", "positions 0 to 2 changed"),
+    (LooksAhead, "test_piece_by_piece_is_all_at_once", "the piece at position 0"),
+    (IgnoresStart, "test_piece_by_piece_is_all_at_once", "the piece at position 1 is off"),
+    (CountsFromTheEnd, "test_padding_is_invisible", "columns of padding"),
+    (SeesNeighbours, "test_neighbours_in_the_batch_are_invisible", "row 0 of a batch"),
+    (DrawsByItself, "test_the_same_seed_gives_the_same_bits", "the results differ"),
+    (CountsItsInstances, "test_the_same_seed_gives_the_same_bits", "other names"),
+    (CountsItsInstances, "test_weights_are_drawn_by_name", "no counterpart"),
+    (Gated, "test_parameter_count", "76 parameters, 75 expected"),
+    (HasAnIdleParameter, "test_every_parameter_learns", "idle_D gets no gradient"),
+    (SavesItsTable, "test_nothing_is_kept_from_one_text_to_the_next", "does not fit a new one"),
+    (StretchesToTheLongest, "test_nothing_is_kept_from_one_text_to_the_next", "after a long one"),
+    (StopsCounting, "test_longer_than_in_training", "too long"),
+    (Blind, "test_order_is_seen", "changed places"),
+    (DropsOnItsOwn, "test_randomness_comes_from_the_seed_alone", "same dropout masks"),
+    (ComputesInDouble, "test_every_precision", "dtype"),
+    (StaysOnTheProcessor, "test_it_follows_its_input_to_another_device", "not on the expected device meta"),
+    (ForgetsTheKeys, "test_shapes", "does not broadcast"),
+    (AnyWidthRotary, "test_sizes_that_do_not_fit_are_refused_in_words", "size"),
+]
+
+
+@pytest.mark.parametrize(("scheme", "check", "words"), BROKEN)
+def test_a_broken_scheme_is_caught(scheme, check, words):
+    with pytest.raises((AssertionError, RuntimeError), match=words):
+        run(f"{__name__}.{scheme.__name__}", check, parameters=lambda self, model: 75)
+
+
+def test_a_scheme_without_a_source_is_caught(monkeypatch):
+    monkeypatch.setitem(sys.modules, "unwritten", unwritten)
+    with pytest.raises(UserError, match="no source file"):
+        run("unwritten.Mine", "test_it_is_identified_by_its_source")
+
+
+def test_wrong_claims_about_a_scheme_are_caught():
+    with pytest.raises(AssertionError, match=r"38 pieces, above model\.max_positions=37, must be refused"):
+        run("sinusoidal", "test_longer_than_in_training", bounded=True)
+    with pytest.raises(UserError, match="37 learned positions"):
+        run("learned", "test_longer_than_in_training")
+    with pytest.raises(AssertionError, match="sees_order is False"):
+        run("sinusoidal", "test_order_is_seen", sees_order=False)
+
+
+def test_every_check_is_seen_to_fail():
+    assert {check for _, check, _ in BROKEN} | {"test_it_is_identified_by_its_source"} == set(CHECKS)
+
+
+def test_a_count_that_cannot_be_checked_is_skipped_and_says_so():
+    with pytest.raises(SkipTest, match=r"override parameters\(model\)"):
+        run("sinusoidal", "test_parameter_count")
+
+
+OWN = """
+from lightning_tfm.data.corpora import FilesCorpus
+from lightning_tfm.model.positions import Learned
+
+class Mine(Learned):
+    pass
+"""
+OWN_TEST = """
+from lightning_tfm.testing import SchemeSuite
+
+class TestMine(SchemeSuite):
+    scheme, bounded = "my_module.Mine", True
+"""
+
+
+def test_they_run_in_a_folder_of_the_users_own(tmp_path):
+    """Without any configuration of ours, the class beside its test."""
+    (tmp_path / "my_module.py").write_text(OWN)
+    (tmp_path / "test_mine.py").write_text(OWN_TEST)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "identified or count",
+        "test_mine.py",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
