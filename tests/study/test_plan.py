@@ -56,7 +56,8 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
     monkeypatch.setattr("lightning_tfm.cli.sweep.work", lambda *study, **how: [])
     assert call("sweep", tmp_path, MINE, *rows(1)) == 0
     assert plan(tmp_path, MINE, *rows(1)) == 0
-    for change in (rows(4), [*rows(1), "--training.lr_factor=3"], [*rows(1), "--data.vocab_size=43"]):
+    for h, more in ((4, []), (1, ["--training.lr_factor=3"]), (1, ["--data.vocab_size=43"])):
+        change = [*rows(h), *more]
         capsys.readouterr()
         assert plan(tmp_path, MINE, *change) == 2
         said = capsys.readouterr()
