@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_tfm.config import Data
@@ -75,7 +75,7 @@ def test_counts_train_the_same_vocabulary_as_sentences(normalization, byte_fallb
 TEXT = st.text(alphabet="abcde  ABÄß.,12\u2581\u2585\t\u00a0\u0085\u200b\u0301é😀\u4e2d", max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(TEXT, max_size=12), st.sampled_from(["identity", "nmt_nfkc"]))
 def test_any_text_trains_the_same_vocabulary(extra, normalization):
     lines = LINES + extra

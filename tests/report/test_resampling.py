@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import sacrebleu
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
@@ -12,7 +12,7 @@ from lightning_tfm.report.resampling import BleuCounts, bleu, log_ppl, paired_p,
 LINES = st.lists(st.text("ab c.,-&'\u00fc1\u3000\t", max_size=20), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES, LINES, st.sampled_from(["13a", "intl", "char", "none"]))
 def test_counts_and_scores_are_sacrebleus(hypotheses, references, tokenize):
     n = min(len(hypotheses), len(references))

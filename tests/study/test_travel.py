@@ -12,7 +12,7 @@ from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.launch import run_study
 from lightning_tfm.study.storage import find_storage, remember, remembered
 from lightning_tfm.study.travel import check_shared, publish, shares_files
-from lightning_tfm.study.worker import Task
+from lightning_tfm.study.worker import Task, Train
 
 CELLS = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(8)]
 
@@ -27,7 +27,16 @@ def train(task: Task) -> None:
     task.attempt.write_json(task.folder.result, result | {"experiment": {}})
 
 
-def here(root: Path, url: str, cells: list[Cell], carry: bool) -> None:
+def train_together(task: Task) -> None:
+    """`train`, which nobody begins before both machines have a run: none takes them all."""
+    root = task.folder.root
+    (root / "here").touch()
+    while not all((root.parent / name / "here").exists() for name in ("home", "away")):
+        time.sleep(0.02)
+    train(task)
+
+
+def here(root: Path, url: str, cells: list[Cell], carry: bool, train: Train = train) -> None:
     with (root / "shown").open("a") as stream:
         run_study("travel", cells, root, train, storage=url, stream=stream, carry=carry)
 
@@ -37,7 +46,10 @@ def test_results_come_home_and_every_run_ends_once(tmp_path: Path, postgres, for
     home.mkdir(), away.mkdir()
     queue = Queue("travel", find_storage(postgres.url, home))
     queue.enqueue(CELLS)
-    pids = [forks.start(lambda r=root, c=carry: here(r, postgres.url, [], c)) for root, carry in ((home, 0), (away, 1))]
+    pids = [
+        forks.start(lambda r=root, c=carry: here(r, postgres.url, [], c, train_together))
+        for root, carry in ((home, 0), (away, 1))
+    ]
     assert [forks.join(pid) for pid in pids] == [0, 0]
     ended = Counter((home / "ended").read_text().split() + (away / "ended").read_text().split())
     assert ended == {cell.row: 1 for cell in CELLS}

@@ -49,5 +49,7 @@ def test_it_learns_to_write_backwards():
     batch = make_batch([text.source(i) for i in fresh], [text.target(i) for i in fresh], np.arange(len(fresh)))
     lines = evaluate_lines(module, [batch], len(fresh), e.evaluation)
     right = [line.pieces == text.target(i).tolist() for i, line in zip(fresh, lines, strict=True)]
-    assert perplexity(lines).ppl < 1.3
-    assert np.mean(right) > 0.85
+    ppl = perplexity(lines).ppl
+    print(f"perplexity {ppl:.2f}, {np.mean(right):.0%} of the sequences right")
+    assert ppl < 1.5  # 1.07 to 1.18 at five seeds; without the source 7 at best
+    assert np.mean(right) > 0.7  # 88 to 100 %
