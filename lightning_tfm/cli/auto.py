@@ -13,7 +13,18 @@ from lightning_tfm.cli.study import Crew, announce, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect_seen
-from lightning_tfm.report.sequential import FILE, Course, Plan, looks_to_json, open_rows, read_looks
+from lightning_tfm.report.sequential import (
+    BUDGET,
+    FILE,
+    FIRST,
+    Course,
+    Plan,
+    hopeless_rows,
+    late,
+    looks_to_json,
+    open_rows,
+    read_looks,
+)
 from lightning_tfm.report.summary import summarise
 from lightning_tfm.study import definition
 from lightning_tfm.study.claim import Cell, CellState
@@ -35,8 +46,8 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
     """As asked for, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
     first, most = options["first_seeds"], options["max_seeds"]
     if before is None:
-        first = Plan().first if first is None else first
-        return Plan(first, max(Plan().budget, first) if most is None else most)
+        first = FIRST if first is None else first
+        return late(first, max(BUDGET, first) if most is None else most)
     for name, value, fixed in (("first", first, before.plan.first), ("max", most, before.plan.budget)):
         if value not in (None, fixed):
             raise UserError(f"--{name}-seeds={value}: {where} began with {fixed}, and p-values are corrected for that")
@@ -111,8 +122,9 @@ def look(course: Course, study: Definition, root: Path, seeds: Sequence[int]) ->
     course = course.looked(finished)
     summary = summarise(cells, course=course)
     course = course.further(summary, wanted, seeds)
-    still = open_rows(summary)
-    more = f"; next: seed {max(course.asked.values(), key=len)[-1]}" if course.asked else ""
-    said = f"open: {', '.join(still)}{more}" if still else "no verdict is open"
+    still, hopeless = open_rows(summary), hopeless_rows(summary)
+    more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
+    said = f"open: {', '.join(still)}{more}" if still else "no row is open"
+    said += f"; given up, as no look to come is likely to decide them: {', '.join(hopeless)}" if hopeless else ""
     print(f"{study.name}: look {len(course.looks)} of at most {len(course.plan.sizes)}; {said}", file=sys.stderr)
     return course

@@ -18,6 +18,7 @@ from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.sweepfile import Sweep, read_sweep
 
 if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
     from lightning_tfm.study.claim import Cell, CellState
 
 
@@ -123,8 +124,15 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew:
         built = write(definition.load(root, name), root)
     print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
-    reported = write_page(name, root, lambda: make(name, root))
+    reported = write_page(name, root, lambda: _said(make(name, root)))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _said(made: "Report") -> "Report":
+    from lightning_tfm.report.formats import to_words
+
+    print(to_words(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
+    return made
 
 
 def _fixed(

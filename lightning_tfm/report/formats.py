@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from lightning_tfm.report import agreement_text
+from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.render import millions
 from lightning_tfm.report.table import COLUMNS
 from lightning_tfm.report.verdict import counted, phrase
@@ -42,6 +44,14 @@ def to_markdown(report: Plain) -> str:
         notes.append(f"a miniature of the paper: {report['scale']}")
     notes += agreement_text.notes(report["agreement"], report["last eighth"])
     notes += [claim_line(claim) for claim in report["claims"]]
+    notes += [
+        f"{r['row']}: {said(r)} (seed {', '.join(map(str, r['plateaued']))}: more than {FAR:g} median absolute "
+        "deviations above the row's median; they stay in every number)"
+        for r in report["rows"]
+        if r["plateaued"]
+    ]
+    if two_seeds(report):
+        notes.append(TWO_SEEDS)
     notes += [f"{r['row']}, seed {seed}: {why}" for r in report["rows"] for seed, why in r["missing"].items()]
     return body + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
 
@@ -65,6 +75,23 @@ def _markdown_row(r: Plain, alpha: float) -> list[str]:
         "" if paper["bleu"] is None else f"{paper['bleu']:.1f}",
         "" if paper["params"] is None else f"{paper['params']}M",
     ]
+
+
+TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom found"
+
+
+def two_seeds(report: Plain) -> bool:
+    """Whether any row is tested with two seeds of it or of base."""
+    counts = [r["n"] for r in report["rows"]]
+    base = next((r["n"] for r in report["rows"] if r["base"]), 0)
+    return base > 1 and 2 in (base, *counts)
+
+
+def to_words(report: Plain, width: int) -> str:
+    """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
+    lines = [*word_counts(report), *(claim_line(claim) for claim in report["claims"])]
+    lines += [f"{r['row']}: {said(r)}" for r in report["rows"] if r["plateaued"]]
+    return "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
 
 
 def word_counts(report: Plain) -> list[str]:
@@ -106,7 +133,7 @@ def to_csv(report: Plain) -> str:
     head = ["group", "row", *COLUMNS, "parameters", "n", "flops", "seconds"]
     for metric in ("ppl", "bleu"):
         head += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {part}" for part in CSV_PARTS)]
-    head += ["paper ppl", "paper bleu", "paper params (million)", "missing"]
+    head += ["paper ppl", "paper bleu", "paper params (million)", "plateaued", "missing"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -119,6 +146,7 @@ def to_csv(report: Plain) -> str:
             values += [r[metric]["mean"], r[metric]["sd"], *parts.values()]
         paper = r["paper"]
         values += [paper["ppl"], paper["bleu"], paper["params"]]
+        values.append(" ".join(map(str, r["plateaued"])))
         writer.writerow([*values, "; ".join(f"seed {s}: {why}" for s, why in r["missing"].items())])
     return out.getvalue()
 

@@ -3,6 +3,8 @@
 from lightning_tfm.report import page_agreement, page_pictures, page_runs, page_table
 from lightning_tfm.report.cells import Cells
 from lightning_tfm.report.document import Plain, document, text
+from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
+from lightning_tfm.report.plateau import FAR
 
 PAPER_BLEU = (
     "The paper's BLEU is on other text (newstest2013) and, by its first code, on Moses tokens with split hyphens; "
@@ -68,6 +70,13 @@ def _method(report: Plain, texts: bool) -> str:
         "such row.",
         PAPER_BLEU,
     ]
+    if any(r["plateaued"] for r in report["rows"]):
+        lines.append(
+            f"plateaued: a seed whose log PPL lies more than {FAR:g} median absolute deviations (the row's or the "
+            "study's, the larger) above its row's median. It stays in every number."
+        )
+    if two_seeds(report):
+        lines.append(TWO_SEEDS[0].upper() + TWO_SEEDS[1:] + ".")
     if not report["sentence noise of BLEU"] and report["finished"]:
         lines.append("The references are not at hand: BLEU is tested with the noise of seeds alone.")
     if report["looks"] is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from lightning_tfm.report.document import Plain, scrolling, text
 from lightning_tfm.report.figures import VERDICT_CLASS
+from lightning_tfm.report.plateau import said
 from lightning_tfm.report.render import COLUMNS, millions
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.verdict import WORDS, counted, phrase
@@ -101,7 +102,8 @@ def _metric(r: Plain, metric: str, digits: int, alpha: float) -> list[str]:
         blank = _cell(NOTHING, None)
         return [f'<td data-v="" title="{escape(missing[:500], quote=True)}">{NOTHING}</td>', *[blank] * 4]
     value = f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
-    cells, d = [_cell(value, found["mean"])], found["difference"]
+    plateau = f' <span class="soft">({said(r)})</span>' if r["plateaued"] and metric == "ppl" else ""
+    cells, d = [_cell(value + plateau, found["mean"])], found["difference"]
     if d is None or d.get("estimate") is None:
         return [*cells, *[_cell("", None)] * 4]
     shown = d["percent"] if metric == "ppl" else d

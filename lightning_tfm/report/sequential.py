@@ -1,10 +1,18 @@
 """Seeds spent where the verdict is still open, and the correction that looking again and again requires.
 
-At look k every open row, and base, has n_k seeds: `first`, then one more each time, up to `budget`. The level alpha is
-spent in shares that sum to one, look k's in proportion to the seeds it adds (alpha spending, Lan and DeMets 1983, with
-the linear function of Kim and DeMets 1987, added up by Bonferroni). At each look Holm runs at its share. A row rejected
-at any look stays rejected, so the chance of any false verdict is at most the sum of the shares, whatever stops when
-(Maurer and Bretz 2013, for the closed procedure that this is a shortcut of). Fixed seeds are the case of one look.
+At look k every open row, and base, has n_k seeds. The level alpha is spent in shares that sum to one (alpha spending,
+Lan and DeMets 1983, added up by Bonferroni); at each look the rows and the claims are corrected at its share. A row
+found at any look stays found, so the chance of any false verdict is at most the sum of the shares, whatever stops when
+(Maurer and Bretz 2013, for the closed procedure of which Holm at each look is a shortcut). Fixed seeds are the case of
+one look.
+
+Most of the level is kept for the last look, for few seeds find little at any level: `late` looks at the first seeds,
+once in between and at all seeds, with 0.1, 0.2 and 0.7 of the level. Studies begun before these shares keep theirs
+(`linear`): a look at every seed, with shares in proportion to the seeds it adds (Kim and DeMets 1987).
+
+A row gets no more seeds where its word in perplexity, the primary metric, is there and the claims about it need no more
+of it, or where it is hopeless: the chance that the last look decides it, predicted from this one and at the most
+favourable level, is below `HOPELESS`. Closing rows early can only make findings fewer, true ones and false ones alike.
 """
 
 import json
@@ -20,32 +28,92 @@ from lightning_tfm.report.verdict import OPEN, Evidence
 FILE = "looks.json"
 
 
+FIRST, BUDGET = 3, 8
+"""seeds at the first look and at the last, where nothing else is asked for"""
+LATE = (0.1, 0.2, 0.7)
+HOPELESS = 0.05
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Looks at `first`, `first` + 1, … `budget` seeds."""
+    """The looks of a study."""
 
-    first: int = 3
-    budget: int = 8
+    sizes: tuple[int, ...]
+    """seeds of an open row at each look"""
+    shares: tuple[float, ...]
+    """of alpha that each look spends"""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.first <= self.budget:
-            raise UserError(f"looks need 2 <= first <= budget, not {self.first} and {self.budget}")
+        rising = all(a < b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
+        if not (self.sizes and rising and len(self.sizes) == len(self.shares)):
+            raise ValueError(f"no plan of looks: {self.sizes} seeds with {self.shares} of the level")
+        if min(self.shares) <= 0 or abs(sum(self.shares) - 1) > 1e-9:
+            raise ValueError(f"shares of the level must be above 0 and sum to 1, not {self.shares}")
 
     @property
-    def sizes(self) -> list[int]:
-        """Seeds of an open row at each look."""
-        return list(range(self.first, self.budget + 1))
+    def first(self) -> int:
+        return self.sizes[0]
 
     @property
-    def shares(self) -> list[float]:
-        """Share of alpha that each look spends."""
-        before = [0, *self.sizes[:-1]]
-        return [(n - m) / self.budget for n, m in zip(self.sizes, before, strict=True)]
+    def budget(self) -> int:
+        return self.sizes[-1]
+
+
+def late(first: int = FIRST, budget: int = BUDGET) -> Plan:
+    """Looks at `first`, at the geometric mean of both (rounded) and at `budget` seeds, with LATE of the level.
+
+    3 and 8: looks at 3, 5, 8. Where the middle one falls on the first, it and its share are the first's; where all
+    fall together, the seeds are fixed. Raises UserError.
+    """
+    _check(first, budget)
+    spent: dict[int, float] = {}
+    for size, share in zip((first, round((first * budget) ** 0.5), budget), LATE, strict=True):
+        spent[size] = spent.get(size, 0.0) + share
+    return Plan(tuple(spent), tuple(round(share, 9) for share in spent.values()))
+
+
+def linear(first: int, budget: int) -> Plan:
+    """Looks at `first`, `first` + 1, … `budget` seeds, with shares in proportion to the seeds each adds."""
+    _check(first, budget)
+    sizes = range(first, budget + 1)
+    return Plan(tuple(sizes), tuple((n - m) / budget for n, m in zip(sizes, [0, *sizes], strict=False)))
+
+
+def _check(first: int, budget: int) -> None:
+    if not 2 <= first <= budget:
+        raise UserError(f"looks need 2 <= first <= budget, not {first} and {budget}")
 
 
 def open_rows(summary: Mapping[str, Any]) -> list[str]:
-    """Rows whose word in perplexity, the primary metric, more seeds could still decide."""
-    return [row["row"] for row in summary["rows"] if not row["base"] and row["ppl"]["difference"]["verdict"] in OPEN]
+    """Rows that more seeds could still decide."""
+    found = waiting(summary)
+    return [row["row"] for row in summary["rows"] if row["row"] in found and not _hopeless(row)]
+
+
+def hopeless_rows(summary: Mapping[str, Any]) -> list[str]:
+    """Rows that are closed although their word is not there."""
+    found = waiting(summary)
+    return [row["row"] for row in summary["rows"] if row["row"] in found and _hopeless(row)]
+
+
+def waiting(summary: Mapping[str, Any]) -> set[str]:
+    """Rows without a word in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
+    about = {f["row"] for claim in summary["claims"] if claim["verdict"] in OPEN for f in claim["findings"]}
+    return {
+        row["row"]
+        for row in summary["rows"]
+        if not row["base"] and _waits(row["ppl"]["difference"], row["row"] in about, summary["alpha"])
+    }
+
+
+def _waits(difference: Mapping[str, Any], claimed: bool, alpha: float) -> bool:
+    p = difference.get("holm")
+    return difference["verdict"] in OPEN or (claimed and (p is None or not p < alpha))
+
+
+def _hopeless(row: Mapping[str, Any]) -> bool:
+    chance = row["ppl"]["difference"].get("prospect")
+    return chance is not None and chance < HOPELESS
 
 
 @dataclass(frozen=True)
@@ -80,7 +148,7 @@ class Course:
         return replace(self, looks=[*self.looks, Look(seen)], asked=None)
 
     def further(self, summary: Mapping[str, Any], before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
-        """What the next look waits for: one more seed of `pool` for base and every open row that has finished runs."""
+        """What the next look waits for: its seeds of `pool` for base and every open row that has finished runs."""
         if len(self.looks) == len(self.plan.sizes):
             return self
         last, base = self.looks[-1].seeds, next(row["row"] for row in summary["rows"] if row["base"])
@@ -92,7 +160,7 @@ class Course:
         return replace(self, asked=asked)
 
 
-NOT_ASKED = "not asked for: decided with fewer seeds"
+NOT_ASKED = "not asked for: closed with fewer seeds"
 
 
 def read_looks(folder: Path) -> Course | None:
@@ -100,7 +168,7 @@ def read_looks(folder: Path) -> Course | None:
     path = folder / FILE
     try:
         plain = json.loads(path.read_bytes())
-        plan, looks = Plan(plain["first"], plain["budget"]), [Look(dict(look)) for look in plain["looks"]]
+        plan, looks = _plan(plain), [Look(dict(look)) for look in plain["looks"]]
         course = Course(plan, looks, None if plain["asked"] is None else dict(plain["asked"]))
     except FileNotFoundError:
         return None
@@ -111,10 +179,17 @@ def read_looks(folder: Path) -> Course | None:
     return course
 
 
+def _plan(plain: Mapping[str, Any]) -> Plan:
+    if "shares" not in plain:  # begun when every seed was a look
+        return linear(plain["first"], plain["budget"])
+    return Plan(tuple(plain["sizes"]), tuple(plain["shares"]))
+
+
 def looks_to_json(course: Course) -> dict[str, Any]:
     """The content of looks.json."""
-    plain = {"schema": 1, "first": course.plan.first, "budget": course.plan.budget, "asked": course.asked}
-    return plain | {"looks": [look.seeds for look in course.looks]}
+    plan = course.plan
+    plain = {"schema": 2, "first": plan.first, "budget": plan.budget, "sizes": plan.sizes, "shares": plan.shares}
+    return plain | {"asked": course.asked, "looks": [look.seeds for look in course.looks]}
 
 
 def restricted(cells: Cells, look: Look) -> Cells:

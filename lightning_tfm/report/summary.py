@@ -16,6 +16,7 @@ from lightning_tfm.config import Miniature
 from lightning_tfm.report import agreement, claims, power, statistics, table, verdict
 from lightning_tfm.report.cells import Cells, read_validations
 from lightning_tfm.report.evidence import METRICS, Key, bootstraps, untested, weigh_rows
+from lightning_tfm.report.plateau import plateaued
 from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
 from lightning_tfm.report.verdict import Evidence
 
@@ -32,7 +33,9 @@ def summarise(cells: Cells, course: Course | None = None) -> dict[str, Any]:
     paper, full_size = paper_differences(built), study.base.miniature == Miniature()
     looks = _each_look(cells, names, paper, full_size, course)
     evidence = over_looks(looks)
+    far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     rows = [_row(line, cells, evidence, paper, full_size) for line in built.lines]
+    rows = [row | {"plateaued": far.get(row["row"], [])} for row in rows]
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
     weighed = claims.weigh(claims.asked(names), list(zip(primary, shares, strict=True)))
     curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}

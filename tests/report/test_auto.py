@@ -9,6 +9,7 @@ from lightning_tfm.cli import auto
 from lightning_tfm.cli.study import MORE, Crew
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
 from lightning_tfm.study import definition
 from lightning_tfm.study.claim import Queue
@@ -60,9 +61,10 @@ class Trainer:
 
 @pytest.fixture
 def trainer(generator, monkeypatch):
-    def make(**how):
+    def make(hopeless=0.0, **how):
         found = Trainer(generator, **how)
         monkeypatch.setattr(auto, "work", found)
+        monkeypatch.setattr(sequential, "HOPELESS", hopeless)
         return found
 
     return make
@@ -82,6 +84,15 @@ def test_only_open_rows_and_base_get_more_seeds_until_the_budget_is_spent(traine
     assert {r["row"]: r["n"] for r in report["rows"]} == {"base": 5, "A-h1": 3, "A-h4": 5}
     assert report["rows"][1]["ppl"]["difference"]["verdict"] == "reproduced"
     assert report["finished"] == report["cells"] == 13
+
+
+def test_a_row_that_no_look_to_come_is_likely_to_decide_gets_no_more_seeds(trainer, capsys):
+    found = trainer(hopeless=sequential.HOPELESS)
+    found.run()
+    assert len(found.batches) == 1 and len(found.looks["looks"]) == 1 and found.looks["asked"] is None
+    assert "no row is open; given up, as no look to come is likely to decide them: A-h4\n" in capsys.readouterr().err
+    (row,) = [r for r in make("made", found.made.root).summary["rows"] if r["row"] == "A-h4"]
+    assert row["ppl"]["difference"]["verdict"] == "undecided" and row["ppl"]["difference"]["prospect"] < 0.05
 
 
 @pytest.mark.parametrize("stop_after", [0, 4])

@@ -1,23 +1,59 @@
 """Looks: shares of the level, what is still open, the evidence over all looks."""
 
+import json
 import math
 
 import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
-from lightning_tfm.report.sequential import Course, Look, Plan, looks_to_json, open_rows, over_looks, read_looks
+from lightning_tfm.report.sequential import (
+    Course,
+    Look,
+    Plan,
+    hopeless_rows,
+    late,
+    linear,
+    looks_to_json,
+    open_rows,
+    over_looks,
+    read_looks,
+)
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.study.files import to_json
 
 
-def test_shares_add_up_to_the_whole_level():
-    plan = Plan(3, 8)
-    assert plan.sizes == [3, 4, 5, 6, 7, 8]
-    assert plan.shares == pytest.approx([3 / 8] + [1 / 8] * 5)
-    assert Plan(5, 5).shares == [1.0]
-    with pytest.raises(UserError):
-        Plan(1, 5)
+def test_new_studies_keep_most_of_the_level_for_the_last_look():
+    assert late() == Plan((3, 5, 8), (0.1, 0.2, 0.7))
+    assert late(3, 20) == Plan((3, 8, 20), (0.1, 0.2, 0.7))
+    assert late(2, 3) == Plan((2, 3), (0.3, 0.7))  # nothing lies between
+    assert late(5, 5) == Plan((5,), (1.0,))
+    for first, budget in ((1, 5), (6, 5)):
+        with pytest.raises(UserError):
+            late(first, budget)
+    for first in range(2, 12):
+        for budget in range(first, 40):
+            plan = late(first, budget)
+            assert (plan.first, plan.budget) == (first, budget) and sum(plan.shares) == pytest.approx(1)
+
+
+def test_studies_of_before_keep_a_look_at_every_seed_and_its_shares(tmp_path):
+    old = {"schema": 1, "first": 3, "budget": 8, "asked": None, "looks": [{"base": [1, 2, 3], "a": [1, 2, 3]}]}
+    (tmp_path / "looks.json").write_text(json.dumps(old))
+    course = read_looks(tmp_path)
+    assert course.plan == linear(3, 8)
+    assert course.plan.sizes == (3, 4, 5, 6, 7, 8)
+    assert course.plan.shares == pytest.approx([3 / 8] + [1 / 8] * 5)
+    (tmp_path / "looks.json").write_bytes(to_json(looks_to_json(course)))  # as the next round writes it
+    assert read_looks(tmp_path) == course
+
+
+@pytest.mark.parametrize(
+    "sizes, shares", [((3, 3), (0.5, 0.5)), ((3, 5), (1.0,)), ((3, 5), (0.5, 0.6)), ((3, 5), (0.0, 1.0)), ((), ())]
+)
+def test_no_plan_spends_more_than_the_level(sizes, shares):
+    with pytest.raises(ValueError):
+        Plan(sizes, shares)
 
 
 def test_a_row_rejected_at_any_look_stays_rejected():
@@ -37,7 +73,7 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     assert open_rows(fixed) == ["A-h4"]
     look = Look({row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")})
     folder = made.root / "studies/made"
-    course = Course(Plan(3, 6), [look], None)
+    course = Course(linear(3, 6), [look], None)
     (folder / "looks.json").write_bytes(to_json(looks_to_json(course)))
     assert read_looks(folder) == course
     looked = make("made", made.root).summary
@@ -63,31 +99,52 @@ def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_f
     path = made.root / "studies/made/looks.json"
     first = {row: [1, 2, 3] for row in ("base", "A-h1", "A-h4")}
     second = first | {"base": [1, 2, 3, 4], "A-h4": [1, 2, 3, 4]}
-    path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [], first))))
+    path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [], first))))
     before = make("made", made.root).summary
     assert {r["ppl"]["difference"]["verdict"] for r in before["rows"][1:]} == {"undecided"}
     assert {r["ppl"]["difference"]["why"] for r in before["rows"][1:]} == {"before the first look"}
     assert [r["n"] for r in before["rows"]] == [3, 3, 3] and before["cells"] == 9
-    path.write_bytes(to_json(looks_to_json(Course(Plan(3, 6), [Look(first)], second))))
+    path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [Look(first)], second))))
     after = make("made", made.root).summary
     assert after["rows"][1]["ppl"]["difference"]["verdict"] == "reproduced"
     assert [r["n"] for r in after["rows"]] == [3, 3, 3] and after["cells"] == 11
     assert after["rows"][2]["missing"] == {"4": "waits for the next look"} and after["rows"][1]["missing"] == {}
 
 
-def test_the_next_look_asks_for_one_seed_more_of_base_and_of_open_rows_with_results():
+def row(name, word, **numbers):
+    judged = {"difference": {"verdict": word} | numbers}
+    return {"row": name, "base": name == "base", "ppl": judged, "bleu": {"difference": {"verdict": "undecided"}}}
+
+
+def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
+    rows = [
+        row("base", ""),
+        row("found", "reproduced", holm=0.2),
+        row("claimed", "reproduced", holm=0.2),
+        row("certain", "reproduced", holm=0.01),
+        row("likely", "undecided", holm=0.3, prospect=0.05),
+        row("hopeless", "undecided", holm=1.0, prospect=0.049),
+        row("alone", "not testable"),
+        row("neither", "no difference in either", holm=1.0),
+    ]
+    claims = [
+        {"verdict": "undecided", "findings": [{"row": "claimed"}, {"row": "certain"}]},
+        {"verdict": "supported", "findings": [{"row": "found"}]},
+    ]
+    summary = {"rows": rows, "claims": claims, "alpha": 0.05}
+    assert open_rows(summary) == ["claimed", "likely", "alone"]
+    assert hopeless_rows(summary) == ["hopeless"]
+
+
+def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results():
     asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
-
-    def row(name, word):
-        judged = {"difference": {"verdict": word}}
-        return {"row": name, "base": name == "base", "ppl": judged, "bleu": judged}
-
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
-    summary = {"rows": [row(name, word) for name, word in words.items()]}
-    course = Course(Plan(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
+    summary = {"rows": [row(name, word) for name, word in words.items()], "claims": [], "alpha": 0.05}
+    assert Course(late(), [Look(asked)], None).further(summary, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
     more = course.further(summary, asked, [1, 2, 3, 4])
     assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
     assert more.looked(more.asked).further(summary, more.asked, [1, 2, 3, 4]).asked is None
-    without_base = Course(Plan(3, 4), [], asked).looked(asked | {"base": []})
+    without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
     assert without_base.further(summary, asked, [1, 2, 3, 4]).asked is None

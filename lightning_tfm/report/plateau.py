@@ -1,0 +1,31 @@
+"""Seeds that stayed on the plateau of the loss: marked in the report, and left in every mean and test.
+
+One such seed widens its row's interval beyond use for any test, and nothing but a look at the seeds tells it from a row
+that is noisy throughout. A seed is marked where its log PPL lies more than `FAR` median absolute deviations above the
+median of its row. Of 3 seeds the deviation is often tiny by chance, so it is taken as no smaller than the study's, the
+median of its rows': of normal noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of seeds
+that lie 10 standard deviations up 60 to 90 %.
+"""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+FAR = 5.0
+LEAST = 3
+"""seeds of a row, for it to have a middle"""
+
+
+def plateaued(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
+    """row -> its seeds far above its median. `log_ppl`: row -> seed -> log PPL."""
+    rows = {row: seeds for row, seeds in log_ppl.items() if len(seeds) >= LEAST}
+    middle = {row: median(seeds.values()) for row, seeds in rows.items()}
+    spread = {row: median(abs(x - middle[row]) for x in seeds.values()) for row, seeds in rows.items()}
+    typical = median(spread.values()) if spread else 0.0
+    found = {row: FAR * max(spread[row], typical) for row in rows}
+    return {row: [s for s, x in seeds.items() if x - middle[row] > found[row] > 0] for row, seeds in rows.items()}
+
+
+def said(row: Mapping[str, Any]) -> str:
+    """k of n seeds plateaued, of a row of the report; empty for none."""
+    return f"{len(row['plateaued'])} of {row['n']} seeds plateaued" if row["plateaued"] else ""

@@ -1,0 +1,58 @@
+"""Seeds that stayed on the plateau are marked, and nothing else is."""
+
+import numpy as np
+
+from lightning_tfm.report.build import make
+from lightning_tfm.report.formats import to_words
+from lightning_tfm.report.plateau import plateaued
+
+
+def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
+    rows = {"a": {1: 0.70, 2: 0.71, 3: 0.72, 4: 1.9}, "b": {1: 0.5, 2: 0.51, 3: 0.49, 4: 0.1}, "few": {1: 0.1, 2: 9.0}}
+    assert plateaued(rows) == {"a": [4], "b": []}
+    assert plateaued({}) == {} and plateaued({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
+
+
+def test_three_seeds_that_chance_put_close_together_condemn_no_third():
+    steady = {str(i): {1: 0.0, 2: 0.1, 3: -0.1} for i in range(5)}
+    assert plateaued(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
+    assert plateaued({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
+
+
+def test_as_many_are_marked_as_it_says():
+    rng, marked, hit, rows = np.random.default_rng(0), 0, [], 400
+    for _ in range(rows // 20):
+        y = rng.normal(size=(20, 5))
+        marked += sum(map(bool, plateaued({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
+        y[np.arange(20), rng.integers(0, 5, 20)] += 10
+        hit += map(bool, plateaued({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
+    assert marked / rows < 0.06 and np.mean(hit) > 0.6
+
+
+def test_the_report_says_it_everywhere(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3, 4])
+    made.write_all()
+    made.write(made.study.rows[1], 3, 0.9)
+    report = make("made", made.root)
+    assert [r["plateaued"] for r in report.summary["rows"]] == [[], [3], []]
+    for text in (report.render("html"), report.render("md"), to_words(report.summary, 80)):
+        assert "1 of 4 seeds plateaued" in text
+    assert ",3," in report.render("csv").splitlines()[2]
+
+
+def test_two_seeds_are_warned_of(generator):
+    made = generator(["base", "A-h1"], [1, 2])
+    made.write_all()
+    report = make("made", made.root)
+    assert "seldom found" in report.render("html") and "seldom found" in report.render("md")
+    more = generator(["base", "A-h1"], [1, 2, 3], "more")
+    more.write_all()
+    assert "seldom found" not in make("more", more.root).render("html")
+
+
+def test_the_terminal_counts_the_words_and_names_the_claims(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
+    made.write_all({"A-h1": 0.3})
+    lines = to_words(make("made", made.root).summary, 100).splitlines()
+    assert lines[0] == "PPL, 2 rows: 1 reproduced; 1 undecided" and lines[1].startswith("BLEU, 2 rows: ")
+    assert lines[2].startswith("“One attention head is worse than eight, the best setting.” supported (p ")
