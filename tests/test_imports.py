@@ -140,7 +140,9 @@ def unread(function: Function) -> set[str]:
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_nothing_is_defined_that_nobody_uses(name):
-    assert {word for word in defined(TREES[name]) if WORDS[word] < 2} == set()
+    """pytest calls the checks of lightning_tfm.testing, and Python reads `__all__`."""
+    unused = {word for word in defined(TREES[name]) if WORDS[word] < 2}
+    assert {word for word in unused if not word.startswith(("test_", "__"))} == set()
 
 
 @pytest.mark.parametrize("name", ROOMS)
