@@ -129,13 +129,19 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 
 def unread(function: Function) -> set[str]:
-    """Parameters that the body does not mention; none of a function that does nothing or handles a signal."""
+    """Parameters that the body does not mention; none of a function that does nothing, handles a signal, or waits to be
+    overridden: it says a constant."""
     arguments = function.args
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} - {"self", "cls"}
-    if names == {"number", "frame"} or all(isinstance(statement, ast.Pass) for statement in function.body):
+    if names == {"number", "frame"} or all(map(_says_nothing, function.body)):
         return set()
     nodes = (node for statement in function.body for node in ast.walk(statement))
     return names - {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr | ast.Return) else None
+    return isinstance(statement, ast.Pass) or isinstance(value, ast.Constant)
 
 
 @pytest.mark.parametrize("name", ROOMS)
