@@ -4,12 +4,10 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.study import Mode
@@ -17,7 +15,7 @@ from lightning_tfm.config import Hardware, evaluation_hash, training_hash, train
 from lightning_tfm.study import torchrun
 from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.nodes import check_allocation
-from lightning_tfm.study.processes import STOP_SIGNALS, die_with_parent, exit_on_signals
+from lightning_tfm.study.processes import exit_on_signals, forked, let_come
 from lightning_tfm.study.rows import user_classes
 
 
@@ -88,13 +86,7 @@ def _run(exact, hardware: Hardware, attempt, out: Path) -> None:
 @contextmanager
 def _watching(root: Path, cell) -> Iterator[None]:
     """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
-    sys.stderr.flush()
-    parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # one that came during the fork would be lost
-    watcher = os.fork()
-    if watcher == 0:
-        _watch(root, cell, parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    watcher = forked(lambda: _watch(root, cell))  # where it fails the run goes on without its view
     try:
         yield
     finally:
@@ -102,27 +94,23 @@ def _watching(root: Path, cell) -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _watch(root: Path, cell, parent: int) -> NoReturn:
+def _watch(root: Path, cell) -> int:
     over: list[int] = []
-    try:
-        from lightning_tfm.study.claim import CellState
-        from lightning_tfm.study.progress import View, Watch
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    let_come()
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
-        signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        die_with_parent(parent)
-        view, watch = View("fit"), Watch(root, 1)
-        state = [CellState(cell, "running", "", None, 1, None)]
-        while not over:
-            if view.due():
-                view.show(watch.look(state))
-            time.sleep(0.05)
-        view.close()
-    except Exception:  # the run goes on without its view
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+    from lightning_tfm.study.claim import CellState
+    from lightning_tfm.study.progress import View, Watch
+
+    view, watch = View("fit"), Watch(root, 1)
+    state = [CellState(cell, "running", "", None, 1, None)]
+    while not over:
+        if view.due():
+            view.show(watch.look(state))
+        time.sleep(0.05)
+    view.close()
+    return 0
 
 
 def _report(folder: RunFolder, evaluation: str) -> None:

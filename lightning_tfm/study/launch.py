@@ -8,11 +8,10 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cells import link
@@ -25,7 +24,8 @@ from lightning_tfm.study.processes import (
     adopt_orphans,
     children,
     describe,
-    die_with_parent,
+    forked,
+    held_back,
 )
 from lightning_tfm.study.progress import View, Watch
 from lightning_tfm.study.searcher import Searcher, grid_distributions
@@ -231,29 +231,21 @@ class _Launcher:
             pass
 
     def _fork(self, slot: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        launcher = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            die_with_parent(launcher)
-            self._be_worker(slot)
-        self._slots[pid] = slot
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        with held_back():  # until it is among those that a signal is passed on to
+            self._slots[forked(lambda: self._be_worker(slot))] = slot
 
-    def _be_worker(self, slot: int) -> NoReturn:
-        code = 1
-
+    def _be_worker(self, slot: int) -> int:
         def say(text: str) -> None:
             os.write(self._outbox, f"{text[:2000]}\n".encode())
 
+        os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object draws on a terminal
+        study = self.study
         try:
-            os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object may hold unwritten text
-            study = self.study
             queue = study.open(say)
             searcher = Searcher(study.search, queue, study.first_validation) if study.search else None
-            code = Worker(
+            return Worker(
                 queue,
                 study.root,
                 study.train,
@@ -268,9 +260,4 @@ class _Launcher:
             ).work()
         except UserError as error:
             say(f"worker {slot}: {error}")
-            code = EXIT_CODES["refused"]
-        except BaseException:  # the last stop before _exit
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
+            return EXIT_CODES["refused"]

@@ -1,4 +1,4 @@
-"""Process manners: die with the parent, leave no zombie, exit codes that say what happened."""
+"""Process manners: fork, die with the parent, leave no zombie, exit codes that say what happened."""
 
 import ctypes
 import errno
@@ -6,8 +6,12 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.folder import RunIsOwned, StaleAttempt
@@ -47,6 +51,52 @@ class StopSignals:
         self.numbers.append(number)
         self._last = now
         return True
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold stop signals back while the block runs: one that reached a child before its handlers would be lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_come() -> None:
+    """Let the stop signals come that were held back at the fork: what a child does when its handlers are set."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def forked(body: Callable[[], int]) -> int:
+    """Pid of a child that runs `body()`, exits with the code that it returns, and dies with this process.
+
+    `body` calls `let_come` when its handlers of stop signals are set. An exception ends the child with its traceback,
+    and with 130 or 143 where it says that a signal stopped it, else with 1.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # what the child finds there it would write a second time
+    parent = os.getpid()
+    with held_back():
+        pid = os.fork()
+        if pid == 0:
+            _end_with(body, parent)
+    return pid
+
+
+def _end_with(body: Callable[[], int], parent: int) -> NoReturn:
+    code = EXIT_CODES["failed"]
+    try:
+        try:
+            die_with_parent(parent)
+            code = body()
+        except BaseException as error:  # the last stop before _exit
+            code = exit_code_of(error) or code
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def die_with_parent(parent: int) -> None:

@@ -23,6 +23,8 @@ from lightning_tfm.study.processes import (
     die_with_parent,
     exit_code_of,
     exit_on_signals,
+    held_back,
+    let_come,
     name_of,
     say,
     set_threads,
@@ -85,20 +87,21 @@ def fork_ranks(
                 if not (again and node.number):  # SLURM sends it to every node, and the first one passes it on
                     _signal_all(ranks, signal.SIGKILL if again else number)
 
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        handlers = {number: signal.signal(number, pass_on) for number in STOP_SIGNALS}
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         try:
-            for local in range(here + (beside is not None)):
-                rank = node.number * here + local
-                environment = common | {"RANK": str(rank), "LOCAL_RANK": str(local)}
-                body, name = (fn, f"rank {rank} of {world}") if local < here else (beside, "the other nodes")
-                ours, theirs = context.Pipe(duplex=False)
-                arguments = (body, environment, threads, os.getpid(), theirs)
-                process = context.Process(target=_rank, args=arguments, name=name)
-                process.start()
-                theirs.close()
-                ranks.append(_Rank(process, ours))
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            with held_back():
+                for number in STOP_SIGNALS:
+                    signal.signal(number, pass_on)
+                for local in range(here + (beside is not None)):
+                    rank = node.number * here + local
+                    environment = common | {"RANK": str(rank), "LOCAL_RANK": str(local)}
+                    body, name = (fn, f"rank {rank} of {world}") if local < here else (beside, "the other nodes")
+                    ours, theirs = context.Pipe(duplex=False)
+                    arguments = (body, environment, threads, os.getpid(), theirs)
+                    process = context.Process(target=_rank, args=arguments, name=name)
+                    process.start()
+                    theirs.close()
+                    ranks.append(_Rank(process, ours))
             _supervise(ranks, stop.numbers)
         finally:
             _end(ranks)
@@ -106,7 +109,6 @@ def fork_ranks(
                 rank.last_words.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 INTERRUPTED = tuple(128 + number for number in STOP_SIGNALS)
@@ -173,7 +175,7 @@ def _signal_all(ranks: list[_Rank], number: int) -> None:
 def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, parent: int, words: Connection) -> None:
     die_with_parent(parent)
     exit_on_signals()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    let_come()
     os.environ.update(environment)
     try:
         set_threads(threads)

@@ -6,19 +6,15 @@ only watches over another one, which does the work and is started anew when it e
 
 import os
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from lightning_tfm.study.claim import Cell
-from lightning_tfm.study.processes import children, die_with_parent
+from lightning_tfm.study.processes import children, forked, let_come
 from lightning_tfm.study.wandb_mirror import Mirror
 
-TOLD = (signal.SIGTERM,)
 LOOK = 1.0
 """seconds between two looks at the records"""
 AGAIN = 60.0
@@ -44,13 +40,7 @@ def mirrored(
     if mode == "off":
         yield
         return
-    sys.stderr.flush()
-    parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # none may fall between the fork and the handler
-    pid = os.fork()
-    if pid == 0:
-        _be_mirror(parent, Mirror(folder, mode, group), root, cells)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
+    pid = forked(lambda: _be_mirror(Mirror(folder, mode, group), root, cells))
     try:
         yield
     finally:
@@ -76,34 +66,23 @@ def _end_mirror(pid: int, replay: str, say: Callable[[str], None]) -> None:
         say(f"W&B: the mirror was gone; no run was harmed; {later}")
 
 
-def _be_mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> NoReturn:
-    """Keep a mirror at work until SIGTERM arrives; the exit code is that of the last one."""
-    code, over = 1, []
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
-        os.setpgid(0, 0)
-        die_with_parent(parent)
-        mirror.folder.mkdir(parents=True, exist_ok=True)
-        log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        for stream in (1, 2):
-            os.dup2(log, stream)
-        code = _watch_over(mirror, root, cells, over)
-    except BaseException:  # the last stop before _exit
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> int:
+    """Keep a mirror at work until SIGTERM arrives; returns the exit code, that of the last one."""
+    over: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    let_come()
+    os.setpgid(0, 0)
+    mirror.folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    return _watch_over(mirror, root, cells, over)
 
 
 def _watch_over(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]], over: list[int]) -> int:
     while True:
-        me, told = os.getpid(), False
-        signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
-        pid = os.fork()
-        if pid == 0:
-            _mirror(me, mirror, root, cells)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
+        told, pid = False, forked(lambda: _mirror(mirror, root, cells))
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -119,12 +98,11 @@ def _watch_over(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]], ove
             time.sleep(0.05)
 
 
-def _mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> NoReturn:
-    code, over = 1, []
+def _mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> int:
+    over: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    let_come()
     try:
-        signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
-        die_with_parent(parent)
         while True:
             last = bool(over)
             mirror.look(root, cells())
@@ -134,10 +112,7 @@ def _mirror(parent: int, mirror: Mirror, root: Path, cells: Callable[[], list[Ce
             while not over and time.monotonic() < end:
                 time.sleep(0.05)
         mirror.close()
-        code = 0
-    except BaseException:  # the last stop before _exit
-        traceback.print_exc()
+        return 0
     finally:
         for pid in children():  # W&B's service
             os.kill(pid, signal.SIGKILL)
-        os._exit(code)

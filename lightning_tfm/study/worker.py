@@ -22,9 +22,10 @@ from lightning_tfm.study.processes import (
     EXIT_CODES,
     OUTCOMES,
     STOP_SIGNALS,
-    die_with_parent,
     exit_code_of,
     exit_on_signals,
+    forked,
+    let_come,
     name_of,
     say,
     set_threads,
@@ -81,7 +82,7 @@ class Worker:
         """Run cells until none is left or a stop signal arrives; returns the exit code."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the launcher forks us with these held back
+        let_come()
         while not self.stop:
             claim, done = self._ask(self._next, (None, False))
             if claim is not None:
@@ -138,13 +139,7 @@ class Worker:
             return
         if self.carry and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
             self.say(f"{claim.cell.row} seed {claim.cell.seed}: starts anew, its checkpoints are on another machine")
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # none may fall between the fork and the handlers
-        worker = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            die_with_parent(worker)
-            run_child(self.train, claim.cell, folder, self.threads, self.slot)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        pid = forked(lambda: run_child(self.train, claim.cell, folder, self.threads, self.slot))
         self._record(claim, folder, *self._wait(pid, claim, folder))
 
     def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
@@ -235,27 +230,19 @@ def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> 
     return OUTCOMES.get(status, "failed"), reason
 
 
-def run_child(train: Train, cell: Cell, folder: RunFolder, threads: int, slot: int) -> None:
-    """Body of a run's process; never returns. What it prints goes to the run's log."""
-    code = EXIT_CODES["failed"]
-    try:
-        exit_on_signals()
-        folder.path.mkdir(parents=True, exist_ok=True)
-        log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        for stream in (1, 2):
-            os.dup2(log, stream)
-        # fresh objects: those of the launcher may hold unwritten text, or draw on a terminal
-        sys.stdout = open(1, "w", buffering=1, closefd=False)
-        sys.stderr = open(2, "w", buffering=1, closefd=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        set_threads(threads)
-        code = attempt_run(train, cell, folder, threads, slot)
-    except BaseException:  # the last stop before _exit: say it in the log, whatever it is
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def run_child(train: Train, cell: Cell, folder: RunFolder, threads: int, slot: int) -> int:
+    """Body of a run's process; returns its exit code. What it prints goes to the run's log."""
+    exit_on_signals()
+    folder.path.mkdir(parents=True, exist_ok=True)
+    log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    # fresh objects: those of the launcher draw on a terminal
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    let_come()
+    set_threads(threads)
+    return attempt_run(train, cell, folder, threads, slot)
 
 
 def attempt_run(train: Train, cell: Cell, folder: RunFolder, threads: int = 0, slot: int = 0) -> int:
