@@ -1,0 +1,443 @@
+"""Every command of the README and every shipped experiment and sweep, run in a shortened form in one results folder.
+
+Commands are found in README.md itself and looked up in `COMMANDS`, which says how each is shortened, or where it has to
+stop on a machine without the world that it needs. A command that is not listed there is a failure.
+"""
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.data import download
+from lightning_tfm.errors import UserError
+from lightning_tfm.files import FOLDERS, find_file, shipped
+from tests.tiny import in_child, write_corpus
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
+SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --training.warmup 2 --training.tokens 260"
+SEARCH = "--evaluation.beam 1 --evaluation.extra_len 4"  # untrained models do not end their sentences
+HERE = "--trainer.accelerator cpu --trainer.threads 1"
+SHORT = f"{TEXT} --data.dev val --data.test test {SIZES} {SEARCH} {HERE}"
+FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.average_every 1"
+"""for experiments at full size, whose dev and test sets keep their names"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """It comes to its end. `more` is appended; `instead` exchanges words that stand for a user's own."""
+
+    more: str = ""
+    instead: tuple[tuple[str, str], ...] = ()
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Stops:
+    """It needs what is not here (`why`), and must come as far as the message `at`."""
+
+    at: str
+    why: str
+    more: str = ""
+    instead: tuple[tuple[str, str], ...] = ()
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Another program's: its arguments are checked by the function of this file."""
+
+    check: str
+    long: bool = False
+
+
+NO_HOST = (("HOST/DB", "127.0.0.1:1/DB?connect_timeout=1"),)
+COMMANDS: dict[str, Run | Stops | Foreign] = {
+    "make table3": Foreign("check_make"),
+    "make test": Foreign("check_make"),
+    "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
+    "lightning-tfm sweep sweeps/table3.yaml --seeds 11-15": Run(f"{SHORT} --seeds 11,12"),
+    "lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8": Run(
+        f"{SHORT} --first-seeds 2 --max-seeds 2"
+    ),
+    "lightning-tfm sweep sweeps/table3.yaml --name multi30k --config experiments/miniature-multi30k.yaml": Run(
+        f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"
+    ),
+    "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
+    "lightning-tfm status table3 --watch": Run(),
+    "lightning-tfm report table3 --collect": Run(),
+    "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 10000 --trials 2"),
+    "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
+        "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere", NO_HOST
+    ),
+    "lightning-tfm work table3 --storage postgresql+psycopg://HOST/DB --no-shared-files --out mine": Stops(
+        "cannot be reached", "a PostgreSQL host", instead=NO_HOST
+    ),
+    "optuna-dashboard results/studies/table3/journal.log": Foreign("check_file"),
+    "lightning-tfm sweep sweeps/table3.yaml --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
+        "there is no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
+    ),
+    "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
+    "--config experiments/base.yaml": Foreign("check_torchrun"),
+    "lightning-tfm wandb replay table3": Run("--mode offline", long=True),
+    "lightning-tfm table table3 --format markdown": Run(),
+    "lightning-tfm table --params": Run(),
+    'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
+    "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
+    "lightning-tfm runs list": Run(),
+    "lightning-tfm doctor": Run(),
+    "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
+    "lightning-tfm predict-cost experiments/base.yaml --trainer.micro_tokens 4000 --devices 8": Run(FULL),
+    "lightning-tfm fit --config experiments/base.yaml --trainer.devices 8 --trainer.micro_tokens 4000": Run(
+        f"{FULL} --trainer.devices 2"
+    ),
+    "lightning-tfm test results/runs/RUN --set newstest2014": Run(instead=(("newstest2014", "test_2016_flickr"),)),
+    "lightning-tfm plan sweeps/table3.yaml --config experiments/base.yaml --rate 1e14 --workers 8": Run(FULL),
+}
+EXPERIMENTS: dict[str, Run] = {
+    "base.yaml": Run(FULL),
+    "base-bf16.yaml": Run(FULL, long=True),
+    "base-en-fr.yaml": Run(FULL),
+    "big.yaml": Run(FULL),
+    "big-bf16.yaml": Run(FULL, long=True),
+    "first_code.yaml": Run(SHORT),
+    "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
+    "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
+    "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
+    "multi30k.yaml": Run(
+        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
+    ),
+    "wmt-news.yaml": Run(
+        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
+    ),
+}
+ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml"}
+"""files of rows -> the sweep that runs them"""
+SNIPPET = (
+    ("max_steps=40", "max_steps=2"),
+    ("val_check_interval=20", "val_check_interval=1"),
+    ('yaml", row', 'yaml", "short.yaml", row'),
+)
+"""what makes a Python block short; short.yaml holds the options of SHORT"""
+SWEEPS: dict[str, Run] = {
+    "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
+    "positions.yaml": Run(f"{SHORT} --seeds 11"),
+    "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
+    "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 10000 --trials 3 --seed 2", long=True),
+}
+
+
+# --- what stands in the README ---
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of each fenced block."""
+    yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[str]:
+    """The commands of the shell blocks, comments away."""
+    lines = [line for language, content in blocks(text) if language == "sh" for line in content.splitlines()]
+    return [plain for line in lines if (plain := re.sub(r"(^|\s+)#\s.*", "", line).strip())]
+
+
+def inline(text: str) -> list[str]:
+    """Code within a paragraph, each on one line."""
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", outside)]
+
+
+def unlisted(text: str) -> set[str]:
+    return set(commands(text)) - COMMANDS.keys()
+
+
+def test_every_command_is_listed_and_nothing_else():
+    assert not unlisted(README), "say in COMMANDS how they are shortened"
+    assert not COMMANDS.keys() - set(commands(README)), "the README has them no more"
+    assert {language for language, _ in blocks(README)} <= {"sh", "python", ""}, "a block that nobody runs"
+    assert not [content for language, content in blocks(README) if not language and "lightning-tfm " in content]
+    assert unlisted("```sh\nmake table3  # as ever\nlightning-tfm new # one\n```\n") == {"lightning-tfm new"}
+
+
+def test_every_shipped_file_is_listed():
+    experiments = {path.name for path in shipped("experiments").glob("*.yaml")}
+    assert experiments == EXPERIMENTS.keys() | ROWS.keys()
+    beside = {path.name for path in shipped("sweeps").glob("*.study.yaml")}  # read with the sweep of their name
+    assert {path.name for path in shipped("sweeps").glob("*.yaml")} == SWEEPS.keys() | beside
+    assert set(ROWS.values()) <= SWEEPS.keys()
+
+
+# --- running them ---
+
+
+class Place:
+    """A working directory with small texts under the names that the files ask for, and one results folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        write_corpus(folder / "data" / "tiny")
+        tiny = folder / "data" / "tiny"
+        for language in ("en", "de"):
+            for name in ("test_2016_flickr", "newstest2013", "newstest2014"):
+                (tiny / f"{name}.{language}").write_bytes((tiny / f"test.{language}").read_bytes())
+        for path in list(tiny.glob("*.de")):
+            path.with_suffix(".fr").write_bytes(path.read_bytes())
+        for name in ("multi30k", "wmt-news"):
+            (folder / "data" / name).symlink_to("tiny")
+        (folder / "sweeps").mkdir()
+        sweep = yaml.safe_load((shipped("sweeps") / "table3.yaml").read_text())
+        sweep["parameters"]["row"]["values"] = ["base", "A-h1", "E-learned"]
+        (folder / "sweeps" / "table3.yaml").write_text(yaml.safe_dump(sweep))
+        options = iter(SHORT.split())
+        short: dict[str, dict[str, object]] = {}
+        for section, name in (option.removeprefix("--").split(".") for option in options):
+            short.setdefault(section, {})[name] = yaml.safe_load(next(options))
+        (folder / "short.yaml").write_text(yaml.safe_dump(short))
+        code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml {SHORT}")
+        assert code == 0, said
+
+    def run(self, line: str) -> tuple[int, str]:
+        """Exit code and all output of a line, RUN being a finished run."""
+        if "RUN" in line:
+            line = line.replace("RUN", next(self.folder.glob("results/runs/*/result.json")).parent.name)
+        first, *rest = line.split(" | ")
+        said = subprocess.run(shlex.split(first), capture_output=True).stdout if rest else b""
+        program, *argv = shlex.split(rest[0] if rest else first)
+        assert program == "lightning-tfm", line
+        return in_child(_run, lambda: main(argv), said, self.folder)
+
+
+def _run(action: Callable[[], int], given: bytes, folder: Path) -> tuple[int, str]:
+    """In a child: what is warm here is inherited, and what it leaves behind goes with it."""
+    os.chdir(folder)
+    os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "COLUMNS": "80"}
+    os.environ["PATH"] = ""
+    download.PAUSE = 0.0
+    (folder / "given").write_bytes(given)
+    with (folder / "given").open("rb") as source, (folder / "said").open("wb") as target:
+        for descriptor, file in ((0, source), (1, target), (2, target)):
+            os.dup2(file.fileno(), descriptor)
+    sys.stdin, sys.stdout, sys.stderr = (open(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
+    try:
+        code = action()
+    except SystemExit as stop:
+        code = stop.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code, (folder / "said").read_text()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Place:
+    import lightning.pytorch  # noqa: F401  warm, for the children
+
+    return Place(tmp_path_factory.mktemp("readme"))
+
+
+def shortened(line: str, how: Run | Stops) -> str:
+    for word, other in how.instead:
+        assert word in line, f"{word} stands no more in: {line}"
+        line = line.replace(word, other)
+    return f"{line} {how.more}"
+
+
+def check(line: str, how: Run | Stops | Foreign, place: Place) -> None:
+    if isinstance(how, Foreign):
+        globals()[how.check](line, place)
+        return
+    code, said = place.run(shortened(line, how))
+    if isinstance(how, Run):
+        assert code == 0, said
+    else:
+        assert code == 2 and how.at in said, f"not as far as '{how.at}' ({how.why} is not here): {said}"
+
+
+def listed(table: dict[str, Run | Stops | Foreign] | dict[str, Run]) -> list[object]:
+    long = [pytest.mark.long, pytest.mark.timeout(900)]
+    return [pytest.param(name, marks=long if how.long else [], id=name) for name, how in table.items()]
+
+
+@pytest.mark.parametrize("line", listed(COMMANDS))
+def test_command(line, place):
+    check(line, COMMANDS[line], place)
+
+
+@pytest.mark.parametrize("name", listed(EXPERIMENTS))
+def test_experiment(name, place):
+    check(f"lightning-tfm fit --config experiments/{name}", EXPERIMENTS[name], place)
+
+
+@pytest.mark.parametrize("name", listed(SWEEPS))
+def test_sweep(name, place):
+    path = shipped("sweeps") / name
+    verb = "sweep" if name in ROWS.values() else "tune"
+    check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
+
+
+PYTHON = [content for language, content in blocks(README) if language == "python"]
+
+
+@pytest.mark.parametrize("how", [pytest.param("shortened"), pytest.param("whole", marks=pytest.mark.long)])
+@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
+def test_python(code, how, place):
+    for word, other in SNIPPET if how == "shortened" else ():
+        assert word in code, f"the block has no {word} any more"
+        code = code.replace(word, other)
+    ended, said = in_child(_run, lambda: exec(code, {"__name__": "__main__"}), b"", place.folder)
+    assert not ended and "test" in said, said
+
+
+# --- other programs ---
+
+
+def check_make(line: str, place: Place | None) -> None:
+    """The target is there, and what it runs is a command of ours that parses, or pytest."""
+    program, target, *variables = shlex.split(line)
+    recipe = subprocess.run(
+        [program, "--dry-run", target, *variables], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    if "lightning-tfm" in recipe:
+        check_parsed(recipe[recipe.index("lightning-tfm") :])
+    else:
+        assert "-m pytest" in recipe or "-m benchmarks" in recipe, recipe
+
+
+def check_file(line: str, place: Place) -> None:
+    assert (place.folder / shlex.split(line)[-1]).is_file(), line
+
+
+def check_torchrun(line: str, place: Place) -> None:
+    from torch.distributed.run import get_args_parser
+
+    words = shlex.split(line.replace("-rank N", "-rank 1"))
+    found = get_args_parser().parse_args(words[1:])
+    assert found.module and found.training_script == "lightning_tfm.cli.main"
+    check_parsed(shlex.join(["lightning-tfm", *found.training_script_args]))
+
+
+def check_parsed(line: str) -> None:
+    """The parser takes it, and the files that it names are there. Nothing is run."""
+    program, verb, *argv = shlex.split(line)
+    assert program == "lightning-tfm" and verb in VERBS, line
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        code = main([verb, *argv, "--print_config"])
+    assert code == 0, f"{line}: {said.getvalue()}"
+
+
+# --- what is said in passing ---
+
+
+@cache
+def options_of(verb: str) -> set[str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
+        main([verb, "--help"])
+    return set(re.findall(r"--[\w.-]+", said.getvalue()))
+
+
+def check_mentioned(code: str) -> None:
+    """Verbs, options, files, modules and extras that a piece of code names are there."""
+    words = shlex.split(code.removeprefix("lightning-tfm "))
+    if code.startswith("make "):
+        check_make(code, None)
+    elif words[:2] == ["pip", "install"]:
+        extra = words[2].partition("[")[2].removesuffix("]")
+        assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"], code
+    elif words[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(words[2]), code
+    elif words[0] == "pytest":
+        assert (ROOT / words[-1]).exists(), code
+    elif words[0] in VERBS or words[0].startswith("--"):
+        verbs = [words[0]] if words[0] in VERBS else ["fit", "sweep"]
+        known = set().union(*map(options_of, verbs))
+        for word in words:
+            if word.startswith("--"):
+                assert word in known, f"{' and '.join(verbs)} have no {word}: {code}"
+            elif re.fullmatch(r"(experiments|sweeps)/.*", word):
+                find_file(word)
+    else:
+        assert not code.startswith("lightning-tfm "), f"no such verb: {code}"
+
+
+@pytest.mark.parametrize("code", sorted({code for code in inline(README) if " " in code or code.startswith("--")}))
+def test_mentioned(code):
+    check_mentioned(code)
+
+
+def heads() -> list[tuple[str, str]]:
+    """File and command of each line in the head of a shipped file that says how it is run; brackets are optional."""
+    found = []
+    for path in sorted(path for folder in FOLDERS for path in shipped(folder).glob("*.yaml")):
+        for line in re.findall(r"^# (?:Command|Ours) +(.*)$", path.read_text(), re.MULTILINE):
+            parts = re.sub(r"\(.*?\)|[\[\]]", "", line).split(";")
+            found += [(path.name, part.strip().removeprefix("all rows: ")) for part in parts]
+    return found
+
+
+@pytest.mark.parametrize(("file", "line"), heads())
+def test_command_in_the_head_of_a_file(file, line):
+    check_mentioned(line)
+    if line.startswith(("lightning-tfm fit", "lightning-tfm sweep", "lightning-tfm tune")):
+        check_parsed(line)
+        assert file.partition(".")[0] in line, f"{file} names the command of another file"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", README):
+        path = "".join(target)
+        assert path.startswith("https://") or (ROOT / path).exists(), path
+
+
+# --- and mistakes are seen ---
+
+
+MISTAKES = [
+    ("lightning-tfm table --parms", Run(), "unknown option '--parms'"),
+    ("lightning-tfm fit --config experiments/mini.yaml", Run(), "no such file"),
+    ("lightning-tfm sweep sweeps/table4.yaml --storage postgresql://x", Stops("cannot be reached", ""), "no such file"),
+    ("lightning-tfm work table3 --storag x", Stops("cannot be reached", ""), "unknown option '--storag'"),
+    ("make table4", Foreign("check_make"), "non-zero exit status"),
+    ("optuna-dashboard results/studies/table4/journal.log", Foreign("check_file"), "table4"),
+    ("torchrun --nnodes 2 -m lightning_tfm.cli.main fit --mod 3", Foreign("check_torchrun"), "unknown option '--mod'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "how", "words"), MISTAKES)
+def test_a_mistake_is_seen(line, how, words, place):
+    with pytest.raises((AssertionError, subprocess.CalledProcessError), match=words):
+        check(line, how, place)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "lightning-tfm fti",
+        "make table4",
+        "pip install 'lightning_tfm[paper]'",
+        "python -m benchmarks.nothing",
+        "pytest -m long tests/system/test_nothing.py",
+        "export RUN --two safetensors",
+        "--modle.h 3",
+        "lightning-tfm sweep sweeps/table4.yaml",
+    ],
+)
+def test_a_wrong_mention_is_seen(code):
+    with pytest.raises((AssertionError, UserError, subprocess.CalledProcessError, ModuleNotFoundError)):
+        check_mentioned(code)
