@@ -50,7 +50,8 @@ def weigh_rows(
     for metric, d in parts.items():
         p_R = np.where((n_R > 1) & (n_R[0] > 1), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
-        numbers = _numbers(d, p_R, printed_R, CLEAR[metric], share)
+        numbers = corrected(d, p_R, printed_R, CLEAR[metric], share)
+        numbers |= planning(d, share * numbers["p"], printed_R, CLEAR[metric], share)
         if last is not None:
             numbers["prospect"] = prospect(d, n_R, printed_R, CLEAR[metric], full_size, *last)
         for i, name in enumerate(order[1:], 1):
@@ -75,14 +76,13 @@ def _why_not(n: int, n_base: int) -> str:
     return "all seeds gave the same number"
 
 
-def _numbers(d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float) -> dict[str, np.ndarray]:
+def corrected(
+    d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float
+) -> dict[str, np.ndarray]:
     """The fields of Evidence that come from a test. `printed_R`: NaN where the paper has no number."""
     alpha, adjusted = ALPHA * share, benjamini_hochberg(p_R)
     low, high = d.interval(alpha)
-    level = next_level(adjusted, alpha)
     half = np.where(printed_R < 0, d.above(0.5 * printed_R), d.below(0.5 * printed_R))
-    difference = power.needed(d, np.abs(d.estimate), level / 2)
-    absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
     return {
         "se": d.se,
         "df": d.df,
@@ -92,6 +92,18 @@ def _numbers(d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float,
         "holm": np.minimum(holm(p_R) / share, 1.0),
         "equivalent": np.minimum(d.equivalence(tau) / share, 1.0),
         "half": np.minimum(half / share, 1.0),
+    }
+
+
+def planning(
+    d: Differences, adjusted_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float
+) -> dict[str, np.ndarray]:
+    """The fields of Evidence that say what other seeds would do."""
+    alpha = ALPHA * share
+    level = next_level(adjusted_R, alpha)
+    difference = power.needed(d, np.abs(d.estimate), level / 2)
+    absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
+    return {
         "smallest": power.smallest(d, level),
         "needed": np.where(np.abs(printed_R) <= tau, np.minimum(difference, absence), difference),
     }

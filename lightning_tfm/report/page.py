@@ -59,15 +59,17 @@ def _method(report: Plain, texts: bool) -> str:
         f"Benjamini and Hochberg 1995, is below {report['alpha']:g}, which bounds the expected share of false ones "
         "among the rows found. Bold: Holm's p over the same rows is below it too, which bounds the chance of any false "
         "one. The printed interval is the marginal 95 % one.",
-        "The paper printed single runs. With a seed standard deviation of 0.5 % in PPL and 0.3 BLEU, a printed "
-        f"difference is clear only beyond {limit}.",
+        "The paper printed single runs. With a standard deviation over seeds of 0.5 % in PPL and 0.3 BLEU (NVIDIA's "
+        "notes on checkpoints of its Transformer; the spread of published reproductions) a printed difference is clear "
+        f"only beyond {limit}.",
         "reproduced: the printed difference is clear, and ours is found with the same sign; beside it ours as a "
         "multiple of the printed one, with the interval of ours. contradicted: found with the opposite sign. "
         "found here, paper unclear: the printed difference is not clear. smaller than printed (at full size only): "
         "clear, not found, and below half of the printed one by a one-sided test at 1 %. no difference in either: not "
         f"clear, and ours lies within {limit} by two one-sided tests at 5 %. undecided: all else, with the "
-        "number of seeds that would decide it if the difference is as estimated. better, worse: the paper prints no "
-        "such row.",
+        "number of seeds that would decide it if the difference is as estimated (point at the word for the difference "
+        f"that would have been found with a probability of about {report['power']:.0%}). better, worse: the paper "
+        "prints no such row.",
         PAPER_BLEU,
     ]
     if any(r["plateaued"] for r in report["rows"]):

@@ -6,9 +6,10 @@ from typing import Any
 from lightning_tfm.report.document import Plain, scrolling, text
 from lightning_tfm.report.figures import VERDICT_CLASS
 from lightning_tfm.report.plateau import said
+from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.render import COLUMNS, millions
 from lightning_tfm.report.svg import short
-from lightning_tfm.report.verdict import WORDS, counted, phrase
+from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
 
 NOTHING = "–"
 
@@ -110,18 +111,26 @@ def _metric(r: Plain, metric: str, digits: int, alpha: float) -> list[str]:
     interval = "" if shown["lower"] is None else f" [{shown['lower']:+.{digits}f}, {shown['upper']:+.{digits}f}]"
     cells.append(_cell(f"{shown['estimate']:+.{digits}f}{interval}", shown["estimate"]))
     cells += [_cell("" if d[p] is None else p_value(d[p]), d[p]) for p in ("p", "holm")]
-    return [*cells, _cell("" if r["n"] < 2 else _verdict(d, alpha), d["verdict"] if r["n"] > 1 else "", "w")]
+    return [*cells, _cell("" if r["n"] < 2 else _verdict(d, metric, alpha), d["verdict"] if r["n"] > 1 else "", "w")]
 
 
 def p_value(p: float) -> str:
     return "&lt; 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"
 
 
-def _verdict(d: Plain, alpha: float) -> str:
+def _why(d: Plain, metric: str) -> str:
+    shown = d.get("percent", d)
+    if d["verdict"] != UNDECIDED or d.get("p") is None or shown["smallest"] is None:
+        return str(d["why"])
+    size = f"{shown['smallest']:.1f} % PPL" if metric == "ppl" else f"{shown['smallest']:.2f} BLEU"
+    return f"{d['why']}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
+
+
+def _verdict(d: Plain, metric: str, alpha: float) -> str:
     word = d["verdict"]
     shown = f"<strong>{word}</strong>" if d["holm"] is not None and d["holm"] < alpha else word
     number = escape(phrase(d).removeprefix(word))
-    said = f'<span class="{VERDICT_CLASS[word]}" title="{escape(d["why"], quote=True)}">{shown}</span>'
+    said = f'<span class="{VERDICT_CLASS[word]}" title="{escape(_why(d, metric), quote=True)}">{shown}</span>'
     return said + (f'<span class="soft">{number}</span>' if number else "")
 
 

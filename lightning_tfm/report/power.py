@@ -10,7 +10,8 @@ from scipy.special import gammaln
 from lightning_tfm.report.statistics import BASE, Differences
 
 POWER = 0.8
-"""aimed at; the noise being estimated from few seeds, what is printed is found in 61 to 76 % of replicates instead"""
+"""aimed at; the noise being estimated from few seeds, what is printed is found in 64 to 79 % of replicates instead
+(benchmarks/results/verdicts.txt)"""
 ABOUT = 0.7
 """what may be said of it"""
 CERTAIN = 2 / 3

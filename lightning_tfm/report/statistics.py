@@ -11,25 +11,23 @@ Var(e_0) / n_0 of the difference of means, and Var(e_i) alone from the spread be
 difference is Var(g_i - g_0), at least 0. Adding the whole bootstrap variance would count e twice. The sum is never
 taken below the bootstrap variance.
 
-Seeds: 3 to 5 seeds of one row are too few for a variance of its own, and rows differ in theirs: on our miniature by a
-factor of 30 between the quietest and the noisiest row. So the variance is moderated, as much as the study's own rows
-allow (Smyth 2004): v_i = (d_0 s_0^2 + d_i s_i^2) / (d_0 + d_i) with d_i = n_i - 1. log s_i^2 has the mean log
+Seeds: 3 to 5 seeds of one row are too few for a variance of its own, and rows differ in theirs: log PPL of our first 20
+rows by a factor of 40 between the quietest and the noisiest. So the variance is moderated, as much as the study's own
+rows allow (Smyth 2004): v_i = (d_0 s_0^2 + d_i s_i^2) / (d_0 + d_i) with d_i = n_i - 1. log s_i^2 has the mean log
 sigma_i^2 + psi(d_i/2) - log(d_i/2) and the variance Var(log sigma^2) + psi'(d_i/2), whence s_0^2, the geometric mean
 of the rows' true variances, and d_0 = 2 psi'^-1(Var(log sigma^2)). Three choices differ from Smyth's, all towards fewer
 false verdicts: Var(log sigma^2) is not taken at its estimate but `CAUTION` standard errors above it, so d_0 is a lower
 limit and a few rows cannot talk themselves into being alike; it is estimated from both metrics together; and v_i is
 never below s_i^2, for what pulls down the variance of noisy rows makes false findings. v_i has d_0 + d_i degrees of
 freedom, at most those of the whole study.
-A base noisier than all rows is the worst case: every comparison shares its
-variance (benchmarks/results/verdicts.txt states what it costs).
-Rows share seeds; where that makes them alike (correlation of the residuals between base and rows 0.7 over 3 seeds of
-our 20 rows, 0.2 over 5 seeds of 5) a difference varies less than v_i / n + v_0 / n_0, so leaving it out is cautious;
-pairing would halve the few degrees of freedom for an uncertain gain.
+A base noisier than all rows is the worst case: every comparison shares its variance.
+Rows share seeds; where that makes them alike (mean correlation of the residuals between base and rows 0.6 over 5 seeds
+of those 20 rows, none over 3 seeds of 12 on Multi30k) a difference varies less than v_i / n + v_0 / n_0, so leaving it
+out is cautious; pairing would halve the few degrees of freedom for an uncertain gain.
 Degrees of freedom: Satterthwaite 1946 for the two seed parts; where sentences join, 1 / df = w / df_seeds + (1 - w) /
 (S - 1) with the seeds' share w instead of his w^2, which errs where 2 degrees of freedom gave w too small by chance.
 
-Holm 1979 over all rows and both metrics: of simulated studies without a true difference 0.5 to 5.4 % hold any false
-verdict, the most where 20 rows of 3 seeds are as unequal as ours (benchmarks/results/verdicts.txt).
+How often all this is wrong, family by family and noise by noise: benchmarks/results/verdicts.txt.
 
 Arrays may have leading axes (simulated studies); R rows, base first.
 """

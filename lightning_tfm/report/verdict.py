@@ -16,6 +16,10 @@ not testable                  the row or base has fewer than two seeds
 better, worse, undecided      where the paper prints no such row
 
 log PPL is the primary metric. BLEU is a noisy copy of it and has words of its own.
+
+The tests behind "smaller than printed" and "no difference in either" are not corrected for the number of rows, and what
+they say of the paper is as noisy as its single run. How often each word is true of simulated studies:
+benchmarks/results/verdicts.txt.
 """
 
 import math

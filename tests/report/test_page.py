@@ -64,6 +64,16 @@ def test_page_is_whole_harmless_and_asks_nobody(made):
     assert text("a\u202eb") == "<bdi>a\u202eb</bdi>"
 
 
+def test_an_undecided_row_tells_what_it_could_have_found(generator):
+    few = generator(["base", "A-h1", "A-h4"], [1, 2, 3], "few")
+    few.write_all({"A-h1": 0.3})
+    page = make("few", few.root).render("html")
+    assert re.search(r'title="[^"]*a true difference of [\d.]+ % PPL would have been found with a probability', page)
+    words = re.search(r'aria-label="Colours of the words">(.*?)</ul>', page).group(1)
+    assert words.startswith('<li class="good">reproduced</li>') and '<li class="open">undecided</li>' in words
+    assert "<strong>reproduced</strong>" in page  # Holm's p is below the level too
+
+
 def test_same_records_same_bytes(made):
     for kind in SUFFIX:
         assert make("made", made.root).render(kind) == make("made", made.root).render(kind)

@@ -8,7 +8,7 @@ import pytest
 
 from lightning_tfm.report import records
 from lightning_tfm.report.cells import read_cells
-from lightning_tfm.report.evidence import _differences, _numbers, bootstraps
+from lightning_tfm.report.evidence import _differences, bootstraps, corrected
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summary import summarise
@@ -165,7 +165,7 @@ def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may
     n, equal = np.array([8, 8, 8]), np.full(3, 1e-6)
     d = compare(np.array([0.0, 0.001, 0.03]), equal, n, SentenceNoise(np.zeros(3), np.zeros(3)))
     printed = np.array([np.nan, 0.05, 0.05])
-    numbers = _numbers(d, d.p, printed, CLEAR["ppl"], 1.0)
+    numbers = corrected(d, d.p, printed, CLEAR["ppl"], 1.0)
     words = []
     for i in (1, 2):
         who = {k: float(x[i]) for k, x in numbers.items()}
