@@ -23,7 +23,10 @@ freedom, at most those of the whole study.
 A base noisier than all rows is the worst case: every comparison shares its variance.
 Rows share seeds; where that makes them alike (mean correlation of the residuals between base and rows 0.6 over 5 seeds
 of those 20 rows, none over 3 seeds of 12 on Multi30k) a difference varies less than v_i / n + v_0 / n_0, so leaving it
-out is cautious; pairing would halve the few degrees of freedom for an uncertain gain.
+out is cautious; pairing would halve the few degrees of freedom for an uncertain gain. A seed effect estimated from all
+rows, where their residuals are alike beyond chance, was simulated with sentence noise and looks (800 to 1000 studies a
+noise) and left out: of 19 rows it finds 8.2 instead of 6.4 differences at 3 seeds correlated 0.7 and stays within 5.4 %
+false studies, but of 5 rows that are alike while base is not it makes 6.5 % of studies false instead of 3.0 %.
 Degrees of freedom: Satterthwaite 1946 for the two seed parts; where sentences join, 1 / df = w / df_seeds + (1 - w) /
 (S - 1) with the seeds' share w instead of his w^2, which errs where 2 degrees of freedom gave w too small by chance.
 
