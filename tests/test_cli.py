@@ -10,8 +10,8 @@ import yaml
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.files import shipped
 from lightning_tfm.study.rows import load_rows
+from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from lightning_tfm.errors import UserError, nearest
 
 VERBS = {
-    "fit": ("run", "train one experiment, or one row, and score it"),
+    "fit": ("fit", "train one experiment, or one row, and score it"),
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
     "translate": ("translate", "translate standard input or a file with a trained run"),

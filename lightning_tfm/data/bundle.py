@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.checksums import NAME, Checksums, sha256, write_atomic
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
-from lightning_tfm.data.official import OfficialCorpus, folder_of, text_name
 from lightning_tfm.data.prepare import BUILDING, Prepared, publish
-from lightning_tfm.data.unpack import BROKEN
+from lightning_tfm.data.wmt.checksums import NAME, Checksums, sha256, write_atomic
+from lightning_tfm.data.wmt.official import OfficialCorpus, folder_of, text_name
+from lightning_tfm.data.wmt.unpack import BROKEN
 from lightning_tfm.errors import UserError
 
 VERSION = 1

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import evaluation_hash, training_hash
+from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import agreement, render, table
 from lightning_tfm.report.cells import read_validations
 from lightning_tfm.report.sequential import Course, read_looks
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.definition import Definition, file_of
-from lightning_tfm.study.files import write_atomic
-from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import run_identity
 
 

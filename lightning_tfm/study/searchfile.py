@@ -6,9 +6,9 @@ from typing import Any
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, read_yaml
 from lightning_tfm.study.space import Parameter, is_fixed, read_space
 from lightning_tfm.study.sweepfile import ELSEWHERE, KEYS, METRICS, read_command
+from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 SAMPLERS = ("tpe", "random", "grid", "gp", "cmaes")

@@ -23,9 +23,9 @@ import pytest
 import yaml
 
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.data import download
+from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import FOLDERS, find_file, shipped
+from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.tiny import in_child, write_corpus
 
 ROOT = Path(__file__).parents[2]
