@@ -71,12 +71,12 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "make test": Foreign("check_make"),
     "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
-    "lightning-tfm sweep sweeps/table3.yaml --seeds 11-15": Run(f"{SHORT} --seeds 11,12"),
+    "lightning-tfm sweep sweeps/table3.yaml --seeds 21-25": Run(f"{SHORT} --seeds 21,22"),
     "lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8": Run(
         f"{SHORT} --first-seeds 2 --max-seeds 2"
     ),
     "lightning-tfm sweep sweeps/table3.yaml --name multi30k --config experiments/miniature-multi30k.yaml": Run(
-        f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"
+        f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
     ),
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
@@ -107,7 +107,9 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
         f"{FULL} --trainer.devices 2"
     ),
     "lightning-tfm test results/runs/RUN --set newstest2014": Run(),
-    "lightning-tfm plan sweeps/table3.yaml --config experiments/base.yaml --rate 1e14 --workers 8": Run(FULL),
+    "lightning-tfm plan sweeps/table3.yaml --name full --config experiments/base.yaml --rate 1e14 --workers 8": Run(
+        FULL
+    ),
 }
 EXPERIMENTS: dict[str, Run] = {
     "base.yaml": Run(FULL),
@@ -117,8 +119,10 @@ EXPERIMENTS: dict[str, Run] = {
     "big-bf16.yaml": Run(FULL, long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
-    "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
+    "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "multi30k.yaml": Run(
         f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
     ),
@@ -136,7 +140,7 @@ SNIPPET = (
 """what makes a Python block short; short.yaml holds the options of SHORT"""
 SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
-    "positions.yaml": Run(f"{SHORT} --seeds 11"),
+    "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 10000 --trials 3 --seed 2", long=True),
 }
@@ -197,7 +201,7 @@ class Place:
                 (tiny / f"{name}.{language}").write_bytes((tiny / f"test.{language}").read_bytes())
         for path in list(tiny.glob("*.de")):
             path.with_suffix(".fr").write_bytes(path.read_bytes())
-        for name in ("multi30k", "wmt-news"):
+        for name in ("multi30k", "wmt-news", "tatoeba-en-de", "manpages-en-fr"):
             (folder / "data" / name).symlink_to("tiny")
         (folder / "sweeps").mkdir()
         sweep = yaml.safe_load((shipped("sweeps") / "table3.yaml").read_text())
@@ -212,9 +216,9 @@ class Place:
         assert code == 0, said
 
     def run(self, line: str) -> tuple[int, str]:
-        """Exit code and all output of a line, RUN being the run of base at seed 11, HOST one that does not answer."""
+        """Exit code and all output of a line, RUN being the run of base at seed 21, HOST one that does not answer."""
         if "RUN" in line:
-            cell = json.loads((self.folder / "results/studies/table3/cells/base/11.json").read_bytes())
+            cell = json.loads((self.folder / "results/studies/table3/cells/base/21.json").read_bytes())
             line = line.replace("RUN", cell["training_hash"][:16])
         first, *rest = line.replace("HOST/DB", NO_HOST).split(" | ")
         said = subprocess.run(shlex.split(first), capture_output=True).stdout if rest else b""
