@@ -85,7 +85,10 @@ def _run(exact, hardware: Hardware, attempt, out: Path) -> None:
 @contextmanager
 def _watching(root: Path, cell) -> Iterator[None]:
     """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
-    watcher = forked(lambda: _watch(root, cell))  # where it fails the run goes on without its view
+    from lightning_tfm.queue.progress import Watch  # with Optuna: before the fork, for the view may have to end at once
+
+    watch = Watch(root, 1)
+    watcher = forked(lambda: _watch(watch, cell))  # where it fails the run goes on without its view
     try:
         yield
     finally:
@@ -93,16 +96,16 @@ def _watching(root: Path, cell) -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _watch(root: Path, cell) -> int:
+def _watch(watch, cell) -> int:
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
     let_come()
 
-    from lightning_tfm.queue.progress import View, Watch
+    from lightning_tfm.queue.progress import View
     from lightning_tfm.queue.queue import CellState
 
-    view, watch = View("fit"), Watch(root, 1)
+    view = View("fit")
     state = [CellState(cell, "running", "", None, 1, None)]
     while not over:
         if view.due():
