@@ -1,4 +1,4 @@
-"""`tune`: search for a good configuration, stop what promises little, write the best one as an experiment file."""
+"""`tune`: search for a good configuration, prune unpromising trials, write the best one as an experiment file."""
 
 import sys
 from collections.abc import Sequence

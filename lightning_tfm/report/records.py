@@ -67,9 +67,9 @@ def _flaw(record: dict[str, Any]) -> str | None:
     """What the table and the report would stumble over, or None. Raises KeyError, TypeError for what is missing."""
     for key in (*PARTS, *DETAILS):
         if not isinstance(record[key] if key in PARTS else record.get(key) or {}, dict):
-            return f"{key} is no object"
+            return f"{key} is not an object"
     if not isinstance(record["training_hash"], str):
-        return "training_hash is no text"
+        return "training_hash is not text"
     if record.get("git"):
         _ = record["git"]["commit"], record["git"]["changed"]
     numbers = {"parameters": record["parameters"]["total"], "flops": record["flops"]}
@@ -78,7 +78,7 @@ def _flaw(record: dict[str, Any]) -> str | None:
         dev = record["scores"]["dev"]
         for key in ("signature", "evaluation_hash", "weights"):
             if not isinstance(dev[key], str):
-                return f"the dev {key} is no text"
+                return f"the dev {key} is not text"
         numbers |= {f"dev {key}": dev[key] for key in ("ppl", "bleu", "nll", "tokens")}
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(float(value)):

@@ -223,7 +223,7 @@ class Attempt:
             if record is None or record["token"] != self.token:
                 raise StaleAttempt(
                     f"{self.folder.path}: attempt {self.number} was replaced by attempt {newest}; this process was "
-                    "stopped or silent for too long, and another one goes on with the run"
+                    "stopped or silent for too long, and another one has resumed the run"
                 )
             yield
 

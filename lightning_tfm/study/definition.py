@@ -108,7 +108,7 @@ def from_plain(plain: dict[str, Any], path: Path | str) -> Definition:
 def file_of(root: Path, name: str) -> Path:
     """<root>/studies/<name>/study.json. Raises UserError for a name that is no plain folder name."""
     if not name or name != Path(name).name or name.startswith("."):
-        raise UserError(f"a study's name is the name of its folder: '{name}' will not do")
+        raise UserError(f"'{name}' is not a valid study name: it is also the name of the study's folder")
     return root / "studies" / name / "study.json"
 
 

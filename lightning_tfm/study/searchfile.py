@@ -72,7 +72,9 @@ class SearchFile:
             for p in found:
                 if p.distribution == "categorical":
                     where = self.file.where("parameters", p.name)
-                    raise UserError(f"{where}: CMA-ES knows no lists of values: give {p.name} a range, or take tpe")
+                    raise UserError(
+                        f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or take tpe"
+                    )
             if len(self.objectives) > 1:
                 raise UserError(f"{self.path}: CMA-ES knows one objective, asked for {', '.join(self.objectives)}")
             if len(found) < 2:

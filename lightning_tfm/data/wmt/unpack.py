@@ -27,14 +27,15 @@ def check_archive(path: Path, name: str) -> str:
                 while file.read(1 << 20):
                     pass
     except BROKEN as error:
-        return f"no whole archive ({error})"
+        return f"not a complete archive ({error})"
     return ""
 
 
 def extract(archive: Path, members: dict[str, Path]) -> None:
     """Write members of a tar, or the one file itself where it is none, to the paths given: each whole or absent.
 
-    Raises UserError where a member is missing, is no plain file, or the archive holds names that lead out of a folder.
+    Raises UserError where a member is missing or not a regular file, or where the archive holds names that lead out
+    of a folder.
     """
     if not archive.name.endswith(TARS):
         (path,) = members.values()
@@ -45,7 +46,7 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     try:
         _extract(archive, dict(members))
     except BROKEN as error:
-        raise UserError(f"{archive} is no whole archive ({error}): remove it, it is fetched again") from error
+        raise UserError(f"{archive} is not a complete archive ({error}): remove it, it is fetched again") from error
 
 
 def _extract(archive: Path, missing: dict[str, Path]) -> None:
@@ -60,7 +61,7 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
                 continue
             stream = tar.extractfile(member) if member.isreg() else None
             if stream is None:
-                raise UserError(f"{archive}: '{name}' is no plain file")
+                raise UserError(f"{archive}: '{name}' is not a regular file")
             path = missing.pop(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             with _part(path).open("wb") as file:
