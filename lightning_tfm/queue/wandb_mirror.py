@@ -111,7 +111,7 @@ class Mirror:
             job_type=job,
             tags=tags,
             config=config,
-            dir=str(self.folder),
+            dir=str(self.folder.resolve()),  # a service that runs already may stand in another directory
             mode=self.mode,
             resume="allow",
             reinit="create_new",

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import wandb
 
 from lightning_tfm.queue.wandb_mirror import Mirror
 from lightning_tfm.queue.wandb_process import mirrored
@@ -37,11 +38,13 @@ def quiet(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path: Path, forks) -> None:
+def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path: Path, forks, monkeypatch) -> None:
     folder = tmp_path / "studies" / "s"
 
     def look() -> None:
-        mirror = Mirror(folder, "offline", "s")
+        wandb.setup()  # a service that was started elsewhere (WANDB_SERVICE) has a working directory of its own
+        monkeypatch.chdir(tmp_path)
+        mirror = Mirror(Path("studies/s"), "offline", "s")
         mirror.look(tmp_path, CELLS)
         mirror.close()
 
