@@ -15,7 +15,6 @@ import numpy as np
 
 from benchmarks import machine, material, peers, report
 from benchmarks.contest import ROOT, Entry, Player, play, rows
-from benchmarks.queueing import queue as queue
 from lightning_tfm.data.prepare import prepare
 
 YARDSTICK = 10
@@ -168,8 +167,8 @@ def input(options: Namespace) -> None:
 def _encode_rate(e, options: Namespace) -> float:
     from lightning_tfm.data.build import BATCH
     from lightning_tfm.data.corpora import make_corpus
-    from lightning_tfm.data.encoder import WordEncoder
     from lightning_tfm.data.store import SIDES, SplitWriter
+    from lightning_tfm.data.tokenizer import WordEncoder
 
     prepared = prepare(e.data, options.root)
     pairs = list(make_corpus(e.data).lines(e.data.train))

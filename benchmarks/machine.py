@@ -4,7 +4,7 @@ import os
 import platform
 from typing import Any
 
-from lightning_tfm.study.provenance import cpu_model, git_state, versions
+from lightning_tfm.runs.environment import cpu_model, git_state, versions
 
 
 def facts(threads: int) -> dict[str, Any]:

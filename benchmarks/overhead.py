@@ -15,10 +15,11 @@ import torch
 
 from lightning_tfm.config import Experiment, Hardware, Training
 from lightning_tfm.data.batch import Step, make_batch
-from lightning_tfm.study.provenance import cpu_model
-from lightning_tfm.study.run import make_trainer, prepare_process
-from lightning_tfm.training.conductor import Conductor, Timetable
+from lightning_tfm.runs.environment import cpu_model
+from lightning_tfm.runs.train import make_trainer, prepare_process
+from lightning_tfm.training.callback import Conductor
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.schedule import Timetable
 
 V, LENGTH, SENTENCES, NEVER = 37000, 19, 100, 1 << 40
 

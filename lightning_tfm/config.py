@@ -207,7 +207,7 @@ def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
         return size // divisor
     works = [d for d in range(1, size + 1) if size % d == 0]
     raise UserError(
-        f"{row}: {name}={size} cannot be divided by miniature.{which}={divisor} without a rest; "
+        f"{row}: {name}={size} is not divisible by miniature.{which}={divisor}; "
         f"divisors that work for this size: {', '.join(map(str, works[:16]))}{', …' if len(works) > 16 else ''}"
     )
 

@@ -1,6 +1,137 @@
-"""One thread for each process under test: results do not hang on the machine, and forks are safe (OpenMP's are not)."""
+"""One thread for each process under test: results do not hang on the machine, and forks are safe (OpenMP's are not).
+
+Real processes and a database server for tests of what must survive their deaths.
+"""
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.runs.owner import started
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process
+
+
+class Forks:
+    """Forks functions and waits for conditions; what is still alive at the end of a test is killed."""
+
+    def __init__(self) -> None:
+        self._pids: list[int] = []
+
+    def start(self, fn: Callable[[], object]) -> int:
+        """Run `fn` in a child, which exits with 0, the code of SystemExit, or 1 after another exception."""
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                fn()
+                code = 0
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        self._pids.append(pid)
+        return pid
+
+    def join(self, pid: int) -> int:
+        """Exit code, negative for a signal."""
+        self._pids.remove(pid)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def kill(self, pid: int) -> int:
+        os.kill(pid, signal.SIGKILL)
+        return self.join(pid)
+
+    def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.01)
+
+    def alive(self, pid: int) -> bool:
+        return started(pid) is not None
+
+    def end(self) -> None:
+        for pid in list(self._pids):
+            os.kill(pid, signal.SIGKILL)
+            self.join(pid)
+
+
+@pytest.fixture
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.end()
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: its URL, and how to call pg_ctl on it."""
+
+    url: str
+    control: Callable[[str], None]
+
+
+def _server_programs() -> Path | None:
+    found = shutil.which("pg_ctl")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in folders if (folder / "initdb").exists()), None)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Server]:
+    """A PostgreSQL server of our own, without a network port."""
+    programs = _server_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server programs on this machine")
+    user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
+    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    if user:
+        shutil.chown(folder, user)
+
+    def run(*command: str) -> None:
+        subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
+
+    data = str(folder / "data")
+    try:
+        run(str(programs / "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--no-sync")
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+
+        def control(verb: str) -> None:
+            start = ("-o", options, "-l", str(folder / "log")) if verb == "start" else ("-m", "immediate")
+            run(str(programs / "pg_ctl"), "-D", data, *start, "-w", verb)
+
+        control("start")
+        try:
+            yield Server(f"postgresql+psycopg://postgres@/postgres?host={folder}", control)
+        finally:
+            control("stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres(cluster: Server) -> Server:
+    """A database of its own for each test: studies of one name do not meet."""
+    import psycopg
+
+    name = f"t{time.monotonic_ns()}"
+    with psycopg.connect(cluster.url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return Server(cluster.url.replace("@/postgres?", f"@/{name}?"), cluster.control)

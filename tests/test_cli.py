@@ -10,8 +10,8 @@ import yaml
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.files import shipped
 from lightning_tfm.study.rows import load_rows
+from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
 
@@ -115,7 +115,7 @@ BAD_FILES = [
     ("model: {h: 4", "e.yaml:1: not YAML"),
     ("seed: one", "e.yaml:1: seed='one': expected int"),
     ("rows: mine.yaml", "expected a list of files"),
-    ("miniature: {width: 7}", "model.d_model=512 cannot be divided by miniature.width=7"),
+    ("miniature: {width: 7}", "model.d_model=512 is not divisible by miniature.width=7"),
     ("model: {P_drop: 1.5}", "model.P_drop=1.5: must lie in [0, 1)"),
     ("model: {positions: learnd}", "did you mean 'learned'"),
     ("data: {corpus: files}", "needs data.folder"),
@@ -147,8 +147,8 @@ BAD_ARGUMENTS = [
     (["sweep", "sweeps/table.yaml"], "did you mean 'sweeps/table3.yaml'?"),
     (["sweep", "sweeps/table3.yaml", "--seeds", "one"], "--seeds=one: expected numbers"),
     (["sweep", "sweeps/table3.yaml", "--row", "base"], "one row alone: fit"),
-    (["sweep", "sweeps/table3.yaml", "--miniature.width", "3"], "row 'base': model.d_model=512 cannot be divided"),
-    (["sweep", "sweeps/table3.yaml", "--name", "a/b"], "a study's name"),
+    (["sweep", "sweeps/table3.yaml", "--miniature.width", "3"], "row 'base': model.d_model=512 is not divisible"),
+    (["sweep", "sweeps/table3.yaml", "--name", "a/b"], "not a valid study name"),
     (["table", "--params", "--vocab", "0"], "--vocab=0"),
     (["table", "--params", "--vocab", "many"], "vocab"),
     (["table", "--parms"], "did you mean '--params'?"),

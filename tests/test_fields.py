@@ -15,11 +15,11 @@ from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_ba
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.runs.train import make_trainer
 from lightning_tfm.scoring import bleu
-from lightning_tfm.study.run import make_trainer
-from lightning_tfm.training.conductor import Timetable
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.schedule import Timetable
 from tests.tiny import experiment, in_child, train, write_corpus
 
 V = 44

@@ -19,29 +19,38 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "errors": set(),
     "keys": set(),
     "config": {"errors"},
-    "files": {"errors"},
+    "yaml_files": {"errors"},
+    "durable": set(),
     "scoring": {"errors"},
     "model": BASE,
-    "data": BASE | {"files"},
+    "data": BASE | {"yaml_files", "durable"},
     "training": BASE | {"model", "data", "scoring"},
-    "study": BASE | {"model", "data", "training", "scoring", "files"},
-    "report": BASE | {"study", "data", "scoring", "files", "model.size"},
-    "cli": BASE | {"model", "data", "training", "scoring", "files", "study", "report"},
+    "study": BASE | {"model.size", "yaml_files", "durable"},
+    "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
+    "queue": BASE | {"runs", "study", "durable"},
+    "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
+    "report": BASE | {"study", "runs.directory", "data.prepare", "scoring", "durable", "model.size"},
+    "cli": BASE
+    | {"model", "data", "training", "scoring", "yaml_files", "durable"}
+    | {"study", "runs", "queue", "inference", "report"},
     "testing": BASE | {"model", "data", "study.rows"},
 }
 ONLY_IN = {
-    "lightning": {"data", "training", "study", "cli"},
+    "lightning": {"data", "training", "runs"},
     "pytorch_lightning": set(),
-    "optuna": {"study"},
-    "wandb": {"study"},
-    "sacrebleu": {"scoring", "study", "report"},
-    "sentencepiece": {"data", "study"},
+    "optuna": {"queue"},
+    "wandb": {"queue"},
+    "sacrebleu": {"scoring"},
+    "sentencepiece": {"data"},
     "jsonargparse": {"cli"},
     "hydra": set(),
     "pytest": set(),
 }
-TORCH_FREE = ["config.py", "errors.py", "keys.py", "files.py", "model/size.py", "data/plan.py", "data/store.py"]
-TORCH_FREE += ["study/folder.py", "study/claim.py", "study/launch.py", "study/worker.py", "study/rows.py"]
+TORCH_FREE = ["config.py", "errors.py", "keys.py", "yaml_files.py", "model/size.py", "data/plan.py", "data/store.py"]
+TORCH_FREE += ["training/schedule.py", "study/rows.py", "study/plans.py", "runs/directory.py", "runs/attempt.py"]
+TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/worker.py"]
+OPTUNA_FREE = ["study/definition.py", "study/tune.py", "study/plans.py", "runs/attempt.py", "runs/torchrun.py"]
+OPTUNA_FREE += ["cli/fit.py", "cli/table.py"]
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -73,22 +82,31 @@ def test_imports_go_one_way(name):
         first, _, rest = target.partition(".")
         if first == "lightning_tfm" and rest:
             there = rest.split(".")[0]
-            assert there == own or there in MAY[own] or any(rest.startswith(x) for x in MAY[own] if "." in x), target
-            if own == "report" and there == "study":
-                assert not rest.startswith("study.run."), "a report never trains"
+            named = [x for x in MAY[own] if "." in x and f"{rest}.".startswith(f"{x}.")]
+            assert there == own or there in MAY[own] or named, target
         elif first in ONLY_IN:
             assert own in ONLY_IN[first], f"{first} is imported only in {sorted(ONLY_IN[first])}"
 
 
 @pytest.mark.parametrize("name", TORCH_FREE)
 def test_what_must_start_fast_does_without_torch(name):
-    """Followed through our own modules, as far as they are imported at the top."""
+    assert list(reached(name, ("torch", "lightning"))) == []
+
+
+@pytest.mark.parametrize("name", OPTUNA_FREE)
+def test_what_needs_no_queue_does_without_optuna(name):
+    assert list(reached(name, ("optuna",))) == []
+
+
+def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:
+    """Our modules through which `name` imports one of `foreign`, as far as they are imported at the top."""
     todo, seen = [name], set()
     while todo:
         here = todo.pop()
         seen.add(here)
         for target in at_the_top(TREES[here]):
-            assert target.split(".")[0] not in ("torch", "lightning"), f"{name} reaches torch through {here}"
+            if target.split(".")[0] in foreign:
+                yield here
             path = target.removeprefix("lightning_tfm.").replace(".", "/")
             todo += [f for f in (f"{path}.py", f"{path}/__init__.py") if f in TREES and f not in seen]
 

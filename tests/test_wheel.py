@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.files import FOLDERS
+from lightning_tfm.yaml_files import FOLDERS
 
 ROOT = Path(__file__).parents[1]
 

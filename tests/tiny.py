@@ -40,11 +40,10 @@ def experiment(folder: Path, **changes: Any) -> Experiment:
 def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tuple[int, Path]:
     """Train and score as the command line does: (exit code, the run's directory). Call it in a child (`in_child`)."""
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.study.claim import Cell
-    from lightning_tfm.study.execute import make_train
-    from lightning_tfm.study.folder import RunFolder
-    from lightning_tfm.study.processes import exit_on_signals
-    from lightning_tfm.study.worker import attempt_run
+    from lightning_tfm.runs.attempt import attempt_run, make_train
+    from lightning_tfm.runs.directory import RunFolder
+    from lightning_tfm.runs.processes import exit_on_signals
+    from lightning_tfm.study.cell import Cell
 
     exit_on_signals()
     hardware = replace(hardware or Hardware(), threads=1, accelerator="cpu")

@@ -18,8 +18,8 @@ import yaml
 from lightning_tfm import config
 from lightning_tfm.config import Experiment, Hardware, check, from_dict, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, find_file, read_yaml
 from lightning_tfm.study.rows import Row, all_rows, apply, check_positions, find_row
+from lightning_tfm.yaml_files import YamlFile, find_file, read_yaml
 
 SECTIONS = {f.name: f.type for f in dataclasses.fields(Experiment)} | {"trainer": Hardware}
 PLAIN = {

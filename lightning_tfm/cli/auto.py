@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.study import Crew, announce, work
+from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import CellState
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect_seen
 from lightning_tfm.report.sequential import (
@@ -27,9 +29,8 @@ from lightning_tfm.report.sequential import (
 )
 from lightning_tfm.report.summary import summarise
 from lightning_tfm.study import definition
-from lightning_tfm.study.claim import Cell, CellState
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.files import to_json, write_atomic
 from lightning_tfm.study.rows import Row
 
 Options = Mapping[str, int | None]

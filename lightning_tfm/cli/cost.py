@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import find_file
+from lightning_tfm.yaml_files import find_file
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -20,8 +20,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")
     exact = settings.exact
 
-    from lightning_tfm.study.cost import measure, predict
-    from lightning_tfm.study.progress import clock
+    from lightning_tfm.queue.progress import clock
+    from lightning_tfm.training.cost import measure, predict
 
     found = measure(exact, settings.hardware, settings.out)
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]

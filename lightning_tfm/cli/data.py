@@ -37,7 +37,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _parsed(parser: Any, argv: Sequence[str]) -> tuple[Settings, Data]:
     """The settings, with the shipped experiment of a fetched corpus where no --config names another."""
-    from lightning_tfm.data.manifest import SOURCES
+    from lightning_tfm.data.wmt.manifest import SOURCES
 
     settings = parse(parser, argv)
     action, name = settings.verb["action"], settings.verb["corpus"]
@@ -57,14 +57,14 @@ def _parsed(parser: Any, argv: Sequence[str]) -> tuple[Settings, Data]:
 
 
 def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int) -> int:
-    from lightning_tfm.data.manifest import SOURCES
     from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.data.wmt.manifest import SOURCES
 
     bundle = Path(options["file"] or f"{data.corpus}.tar")
     match action:
         case "prepare":
             if data.corpus in SOURCES:
-                from lightning_tfm.data.official import obtain
+                from lightning_tfm.data.wmt.official import obtain
 
                 obtain(data, [*_splits(data), *options["sets"]], _say)
             prepared = prepare(data, root, _say)
@@ -125,8 +125,8 @@ def card_text(card: dict[str, Any]) -> str:
 
 def _verify(data: Data, root: Path) -> int:
     """Hold every recorded file, fetched or prepared, against its checksum; 1 where one differs."""
-    from lightning_tfm.data.checksums import Checksums
-    from lightning_tfm.data.official import folder_of
+    from lightning_tfm.data.wmt.checksums import Checksums
+    from lightning_tfm.data.wmt.official import folder_of
 
     folders = [folder_of(data), *sorted(path.parent for path in (root / "data").glob("[0-9a-f]*/card.json"))]
     good, wrong = 0, 0

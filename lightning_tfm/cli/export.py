@@ -14,8 +14,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=str | None, default=None, help="new folder to write [<format> in the run's]")
     folder, experiment, settings = find(parser, argv)
 
-    from lightning_tfm.study.export import to_ctranslate2, to_safetensors
-    from lightning_tfm.study.trained import Trained
+    from lightning_tfm.inference.export import to_ctranslate2, to_safetensors
+    from lightning_tfm.inference.load import Trained
 
     target = Path(settings.verb["folder"] or folder.path / settings.verb["to"])
     write = {"safetensors": to_safetensors, "ctranslate2": to_ctranslate2}[settings.verb["to"]]

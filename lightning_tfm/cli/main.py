@@ -7,14 +7,14 @@ from importlib import import_module
 from lightning_tfm.errors import UserError, nearest
 
 VERBS = {
-    "fit": ("run", "train one experiment, or one row, and score it"),
+    "fit": ("fit", "train one experiment, or one row, and score it"),
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
     "translate": ("translate", "translate standard input or a file with a trained run"),
     "export": ("export", "a trained run as one folder that others load: safetensors, CTranslate2"),
     "predict-cost": ("cost", "time, memory and FLOPs of an experiment, from a measured short run"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
-    "tune": ("tune", "search for a good configuration; what promises little is stopped early"),
+    "tune": ("tune", "search for a good configuration; unpromising trials are pruned"),
     "plan": ("plan", "what a sweep would run, what is there already, and what it would take"),
     "work": ("work", "join a study as a worker"),
     "status": ("status", "what of a study is done, running, waiting, failed"),

@@ -13,14 +13,14 @@ from lightning_tfm.cli.sweep import add_auto_options, asked_cells, check_fixed, 
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.definition import predicted_cost
-from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.searchfile import SearchFile, read_search
 from lightning_tfm.study.sweepfile import read_sweep
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.cell import Cell
     from lightning_tfm.study.tune import Search
 
 
@@ -71,8 +71,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def check_table(study: definition.Definition, cells: "list[Cell]", root: Path, storage: str, auto: bool) -> None:
     """Raise UserError where `sweep` would refuse: the study has another experiment, row or kind of seeds."""
-    from lightning_tfm.study.cells import another_experiment, linked
-    from lightning_tfm.study.queues import has_queue
+    from lightning_tfm.queue.open import has_queue
+    from lightning_tfm.queue.queue import another_experiment, linked
 
     definition.joined(study, root)
     if not auto:
@@ -91,8 +91,8 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
     What will be proposed is not known: the costs are those of as many points drawn from the space. Raises UserError
     where `sweep` would refuse.
     """
-    from lightning_tfm.study.queues import has_queue, open_queue
-    from lightning_tfm.study.searcher import draw
+    from lightning_tfm.queue.open import has_queue, open_queue
+    from lightning_tfm.queue.sampling import draw
     from lightning_tfm.study.tune import check_same
 
     check_same(search, root)
@@ -125,7 +125,7 @@ def text(
     over: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """One line for each cell, then the sum. `coming`, `over`: see `trials_of`."""
-    from lightning_tfm.study.progress import clock
+    from lightning_tfm.queue.progress import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     for cell in cells:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.table import _only
 from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study import definition
+from lightning_tfm.study.rows import run_identity
 from lightning_tfm.study.tune import is_search
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root = Path(options["out"])
     name = options["study"] or _only(root)
     if options["collect"] and not is_search(root, name):
-        from lightning_tfm.study.collect import collect_study
-
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
@@ -49,9 +50,9 @@ def _make(name: str, root: Path) -> "Report | SearchReport":
 
 def _refresh(name: str, root: Path) -> None:
     """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
+    from lightning_tfm.queue.search_results import report
     from lightning_tfm.study import tune
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.tuned import report
 
     try:
         report(tune.load(root, name), root)
@@ -62,8 +63,8 @@ def _refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.durable import write_atomic
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.files import write_atomic
 
     kind, to = options["format"], options["to"]
     made = _make(name, root)
@@ -82,8 +83,8 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
     """Write a study's report.html and name it; where that fails, say why. Its runs and records are safe by then."""
+    from lightning_tfm.durable import write_atomic
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.files import write_atomic
 
     path = file_of(root, name).parent / "report.html"
     try:
@@ -116,3 +117,26 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     finally:
         server.server_close()
     return 0
+
+
+def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
+    """Collect what is missing: calibration of every finished run, attention of base at its first finished seed."""
+    from lightning_tfm.inference.inspect import collect_run
+
+    study = definition.load(root, name)
+    drawn = False
+    for row in study.rows:
+        for seed in sorted(study.seeds):
+            identity = run_identity(study.base, row, seed, study.prints.train)
+            folder = RunFolder(root, definition.training_hash(identity))
+            if not folder.finished():
+                continue
+            wanted = ["calibration"] + ["attention"] * (not row.change and not drawn)
+            drawn |= not row.change
+            missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
+            if missing:
+                say(f"{row.name}, seed {seed}: {', '.join(missing)}")
+                try:
+                    collect_run(folder, study.base.data.dev, missing)
+                except UserError as error:  # weights or data are gone: the report does without
+                    say(f"{row.name}, seed {seed}: {error}")

@@ -32,19 +32,19 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _act(action: str, root: Path, options: dict[str, Any]) -> str:
-    from lightning_tfm.study import runs
-    from lightning_tfm.study.folder import RunIsOwned
+    from lightning_tfm.queue import housekeeping
+    from lightning_tfm.runs.directory import RunIsOwned
 
     try:
         match action:
             case "retry":
-                return _retried(runs.retry(root, options["run"], options["storage"]))
+                return _retried(housekeeping.retry(root, options["run"], options["storage"]))
             case "remove":
-                return f"removed {runs.remove(root, options['run'], options['force'])}"
+                return f"removed {housekeeping.remove(root, options['run'], options['force'])}"
             case "gc":
-                return _gc(runs.gc(root, dry_run=not options["yes"]), options["yes"])
+                return _gc(housekeeping.gc(root, dry_run=not options["yes"]), options["yes"])
             case _:
-                return _list(runs.list_runs(root), options["json"])
+                return _list(housekeeping.list_runs(root), options["json"])
     except RunIsOwned as error:
         raise UserError(str(error)) from error
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.folder import RunFolder
+from lightning_tfm.runs.directory import RunFolder
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import CellState, Queue
-    from lightning_tfm.study.progress import Overview, Running
+    from lightning_tfm.queue.progress import Overview, Running
+    from lightning_tfm.queue.queue import CellState, Queue
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -26,8 +26,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["json"] and options["watch"]:
         raise UserError("--json and --watch: one of the two")
 
-    from lightning_tfm.study.progress import View, Watch, follow
-    from lightning_tfm.study.queues import open_queue
+    from lightning_tfm.queue.open import open_queue
+    from lightning_tfm.queue.progress import View, Watch, follow
 
     root, name = Path(options["out"]), options["study"]
     queue = open_queue(root, name, options["storage"])
@@ -70,7 +70,7 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
 
 
 def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
-    from lightning_tfm.study.progress import clock, line
+    from lightning_tfm.queue.progress import clock, line
 
     owners = {(s.cell.row, s.cell.seed): s.owner for s in states}
     lines = [line(name, overview).split(" | ")[0]]

@@ -14,15 +14,16 @@ import jsonargparse
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import read_yaml
-from lightning_tfm.study.nodes import check_allocation
-from lightning_tfm.study.places import Places, find_places, visible_gpus
+from lightning_tfm.queue.devices import Places, find_places, visible_gpus
+from lightning_tfm.queue.slurm import Slurm
+from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.study.searchfile import is_search
-from lightning_tfm.study.slurm import Slurm
-from lightning_tfm.training.timetable import Timetable
+from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.yaml_files import read_yaml
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell, CellState, Queue
+    from lightning_tfm.queue.queue import CellState, Queue
+    from lightning_tfm.study.cell import Cell
     from lightning_tfm.study.definition import Definition
     from lightning_tfm.study.tune import Search
 
@@ -118,7 +119,7 @@ def _nodes(options: dict[str, Any], hardware: Hardware) -> int:
 
 def check_storage(storage: str, folder: Path) -> None:
     """Raise UserError for an address that is none, or not the study's, before anything is written."""
-    from lightning_tfm.study.storage import find_storage, remembered
+    from lightning_tfm.queue.storage import find_storage, remembered
 
     find_storage(remembered(storage, folder), folder).check()
 
@@ -131,11 +132,11 @@ def is_search_file(path: str) -> bool:
 def join(name: str, root: Path, crew: Crew) -> "list[CellState]":
     """Work on a study that exists. Raises UserError where this machine does not see what it has to see."""
     from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.queue.queue import Queue
+    from lightning_tfm.queue.sharing import check_shared
+    from lightning_tfm.queue.storage import find_storage, remembered
     from lightning_tfm.study import definition, tune
-    from lightning_tfm.study.claim import Queue
     from lightning_tfm.study.rows import Fingerprints
-    from lightning_tfm.study.storage import find_storage, remembered
-    from lightning_tfm.study.travel import check_shared
 
     folder = definition.file_of(root, name).parent
     if not crew.carry:
@@ -165,7 +166,7 @@ def join(name: str, root: Path, crew: Crew) -> "list[CellState]":
 
 def _awaits_more(queue: "Queue") -> bool:
     """Wait while more runs may come; whether they came."""
-    from lightning_tfm.study.storage import OUTAGES
+    from lightning_tfm.queue.storage import OUTAGES
 
     said = False
     while True:
@@ -187,9 +188,9 @@ def announce(study: "Definition", root: Path, crew: Crew, more: bool) -> "list[C
 
     The jobs of a cluster are told nothing: they leave, and every look submits its own.
     """
+    from lightning_tfm.queue.queue import Queue
+    from lightning_tfm.queue.storage import find_storage, remembered
     from lightning_tfm.study import definition
-    from lightning_tfm.study.claim import Queue
-    from lightning_tfm.study.storage import find_storage, remembered
 
     folder = definition.file_of(root, study.name).parent
     queue = Queue(study.name, find_storage(remembered(crew.storage, folder), folder), print)
@@ -205,12 +206,13 @@ def work(
 
     Raises UserError; SystemExit after a stop signal.
     """
+    from lightning_tfm.queue.launch import run_study
+    from lightning_tfm.queue.queue import Queue
+    from lightning_tfm.queue.storage import find_storage, remember, remembered
+    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.runs.attempt import make_train
     from lightning_tfm.study import definition, tune
-    from lightning_tfm.study.claim import Queue
-    from lightning_tfm.study.execute import make_train, plans_of
-    from lightning_tfm.study.launch import run_study
-    from lightning_tfm.study.storage import find_storage, remember, remembered
-    from lightning_tfm.study.wandb_process import mirrored
+    from lightning_tfm.study.plans import plans_of
 
     folder = definition.file_of(root, study.name).parent
     storage = remembered(crew.storage, folder)
@@ -245,10 +247,10 @@ def _submit(
     name: str, cells: Sequence["Cell"], root: Path, crew: Crew, storage: str, plain: dict[str, Any], search: Any
 ) -> "list[CellState]":
     """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
+    from lightning_tfm.queue.launch import prepare_queue
+    from lightning_tfm.queue.progress import View, Watch, follow
+    from lightning_tfm.queue.slurm import any_alive, submit
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.launch import prepare_queue
-    from lightning_tfm.study.progress import View, Watch, follow
-    from lightning_tfm.study.slurm import any_alive, submit
 
     assert crew.slurm is not None
     folder = file_of(root, name).parent

@@ -18,8 +18,9 @@ from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.sweepfile import Sweep, read_sweep
 
 if TYPE_CHECKING:
+    from lightning_tfm.queue.queue import CellState
     from lightning_tfm.report.build import Report
-    from lightning_tfm.study.claim import Cell, CellState
+    from lightning_tfm.study.cell import Cell
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

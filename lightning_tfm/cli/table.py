@@ -8,9 +8,9 @@ from typing import Any, Literal
 from lightning_tfm.cli.arguments import check_file, make_parser, parse_plain
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import read_yaml
 from lightning_tfm.report import parameters, render, table
 from lightning_tfm.study.rows import all_rows
+from lightning_tfm.yaml_files import read_yaml
 
 FIRST_CODE = "experiments/first_code.yaml"
 

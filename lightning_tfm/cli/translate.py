@@ -14,8 +14,8 @@ from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.folder import RunFolder
-    from lightning_tfm.study.trained import Trained, Translation
+    from lightning_tfm.inference.load import Trained, Translation
+    from lightning_tfm.runs.directory import RunFolder
 
 PROGRESS = 2.0
 """seconds between two lines of progress"""
@@ -83,7 +83,7 @@ def _translate(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from lightning_tfm.study.trained import BLOCK
+    from lightning_tfm.inference.load import BLOCK
 
     spawn, lines = multiprocessing.get_context("spawn"), iter(lines)
     numbers = spawn.Queue()
@@ -114,7 +114,7 @@ def _block(block: list[str], n_best: int) -> "list[list[Translation]]":
 def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, number: int) -> "Trained":
     import torch
 
-    from lightning_tfm.study.trained import Trained
+    from lightning_tfm.inference.load import Trained
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)

@@ -1,4 +1,4 @@
-"""`tune`: search for a good configuration, stop what promises little, write the best one as an experiment file."""
+"""`tune`: search for a good configuration, prune unpromising trials, write the best one as an experiment file."""
 
 import sys
 from collections.abc import Sequence
@@ -78,10 +78,10 @@ def add_search_options(parser: jsonargparse.ArgumentParser) -> None:
 def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
     search = asked_search(settings, file, crew)
 
+    from lightning_tfm.queue.search_results import report
     from lightning_tfm.report.search import make
     from lightning_tfm.study import tune
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.tuned import report
 
     check_storage(crew.storage, file_of(settings.out, search.name).parent)
     search = with_data(search, settings.out)

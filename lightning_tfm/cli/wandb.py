@@ -8,7 +8,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell
+    from lightning_tfm.study.cell import Cell
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -21,14 +21,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["action"] != "replay":
         raise UserError(f"wandb {options['action']}: did you mean 'replay'?")
 
+    from lightning_tfm.queue.wandb_mirror import replay
     from lightning_tfm.study.definition import file_of
-    from lightning_tfm.study.wandb_mirror import replay
 
     root, name = Path(options["out"]), options["study"]
     if (Path(name) / "identity.json").is_file():
         root, cells, name = Path(name).resolve().parents[1], [_cell_of(Path(name))], "fit"
     else:
-        from lightning_tfm.study.queues import open_queue
+        from lightning_tfm.queue.open import open_queue
 
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = file_of(root, name).parent
@@ -40,8 +40,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _cell_of(run: Path) -> "Cell":
     """A run that `fit` trained, outside of any study."""
     from lightning_tfm.config import training_hash
-    from lightning_tfm.study.claim import Cell
-    from lightning_tfm.study.folder import read_json
+    from lightning_tfm.runs.directory import read_json
+    from lightning_tfm.study.cell import Cell
 
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:

@@ -22,12 +22,11 @@ import numpy as np
 import sentencepiece
 
 from lightning_tfm.config import UNK, Data
-from lightning_tfm.data.checksums import record_all, write_atomic
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
-from lightning_tfm.data.encoder import WordEncoder
 from lightning_tfm.data.store import SIDES, Split, SplitWriter
-from lightning_tfm.data.tokenizer import Tokenizer, count_words, train_tokenizer
+from lightning_tfm.data.tokenizer import Tokenizer, WordEncoder, count_words, train_tokenizer
+from lightning_tfm.data.wmt.checksums import record_all, write_atomic
 from lightning_tfm.errors import UserError
 
 BATCH = 8192

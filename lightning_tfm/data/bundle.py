@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.checksums import NAME, Checksums, sha256, write_atomic
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
-from lightning_tfm.data.official import OfficialCorpus, folder_of, text_name
 from lightning_tfm.data.prepare import BUILDING, Prepared, publish
-from lightning_tfm.data.unpack import BROKEN
+from lightning_tfm.data.wmt.checksums import NAME, Checksums, sha256, write_atomic
+from lightning_tfm.data.wmt.official import OfficialCorpus, folder_of, text_name
+from lightning_tfm.data.wmt.unpack import BROKEN
 from lightning_tfm.errors import UserError
 
 VERSION = 1
@@ -86,7 +86,7 @@ def _extract(bundle: Path, folder: Path) -> dict[str, Any]:
             first = tar.next()
             stream = tar.extractfile(first) if first is not None and first.name == "bundle.json" else None
             if stream is None:
-                raise UserError(f"{bundle} is no bundle made by `data pack`")
+                raise UserError(f"{bundle} is not a bundle made by `data pack`")
             index = json.load(stream)
             if index["version"] != VERSION:
                 raise UserError(f"{bundle}: version {index['version']}, this program reads {VERSION}")
@@ -102,7 +102,7 @@ def _extract(bundle: Path, folder: Path) -> dict[str, Any]:
     if missing:
         raise UserError(f"{bundle} was cut: it lacks {', '.join(sorted(missing)[:5])}; copy it again")
     if os.sep in index["store"] or index["store"].startswith("."):
-        raise UserError(f"{bundle}: '{index['store']}' is no name of a store")
+        raise UserError(f"{bundle}: '{index['store']}' is not the name of a store")
     return index
 
 

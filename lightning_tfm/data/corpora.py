@@ -12,12 +12,12 @@ from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
-from lightning_tfm.data.checksums import sha256
 from lightning_tfm.data.corpus import Corpus, read_pairs
-from lightning_tfm.data.manifest import SOURCES
-from lightning_tfm.data.official import OfficialCorpus
+from lightning_tfm.data.wmt.checksums import sha256
+from lightning_tfm.data.wmt.manifest import SOURCES
+from lightning_tfm.data.wmt.official import OfficialCorpus
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import see_working_directory
+from lightning_tfm.yaml_files import see_working_directory
 
 
 class BuiltinCorpus(Corpus):

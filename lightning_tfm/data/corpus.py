@@ -60,4 +60,4 @@ def _read(path: Path) -> Iterator[str]:
                 text = line.decode("utf-8-sig" if number == 0 else "utf-8", errors="surrogateescape")
                 yield text.removesuffix("\n").removesuffix("\r")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is no whole gzip file ({error}): fetch or compress it again") from error
+        raise UserError(f"{path} is not a complete gzip file ({error}): fetch or compress it again") from error

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from lightning_tfm.config import evaluation_hash
+from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import Cell, Cells, counts_file
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.files import to_json, write_atomic
-from lightning_tfm.study.folder import RunFolder
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import evaluation_hash
+from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import fits
-from lightning_tfm.study.texts import dev_texts
 
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
@@ -119,7 +119,7 @@ def _cell(
 
 
 def counts_file(split: str) -> str:
-    """Name of the file that holds BLEU's counts where a run came without its translations (study/archive.py)."""
+    """Name of the file that holds BLEU's counts where a run came without its translations (report/archive.py)."""
     return f"{split}.counts.tsv"
 
 
@@ -188,3 +188,12 @@ def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str
     for key in [key for key, cell in filled.items() if cell.dev["signature"] != common]:
         empty[key] = f"BLEU with another signature: {filled.pop(key).dev['signature']}, the table's is {common}"
     return common
+
+
+def dev_texts(study: Definition, root: Path) -> tuple[list[str], list[str]]:
+    """Source and reference lines of the dev text, empty where the data store is gone."""
+    store = root / "data" / study.store
+    if not (store / "card.json").is_file():
+        return [], []
+    split = Prepared(store).split(study.base.data.dev)
+    return split.source_text(), split.target_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import evaluation_hash, training_hash
+from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import agreement, render, table
 from lightning_tfm.report.cells import read_validations
 from lightning_tfm.report.sequential import Course, read_looks
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.definition import Definition, file_of
-from lightning_tfm.study.files import write_atomic
-from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import run_identity
 
 
@@ -67,9 +67,9 @@ def _flaw(record: dict[str, Any]) -> str | None:
     """What the table and the report would stumble over, or None. Raises KeyError, TypeError for what is missing."""
     for key in (*PARTS, *DETAILS):
         if not isinstance(record[key] if key in PARTS else record.get(key) or {}, dict):
-            return f"{key} is no object"
+            return f"{key} is not an object"
     if not isinstance(record["training_hash"], str):
-        return "training_hash is no text"
+        return "training_hash is not text"
     if record.get("git"):
         _ = record["git"]["commit"], record["git"]["changed"]
     numbers = {"parameters": record["parameters"]["total"], "flops": record["flops"]}
@@ -78,7 +78,7 @@ def _flaw(record: dict[str, Any]) -> str | None:
         dev = record["scores"]["dev"]
         for key in ("signature", "evaluation_hash", "weights"):
             if not isinstance(dev[key], str):
-                return f"the dev {key} is no text"
+                return f"the dev {key} is not text"
         numbers |= {f"dev {key}": dev[key] for key in ("ppl", "bleu", "nll", "tokens")}
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(float(value)):

@@ -1,7 +1,7 @@
 """A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
 
-Reads study.json, trials.json and importance.json of the study's folder (study/tuned.py writes them). A pure function of
-them: the same records give the same bytes.
+Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them). A pure
+function of them: the same records give the same bytes.
 """
 
 import csv

@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_tfm.config import Experiment, from_dict, to_dict, training_hash
+from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import AttentionPairs, training_flops
-from lightning_tfm.study.files import locked, to_json, write_atomic
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
-
-if TYPE_CHECKING:  # Optuna takes half a second to import, which a table does not need
-    from lightning_tfm.study.claim import Cell
 
 SCHEMA = 1
 
@@ -33,13 +31,11 @@ class Definition:
     store: str
     """name of the prepared data under <root>/data"""
 
-    def cells(self) -> "list[Cell]":
+    def cells(self) -> list[Cell]:
         """All cells, in table order. Raises UserError where a row's sizes do not fit the miniature."""
         return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
 
-    def cell(self, row: Row, seed: int) -> "Cell":
-        from lightning_tfm.study.claim import Cell
-
+    def cell(self, row: Row, seed: int) -> Cell:
         identity = run_identity(self.base, row, seed, self.prints.train)
         return Cell(
             row.name, seed, training_hash(identity), predicted_cost(apply(self.base, row, seed).scaled(), self.V)
@@ -112,7 +108,7 @@ def from_plain(plain: dict[str, Any], path: Path | str) -> Definition:
 def file_of(root: Path, name: str) -> Path:
     """<root>/studies/<name>/study.json. Raises UserError for a name that is no plain folder name."""
     if not name or name != Path(name).name or name.startswith("."):
-        raise UserError(f"a study's name is the name of its folder: '{name}' will not do")
+        raise UserError(f"'{name}' is not a valid study name: it is also the name of the study's folder")
     return root / "studies" / name / "study.json"
 
 

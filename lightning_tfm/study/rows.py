@@ -11,8 +11,8 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, evaluation_hash, override, training_hash, training_identity
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, read_yaml, see_working_directory
 from lightning_tfm.model.size import BUILTIN_SCHEMES
+from lightning_tfm.yaml_files import YamlFile, read_yaml, see_working_directory
 
 TABLE3 = "experiments/table3.yaml"
 ROW_KEYS = ("group", "change", "PPL", "BLEU", "params")

@@ -6,9 +6,9 @@ from typing import Any
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, read_yaml
 from lightning_tfm.study.space import Parameter, is_fixed, read_space
 from lightning_tfm.study.sweepfile import ELSEWHERE, KEYS, METRICS, read_command
+from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 SAMPLERS = ("tpe", "random", "grid", "gp", "cmaes")
@@ -72,7 +72,9 @@ class SearchFile:
             for p in found:
                 if p.distribution == "categorical":
                     where = self.file.where("parameters", p.name)
-                    raise UserError(f"{where}: CMA-ES knows no lists of values: give {p.name} a range, or take tpe")
+                    raise UserError(
+                        f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or take tpe"
+                    )
             if len(self.objectives) > 1:
                 raise UserError(f"{self.path}: CMA-ES knows one objective, asked for {', '.join(self.objectives)}")
             if len(found) < 2:

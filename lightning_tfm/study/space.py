@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile
+from lightning_tfm.yaml_files import YamlFile
 
 SPEC_KEYS = ("value", "values", "min", "max", "distribution", "q")
 RANGES = {

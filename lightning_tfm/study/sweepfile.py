@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.files import YamlFile, read_yaml
+from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 KEYS = ("name", "description", "project", "entity", "program", "method", "metric", "parameters", "command")
 ELSEWHERE = ("early_terminate", "run_cap", "controller", "job", "imageuri", "prior_runs")

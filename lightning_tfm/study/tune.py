@@ -3,19 +3,17 @@
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_tfm.config import Experiment, from_dict, override, to_dict, training_hash, training_identity
+from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import BUILTIN_SCHEMES, count_parameters
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import SCHEMA, file_of, predicted_cost
-from lightning_tfm.study.files import locked, to_json, write_atomic
 from lightning_tfm.study.rows import Fingerprints, differences, user_classes
 from lightning_tfm.study.searchfile import Pruner
 from lightning_tfm.study.space import Parameter, grid
-
-if TYPE_CHECKING:
-    from lightning_tfm.study.claim import Cell
 
 KIND = "search"
 
@@ -58,10 +56,8 @@ class Search:
         experiment = self.experiment(change)
         return training_identity(experiment, self.prints.train, user_classes(experiment))
 
-    def cell(self, number: int, change: dict[str, Any]) -> "Cell":
+    def cell(self, number: int, change: dict[str, Any]) -> Cell:
         """The run of trial `number`."""
-        from lightning_tfm.study.claim import Cell
-
         experiment = self.experiment(change)
         cost = predicted_cost(experiment.scaled(), self.V)
         seed = experiment.training.seed
@@ -74,7 +70,7 @@ class Search:
         model = self.experiment(change).scaled().model
         return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
 
-    def grid_cells(self) -> tuple[list["Cell"], int]:
+    def grid_cells(self) -> tuple[list[Cell], int]:
         """The points of the grid that keep the limits, and how many do not."""
         points = grid(self.space)
         kept = [point for point in points if all(value <= 0 for value in self.excess(point).values())]

@@ -1,7 +1,8 @@
-"""Weights on disk. Plain types alone, so that `weights_only=True` reads them back; a full disk is an OSError.
+"""Weights on disk, and the mean of the last k snapshots of one run (6.1: the last 5 for base, 20 for big).
 
-Lightning's own way goes through a second copy in the folder for temporary files, which a kill leaves there, and torch
-hides a full disk behind a RuntimeError.
+Plain types alone, so that `weights_only=True` reads them back; a full disk is an OSError. Lightning's own way goes
+through a second copy in the folder for temporary files, which a kill leaves there, and torch hides a full disk behind a
+RuntimeError.
 """
 
 import io
@@ -10,6 +11,9 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
+from torch import Tensor
+
+from lightning_tfm.errors import UserError
 
 
 def write(value: Any, path: Path) -> None:
@@ -36,3 +40,23 @@ class Checkpoints(CheckpointIO):
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink()
+
+
+def average(snapshots: list[Path]) -> dict[str, Tensor]:
+    """Weights averaged in float64 and cast back. All snapshots must hold the same names and shapes."""
+    if not snapshots:
+        raise UserError("no snapshots to average: training.average_last was 0 when this run was trained")
+    total: dict[str, Tensor] = {}
+    first: dict[str, Tensor] = {}
+    for path in snapshots:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        first = first or weights
+        if _shapes(weights) != _shapes(first):
+            raise UserError(f"{path} holds other parameters than {snapshots[0]}: not snapshots of one run")
+        for name, value in weights.items():
+            total[name] = total[name] + value.double() if name in total else value.double()
+    return {name: (value / len(snapshots)).to(first[name].dtype) for name, value in total.items()}
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}

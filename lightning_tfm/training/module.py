@@ -17,10 +17,10 @@ from lightning_tfm.config import Experiment, from_dict, to_dict
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.schedule import learning_rate
-from lightning_tfm.training.seeding import SentenceMasks
 from lightning_tfm.training.stopwatch import Stopwatch
 
 

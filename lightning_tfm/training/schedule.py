@@ -1,4 +1,7 @@
-"""The learning rate (5.3, eq. 3)."""
+"""The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches plan by it."""
+
+import math
+from dataclasses import dataclass
 
 from lightning_tfm.config import Training
 
@@ -16,3 +19,37 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
     if t.schedule == "inverse_sqrt":
         return t.lr_factor * d_model**-0.5 * n**-0.5
     return peak * (t.steps + 1 - n) / (t.steps + 1 - t.warmup)
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What happens at which steps of a run of `steps` steps."""
+
+    steps: int
+    log_every: int
+    validate_every: int
+    checkpoint_every: int
+    average_last: int = 0
+    average_every: int = 1
+
+    @classmethod
+    def of(cls, hardware, training) -> "Timetable":
+        """The defaults of `Hardware` made definite."""
+        steps = training.steps
+        validate = hardware.validate_every or max(1, math.ceil(steps / 8))
+        checkpoint = hardware.checkpoint_every or max(1, min(1500, math.ceil(steps / 10)))
+        return cls(steps, hardware.log_every, validate, checkpoint, training.average_last, training.average_every)
+
+    def logs(self, step: int) -> bool:
+        return step % self.log_every == 0 or step == self.steps
+
+    def validates(self, step: int) -> bool:
+        return step % self.validate_every == 0 or step == self.steps
+
+    def saves(self, step: int) -> bool:
+        return step % self.checkpoint_every == 0 or step == self.steps
+
+    def snapshots(self, step: int) -> bool:
+        """The last `average_last` steps that lie whole multiples of `average_every` before the end."""
+        before = self.steps - step
+        return before % self.average_every == 0 and before // self.average_every < self.average_last

@@ -6,9 +6,9 @@ import pytest
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import read_yaml
 from lightning_tfm.model import size
 from lightning_tfm.study.rows import all_rows, apply
+from lightning_tfm.yaml_files import read_yaml
 
 FIRST_CODE = read_yaml("experiments/first_code.yaml").values
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from lightning_tfm.study.provenance import cpu_model
+from lightning_tfm.runs.environment import cpu_model
 
 
 def processor() -> str:

@@ -22,12 +22,12 @@ from lightning_tfm.config import (
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import resampling
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition, tune
-from lightning_tfm.study.folder import RunFolder
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
 from lightning_tfm.study.searchfile import Pruner
 from lightning_tfm.study.space import Parameter
-from lightning_tfm.training.timetable import Timetable
+from lightning_tfm.training.schedule import Timetable
 
 BASE = Experiment(
     data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),

@@ -9,11 +9,11 @@ from lightning_tfm.cli import auto
 from lightning_tfm.cli.study import MORE, Crew
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
 from lightning_tfm.study import definition
-from lightning_tfm.study.claim import Queue
-from lightning_tfm.study.storage import find_storage
 
 ROWS = ["base", "A-h1", "A-h4"]
 CREW = Crew(1, 1, Hardware(), None, "", "off", False)

@@ -46,7 +46,7 @@ MALFORMED = {
     "ppl a text": (with_("x", "scores", "dev", "ppl"), "dev ppl is x"),
     "ppl NaN": (with_(float("nan"), "scores", "dev", "ppl"), "dev ppl is nan"),
     "ppl huge": (with_(10**400, "scores", "dev", "ppl"), "too large"),
-    "git a text": (with_("abc", "git"), "git is no object"),
+    "git a text": (with_("abc", "git"), "git is not an object"),
     "pruned": (with_("pruned", "status"), "pruned"),
 }
 

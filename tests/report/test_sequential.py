@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.report.sequential import (
@@ -20,7 +21,6 @@ from lightning_tfm.report.sequential import (
     read_looks,
 )
 from lightning_tfm.report.verdict import Evidence
-from lightning_tfm.study.files import to_json
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():

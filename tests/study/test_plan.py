@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.study.cells import Cell, Claim, link
-from lightning_tfm.study.claim import Queue
+from lightning_tfm.queue.queue import Claim, Queue, link
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.storage import find_storage
 from lightning_tfm.study.tune import Search
 from tests.tiny import TINY, write_corpus
 

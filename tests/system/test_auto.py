@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.family import leads_group, offspring
+from tests.family import leads_group, offspring
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]

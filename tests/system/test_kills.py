@@ -42,7 +42,7 @@ def corpus(tmp_path_factory) -> Path:
 
 def armed(e: Experiment, root: Path, hardware: Hardware, strike: Strike, pids: Path) -> tuple[int, Path, Counter]:
     """`attempt` with a blow waiting in it. Ranks are forked from here, patched like this process."""
-    from lightning_tfm.study.run import Run
+    from lightning_tfm.runs.train import Run
 
     seen, work = strike.arm(), Run.train
 

@@ -23,9 +23,9 @@ import pytest
 import yaml
 
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.data import download
+from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
-from lightning_tfm.files import FOLDERS, find_file, shipped
+from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.tiny import in_child, write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,6 @@ HERE = "--trainer.accelerator cpu --trainer.threads 1"
 SHORT = f"{TEXT} --data.dev val --data.test test {SIZES} {SEARCH} {HERE}"
 FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.average_every 1"
 """for experiments at full size, whose dev and test sets keep their names"""
-MINI = f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1.0"
-"""for miniatures on texts of their own"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,8 @@ class Run:
 
     more: str = ""
     long: bool = False
+    again: int = 0
+    """times that it may be typed anew where it asks for that itself"""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,13 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "make test": Foreign("check_make"),
     "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
-    "lightning-tfm sweep sweeps/table3.yaml --seeds 11-15": Run(f"{SHORT} --seeds 11,12"),
+    "lightning-tfm sweep sweeps/table3.yaml --seeds 21-25": Run(f"{SHORT} --seeds 21,22"),
     "lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8": Run(
         f"{SHORT} --first-seeds 2 --max-seeds 2"
     ),
-    "lightning-tfm sweep sweeps/table3.yaml --name multi30k --config experiments/miniature-multi30k.yaml": Run(MINI),
+    "lightning-tfm sweep sweeps/table3.yaml --name multi30k --config experiments/miniature-multi30k.yaml": Run(
+        f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
+    ),
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm report table3 --collect": Run(),
@@ -94,7 +96,7 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     ),
     "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
     "--config experiments/base.yaml": Foreign("check_torchrun"),
-    "lightning-tfm wandb replay table3": Run("--mode offline", long=True),
+    "lightning-tfm wandb replay table3": Run("--mode offline", long=True, again=2),
     "lightning-tfm table table3 --format markdown": Run(),
     "lightning-tfm table --params": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
@@ -107,8 +109,8 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
         f"{FULL} --trainer.devices 2"
     ),
     "lightning-tfm test results/runs/RUN --set newstest2014": Run(),
-    "lightning-tfm plan sweeps/table3.yaml --config experiments/base.yaml --rate 1e14 --workers 8": Run(
-        f"{FULL} --name full-size"
+    "lightning-tfm plan sweeps/table3.yaml --name full --config experiments/base.yaml --rate 1e14 --workers 8": Run(
+        FULL
     ),
 }
 EXPERIMENTS: dict[str, Run] = {
@@ -119,10 +121,10 @@ EXPERIMENTS: dict[str, Run] = {
     "big-bf16.yaml": Run(FULL, long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "miniature-manpages.yaml": Run(MINI),
-    "miniature-multi30k.yaml": Run(MINI),
-    "miniature-tatoeba.yaml": Run(MINI),
-    "miniature-wmt-news.yaml": Run(MINI),
+    "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "multi30k.yaml": Run(
         f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
     ),
@@ -140,7 +142,7 @@ SNIPPET = (
 """what makes a Python block short; short.yaml holds the options of SHORT"""
 SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
-    "positions.yaml": Run(f"{SHORT} --seeds 11"),
+    "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 10000 --trials 3 --seed 2", long=True),
 }
@@ -212,13 +214,13 @@ class Place:
         for section, name in (option.removeprefix("--").split(".") for option in options):
             short.setdefault(section, {})[name] = yaml.safe_load(next(options))
         (folder / "short.yaml").write_text(yaml.safe_dump(short))
-        code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml --seeds 11 {SHORT}")
+        code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml {SHORT}")
         assert code == 0, said
 
     def run(self, line: str) -> tuple[int, str]:
-        """Exit code and all output of a line, RUN being the run of base at seed 11, HOST one that does not answer."""
+        """Exit code and all output of a line, RUN being the run of base at seed 21, HOST one that does not answer."""
         if "RUN" in line:
-            cell = json.loads((self.folder / "results/studies/table3/cells/base/11.json").read_bytes())
+            cell = json.loads((self.folder / "results/studies/table3/cells/base/21.json").read_bytes())
             line = line.replace("RUN", cell["training_hash"][:16])
         first, *rest = line.replace("HOST/DB", NO_HOST).split(" | ")
         said = subprocess.run(shlex.split(first), capture_output=True).stdout if rest else b""
@@ -260,6 +262,9 @@ def check(line: str, how: Run | Stops | Foreign, place: Place) -> None:
         return
     code, said = place.run(f"{line} {how.more}")
     if isinstance(how, Run):
+        for _ in range(how.again):  # W&B's files were seen to lack a run's last steps right after it was closed
+            if code == 2 and "the same command sends the rest" in said:
+                code, said = place.run(f"{line} {how.more}")
         assert code == 0, said
     else:
         assert code == 2 and how.at in said, f"not as far as '{how.at}' ({how.why} is not here): {said}"

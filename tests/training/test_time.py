@@ -44,7 +44,7 @@ def stopped_at_20(e, root):
     import os
     import signal
 
-    from lightning_tfm.training.conductor import Conductor
+    from lightning_tfm.training.callback import Conductor
 
     shown = Conductor._show
 

@@ -1,0 +1,125 @@
+"""`fit`: one run, trained from its last checkpoint on, and scored."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import make_parser, parse, printed
+from lightning_tfm.cli.study import Mode
+from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
+from lightning_tfm.runs import torchrun
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.nodes import check_allocation
+from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
+from lightning_tfm.study.rows import user_classes
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Train one experiment, or one row of the table, and score it.")
+    parser.add_argument("--wandb", type=Mode | None, default=None, help="mirror to W&B [off; online for an agent]")
+    text = "trace ten steps into the run's folder [off]; the same as --trainer.profile true"
+    parser.add_argument("--profile", action="store_true", help=text)
+    settings = parse(parser, argv)
+    hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
+    mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
+    if settings.verb["print_config"]:
+        print(printed(settings), end="")
+        return 0
+    if torchrun.started_us():
+        hardware = torchrun.placed(hardware)
+    elif hardware.num_nodes > 1:
+        check_allocation(hardware.num_nodes)
+    exact = settings.exact
+    classes = user_classes(settings.experiment)
+
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.study.cell import Cell
+
+    prepared = prepare(exact.data, settings.out)
+    identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
+    name = training_hash(identity)
+    folder = RunFolder(settings.out, name)
+    cell = Cell(settings.name, exact.training.seed, name, 1.0)
+    if torchrun.started_us() and torchrun.rank() > 0:
+        return torchrun.follow(folder, lambda attempt: _run(exact, hardware, attempt, settings.out))
+    group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
+    watched = ((lambda: [cell]), (lambda text: print(text, file=sys.stderr)), str(folder.path))
+    with mirrored(mode, settings.out, group, files, *watched):
+        code = 0
+        if folder.finished():
+            print(f"{folder.path} is trained already", file=sys.stderr)
+        else:
+            code = _train(exact, identity, cell, hardware, settings.out, folder)
+        if torchrun.started_us():
+            torchrun.dismiss(code)
+        if code != 0:
+            return code
+    _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))
+    return 0
+
+
+def _train(exact, identity, cell, hardware: Hardware, out: Path, folder: RunFolder) -> int:
+    from lightning_tfm.runs.attempt import attempt_run, make_train
+
+    train = make_train({cell.training_hash: (exact, identity)}, hardware, out)
+    if torchrun.started_us():
+        train = torchrun.led(train)
+    print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
+    exit_on_signals()
+    with _watching(out, cell):
+        return attempt_run(train, cell, folder, hardware.threads)
+
+
+def _run(exact, hardware: Hardware, attempt, out: Path) -> None:
+    from lightning_tfm.runs.train import Run
+
+    Run(exact, hardware, attempt, out).train()
+
+
+@contextmanager
+def _watching(root: Path, cell) -> Iterator[None]:
+    """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
+    from lightning_tfm.queue.progress import Watch  # with Optuna: before the fork, for the view may have to end at once
+
+    watch = Watch(root, 1)
+    watcher = forked(lambda: _watch(watch, cell))  # where it fails the run goes on without its view
+    try:
+        yield
+    finally:
+        os.kill(watcher, signal.SIGTERM)
+        os.waitpid(watcher, 0)
+
+
+def _watch(watch, cell) -> int:
+    over: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    let_come()
+
+    from lightning_tfm.queue.progress import View
+    from lightning_tfm.queue.queue import CellState
+
+    view = View("fit")
+    state = [CellState(cell, "running", "", None, 1, None)]
+    while not over:
+        if view.due():
+            view.show(watch.look(state))
+        time.sleep(0.05)
+    view.close()
+    return 0
+
+
+def _report(folder: RunFolder, evaluation: str) -> None:
+    result = folder.read_result()
+    assert result is not None, "the run is finished"
+    for name, score in result["scores"].items():
+        print(f"{name} ({score['split']}): PPL {score['ppl']:.3f}, BLEU {score['bleu']:.2f} ({score['signature']})")
+    print(f"{result['parameters']['total']:,} parameters, {result['seconds']['total']:.0f} s: {folder.path}")
+    if result["scores"]["dev"]["evaluation_hash"] != evaluation:
+        print(f"these scores are by other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")

@@ -1,0 +1,192 @@
+"""Corpora that are fetched: WMT 2014 English-German and English-French, Multi30k, at the parts that papers use.
+
+A folder holds the archives, and the texts taken out of them under `text/`; `checksums.json` says what each was when it
+was first used. Reading never fetches: `lightning-tfm data prepare` does, and a run on a machine without internet needs
+only the store that it made.
+"""
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lightning_tfm.config import Data
+from lightning_tfm.data.corpus import Corpus, read_pairs
+from lightning_tfm.data.wmt.checksums import Checksums, locked, sha256, write_atomic
+from lightning_tfm.data.wmt.download import Remote, Say, fetch
+from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
+from lightning_tfm.data.wmt.unpack import extract
+from lightning_tfm.errors import UserError, nearest
+
+MIRROR = "LIGHTNING_TFM_MIRROR"
+"""environment variable: an address whose folder holds the archives under their names, asked before all others"""
+
+
+def folder_of(data: Data) -> Path:
+    """Where the texts of a fetched corpus lie: data.folder, or data/<corpus>."""
+    return Path(data.folder).expanduser() if data.folder else Path("data") / data.corpus
+
+
+class OfficialCorpus(Corpus):
+    """A corpus of the manifest. Split `train` is all training parts; a part's own name is a split too."""
+
+    def __init__(self, data: Data):
+        self._name, self._manifest, self._folder = data.corpus, SOURCES[data.corpus], folder_of(data)
+        self.source, self.target = data.source, data.target
+        for language in (data.source, data.target):
+            if language not in self._manifest.languages:
+                raise UserError(
+                    f"data.corpus={data.corpus} has no '{language}': {nearest(language, self._manifest.languages)}"
+                )
+        if data.source == data.target:
+            raise UserError(f"data.source and data.target are both '{data.source}'")
+        self._checksums = Checksums(self._folder)
+
+    def parts(self, split: str) -> tuple[Part, ...]:
+        by_name = {part.name: (part,) for part in self._manifest.parts} | self._manifest.splits
+        if split not in by_name:
+            raise UserError(f"data.corpus={self._name} has no split '{split}': {nearest(split, by_name)}")
+        return by_name[split]
+
+    def lines(self, split: str) -> Iterator[tuple[str, str]]:
+        for part in self.parts(split):
+            count = 0
+            for pair in read_pairs(*self._paths(part)):
+                count += 1
+                yield pair
+            if part.lines and count != part.lines:
+                raise UserError(f"{self._paths(part)[0]}: {count} lines; {part.name} has {part.lines}")
+
+    def fingerprint(self, split: str) -> str:
+        """The recorded checksums: the texts themselves need not be here."""
+        found = []
+        for part in self.parts(split):
+            for language in (self.source, self.target):
+                name = text_name(part, language)
+                record = self._checksums.find(name)
+                if record is None:
+                    raise UserError(
+                        f"{self._folder / name} is not there: lightning-tfm data prepare {self._name} fetches it"
+                    )
+                found.append(record["sha256"])
+        return " ".join(found)
+
+    def name(self, split: str, language: str) -> str:
+        return ", ".join(str(self._folder / text_name(part, language)) for part in self.parts(split))
+
+    def _paths(self, part: Part) -> tuple[Path, Path]:
+        for language in (self.source, self.target):
+            name = text_name(part, language)
+            if not self._checksums.whole(name):
+                raise UserError(
+                    f"{self._folder / name} is not there: lightning-tfm data prepare {self._name} fetches it"
+                )
+        source, target = (self._folder / text_name(part, language) for language in (self.source, self.target))
+        return source, target
+
+
+def text_name(part: Part, language: str) -> str:
+    """The file of one side of a part, relative to the corpus's folder."""
+    if not part.archive:
+        return part.members[language]
+    return f"text/{part.name}.{language}" + (".gz" if part.members[language].endswith(".gz") else "")
+
+
+def obtain(data: Data, splits: list[str], say: Say) -> None:
+    """Fetch and unpack what `splits` need and is not there yet; goes on where it was interrupted."""
+    corpus, source = OfficialCorpus(data), SOURCES[data.corpus]
+    try:
+        for part in dict.fromkeys(part for split in splits for part in corpus.parts(split)):
+            _obtain_part(part, source, folder_of(data), (data.source, data.target), say)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(f"{folder_of(data)}: no space left; make room and run the same again, it goes on") from error
+
+
+def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str, str], say: Say) -> None:
+    checksums = Checksums(folder)
+    names = {language: text_name(part, language) for language in languages}
+    if all(checksums.whole(name) for name in names.values()):
+        return
+    remotes = {remote.name: remote for remote in source.remotes}
+    if not part.archive:
+        for name in names.values():
+            fetch(_mirrored(remotes[name]), folder, say)
+        return
+    archive = fetch(_mirrored(remotes[part.archive]), folder, say)
+    with locked(folder / ".text.lock", lambda: say(f"{part.name}: another process unpacks; waiting")):
+        missing = {language: name for language, name in names.items() if not checksums.whole(name)}
+        if missing:
+            _unpack(part, archive, folder, missing, say)
+
+
+def _unpack(part: Part, archive: Path, folder: Path, names: dict[str, str], say: Say) -> None:
+    say(f"{part.name}: unpacking")
+    checksums = Checksums(folder)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
+        taken = {language: Path(temporary) / f"{part.name}.{language}" for language in names}
+        extract(archive, {part.members[language]: path for language, path in taken.items()})
+        for language, path in taken.items():
+            if part.test:
+                lines = read_segments(path)
+                if part.lines and len(lines) != part.lines:
+                    raise UserError(
+                        f"{archive}: {part.members[language]} has {len(lines)} segments; {part.name} has {part.lines}"
+                        + _other(len(lines))
+                    )
+                write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+        for language, path in taken.items():
+            target = folder / names[language]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            found, size = sha256(path), path.stat().st_size
+            os.replace(path, target)
+            checksums.add(
+                names[language], sha256=found, bytes=size, archive=part.archive, member=part.members[language]
+            )
+
+
+def _other(lines: int) -> str:
+    known = {part.lines: part.name for source in SOURCES.values() for part in source.parts if part.test}
+    return f": this is {known[lines]}" if lines in known else ""
+
+
+def _mirrored(remote: Remote) -> Remote:
+    mirror = os.environ.get(MIRROR)
+    if not mirror:
+        return remote
+    return Remote(remote.name, (f"{mirror.rstrip('/')}/{remote.name}", *remote.urls), remote.md5, remote.sha256)
+
+
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+
+
+def read_segments(path: Path) -> list[str]:
+    """Sentences of a `.sgm` or plain file: blanks collapsed, character references left as they stand.
+
+    That is the text that sacreBLEU makes of the same file.
+
+    Raises UserError where the file is not UTF-8, or its segments are damaged.
+    """
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{raw[: error.start].count(10) + 1}: not UTF-8") from error
+    if is_sgm(text):
+        found = SEGMENT.findall(text)
+        opened = len(re.findall(r"<seg\b", text, re.IGNORECASE))
+        if opened != len(found):
+            raise UserError(f"{path}: {opened} segments begin, {len(found)} end: the file is damaged")
+    else:
+        found = text.removesuffix("\n").split("\n")
+    return [" ".join(line.split()) for line in found]
+
+
+def is_sgm(text: str) -> bool:
+    """Whether the text begins as an SGM or XML test set does."""
+    return (
+        re.match(r"\s*(<\?xml[^>]*>\s*)?(<!DOCTYPE[^>]*>\s*)?<(srcset|refset|tstset|mteval)\b", text, re.I) is not None
+    )

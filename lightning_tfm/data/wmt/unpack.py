@@ -1,0 +1,97 @@
+"""Files out of archives that strangers made: only the members that are asked for, only plain files, under our names."""
+
+import gzip
+import lzma
+import shutil
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from lightning_tfm.errors import UserError
+
+TARS = (".tgz", ".tar.gz", ".tar", ".tar.xz")
+BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
+
+
+def check_archive(path: Path, name: str) -> str:
+    """What is wrong with the archive in `path` (called `name`), read to its end; "" for nothing, or for no archive."""
+    try:
+        if name.endswith(TARS):
+            with tarfile.open(path) as tar:
+                for member in tar:
+                    if fault := _fault(member):
+                        return fault
+            _check_tail(path, name)
+        elif name.endswith(".gz"):
+            with gzip.open(path) as file:
+                while file.read(1 << 20):
+                    pass
+    except BROKEN as error:
+        return f"not a complete archive ({error})"
+    return ""
+
+
+def extract(archive: Path, members: dict[str, Path]) -> None:
+    """Write members of a tar, or the one file itself where it is none, to the paths given: each whole or absent.
+
+    Raises UserError where a member is missing or not a regular file, or where the archive holds names that lead out
+    of a folder.
+    """
+    if not archive.name.endswith(TARS):
+        (path,) = members.values()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(archive, part := _part(path))
+        part.replace(path)
+        return
+    try:
+        _extract(archive, dict(members))
+    except BROKEN as error:
+        raise UserError(f"{archive} is not a complete archive ({error}): remove it, it is fetched again") from error
+
+
+def _extract(archive: Path, missing: dict[str, Path]) -> None:
+    seen = []
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if fault := _fault(member):
+                raise UserError(f"{archive}: {fault}; nothing of it is taken")
+            name = str(PurePosixPath(member.name))
+            seen.append(name)
+            if name not in missing:
+                continue
+            stream = tar.extractfile(member) if member.isreg() else None
+            if stream is None:
+                raise UserError(f"{archive}: '{name}' is not a regular file")
+            path = missing.pop(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _part(path).open("wb") as file:
+                shutil.copyfileobj(stream, file, 1 << 20)
+            _part(path).replace(path)
+            if not missing:
+                return
+    if missing:
+        shown = ", ".join(seen[:20]) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "")
+        raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {shown or 'nothing'}")
+
+
+def _fault(member: tarfile.TarInfo) -> str:
+    parts = PurePosixPath(member.name).parts
+    if member.name.startswith("/") or ".." in parts:
+        return f"the archive holds the path '{member.name}', which leads out of its folder"
+    if member.issym() or member.islnk():
+        return f"the archive holds the link '{member.name}' -> '{member.linkname}'"
+    if not (member.isreg() or member.isdir()):
+        return f"the archive holds '{member.name}', which is neither file nor folder"
+    return ""
+
+
+def _check_tail(path: Path, name: str) -> None:
+    """Read a compressed tar to the end of its stream, where its checksum stands: tarfile stops at the last member."""
+    if name.endswith((".tgz", ".tar.gz")):
+        with gzip.open(path) as file:
+            while file.read(1 << 20):
+                pass
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")

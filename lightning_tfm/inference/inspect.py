@@ -1,0 +1,126 @@
+"""What a report shows and only a model can tell: attention weights and calibration, written into the run's folder.
+
+`<run>/report/calibration.json` and `attention.json` are records like any other; the report only reads them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_tfm.config import EOS
+from lightning_tfm.data.batch import make_batch
+from lightning_tfm.data.module import evaluation_batches
+from lightning_tfm.data.store import Split
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend, split_heads
+from lightning_tfm.model.positions import BiasScheme, RotationScheme
+from lightning_tfm.runs.directory import RunFolder
+
+BINS = 15
+"""of equal width, as in Guo et al. 2017"""
+LENGTHS = (6, 10, 15)
+"""source pieces of the sentences whose attention is shown: the first of the dev text nearest to each"""
+
+
+def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
+    """Write the records named in `what`, of the split `dev`, into the run's folder.
+
+    Raises UserError where weights or data are gone.
+    """
+    trained = Trained.open(folder, experiment_of(folder))
+    split = trained.prepared.split(dev)
+    (folder.path / "report").mkdir(exist_ok=True)
+    for name in what:
+        record = calibration(trained, split) if name == "calibration" else attention(trained, split)
+        write_atomic(folder.path / "report" / f"{name}.json", to_json(record))
+
+
+@torch.no_grad()
+def calibration(trained: Trained, split: Split) -> dict[str, Any]:
+    """How often the likeliest next piece is right, by the probability it was given; the reference is the prefix."""
+    confidence, right = [], []
+    for batch in evaluation_batches(split):
+        logits_BTW = trained.module.transformer(batch.source_BS, batch.target_in_BT)
+        top, piece = logits_BTW.softmax(-1).max(-1)
+        true = torch.from_numpy(np.arange(top.shape[1]) < batch.target_lengths_B[:, None])
+        confidence.append(top[true].double().numpy())
+        right.append((piece == batch.target_out_BT)[true].numpy())
+    return {"schema": 1, "split": "dev"} | binned(np.concatenate(confidence), np.concatenate(right))
+
+
+def binned(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str, Any]:
+    """Bins of equal width, and the expected calibration error: the mean of |accuracy - confidence| over pieces."""
+    where = np.minimum((confidence_N * BINS).astype(int), BINS - 1)
+    bins, ece = [], 0.0
+    for b in range(BINS):
+        inside = where == b
+        count = int(inside.sum())
+        said, hit = (float(x[inside].mean()) if count else 0.0 for x in (confidence_N, right_N))
+        ece += count / len(confidence_N) * abs(said - hit)
+        bins.append({"count": count, "confidence": round(said, 6), "accuracy": round(hit, 6)})
+    return {"ece": round(ece, 8), "pieces": len(confidence_N), "bins": bins}
+
+
+def attention(trained: Trained, split: Split) -> dict[str, Any]:
+    """Weights of all layers and heads on a few dev sentences, in thousandths: kind -> [layer][head][query][key]."""
+    lines = [int(np.abs(split.source_lengths - length).argmin()) for length in LENGTHS]
+    piece = trained.prepared.tokenizer.piece
+    sentences = []
+    for i in dict.fromkeys(lines):
+        source, target = split.source(i), split.target(i)
+        kinds = weights(trained, source, target)
+        names = {
+            "source": [*(piece(int(x)) for x in source), piece(EOS)],
+            "target_in": ["<s>", *(piece(int(x)) for x in target)],
+        }
+        sentences.append({"line": i + 1} | names | kinds)
+    return {"schema": 1, "split": "dev", "sentences": sentences}
+
+
+@torch.no_grad()
+def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[str, list]:
+    """Attention of one sentence pair, the reference as prefix."""
+    found: dict[str, list] = {"encoder": [], "decoder": [], "cross": []}
+    transformer = trained.module.transformer
+    hooks = []
+    for kind, layers, name in (
+        ("encoder", transformer.encoder, "self_attention"),
+        ("decoder", transformer.decoder, "self_attention"),
+        ("cross", transformer.decoder, "cross_attention"),
+    ):
+        for layer in layers:
+            hooks.append(getattr(layer, name).register_forward_pre_hook(_recorder(found[kind], kind)))
+    batch = make_batch([source], [target], np.array([0]))
+    try:
+        transformer(batch.source_BS, batch.target_in_BT)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
+    def record(module: SelfAttention | CrossAttention, arguments: tuple) -> None:
+        x_BTD = arguments[0]
+        if isinstance(module, CrossAttention):
+            q_BHTK, k_BHSK, bias = split_heads(module.W_Q(x_BTD), module.h), arguments[1], None
+        else:
+            q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
+        # attending to unit vectors gives the weights themselves
+        eye = torch.eye(k_BHSK.shape[2], dtype=k_BHSK.dtype).expand(*k_BHSK.shape[:2], -1, -1)
+        weights_HTS = attend(q_BHTK, k_BHSK, eye, None, kind == "decoder", bias)[0]
+        into.append((weights_HTS * 1000).round().int().tolist())
+
+    return record
+
+
+def _queries_keys(module: SelfAttention, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    q, k, _ = (split_heads(part, module.h) for part in module.W_QKV(x_BTD).split(module.widths, -1))
+    if isinstance(module.scheme, RotationScheme):
+        q, k = module.scheme.rotate(q, 0), module.scheme.rotate(k, 0)
+    bias = module.scheme.bias(q, k.shape[2], 0) if isinstance(module.scheme, BiasScheme) else None
+    return q, k, bias

@@ -1,0 +1,118 @@
+"""A trained run, opened from its directory: to score it anew, or to translate with it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lightning_tfm.config import EOS, Experiment, from_dict
+from lightning_tfm.data.batch import pad
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import RunFolder, find_run
+from lightning_tfm.training.callback import checkpoint_files
+from lightning_tfm.training.checkpoints import average
+from lightning_tfm.training.module import TransformerModule
+
+BLOCK = 1024
+"""lines that are read, sorted by length and translated together"""
+BATCH_CELLS = 4096
+"""padded source pieces of one batch of translations"""
+
+
+def find_trained(run: str, root: Path) -> RunFolder:
+    """The run by its directory, or by the start of its name under `root`. Raises UserError unless it is finished."""
+    path = Path(run)
+    if (path / "identity.json").is_file():
+        path = path.resolve()
+        folder = RunFolder(path.parent.parent, path.name)
+    elif path.is_dir():
+        raise UserError(f"{path} is not the directory of a run: it has no identity.json")
+    else:
+        folder = find_run(root, run)
+    if not folder.finished():
+        raise UserError(f"{folder.path} is not trained to its end: lightning-tfm fit with its configuration goes on")
+    return folder
+
+
+def experiment_of(folder: RunFolder) -> Experiment:
+    """The experiment at its true sizes, as the run recorded it."""
+    return from_dict(Experiment, json.loads(folder.experiment.read_bytes()))
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation and its score: log-probability over the length penalty."""
+
+    text: str
+    score: float
+
+
+@dataclass
+class Trained:
+    """`folder` of a finished run, its data, and a module on the CPU with the weights that `weights` asks for."""
+
+    folder: RunFolder
+    prepared: Prepared
+    module: TransformerModule
+
+    @classmethod
+    def open(cls, folder: RunFolder, experiment: Experiment) -> "Trained":
+        """Raises UserError where data or weights are gone."""
+        result = folder.read_result()
+        assert result is not None, "only finished runs are opened"
+        store = folder.root / "data" / result["data"]["store"]
+        if not store.is_dir():
+            raise UserError(f"{store} is gone, with the run's tokenizer and texts; put it back, or run `fit` again")
+        prepared = Prepared(store)
+        module = TransformerModule(experiment, prepared.tokenizer.V)
+        module.transformer.load_state_dict(_weights(folder, experiment.evaluation.weights))
+        return cls(folder, prepared, module.eval())
+
+    def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:
+        """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
+        lines = iter(lines)
+        while block := [line.rstrip("\n") for line in islice(lines, BLOCK)]:
+            yield from self._block(block, n_best)
+
+    def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:
+        from lightning_tfm.model.search import beam_search
+
+        how, tokenizer = self.module.experiment.evaluation, self.prepared.tokenizer
+        ids = tokenizer.encode(block)
+        translations = [[Translation("", 0.0)] for _ in block]
+        for lines in _batches(ids):
+            source_BS = pad([ids[i] for i in lines], last=EOS).to(self.module.device)
+            found = beam_search(self.module.transformer, source_BS, how.beam, how.alpha, how.extra_len, n_best)
+            for i, hypotheses in zip(lines, found, strict=True):
+                translations[i] = [Translation(tokenizer.decode(x.pieces), x.score) for x in hypotheses]
+        return translations
+
+
+def _batches(ids: list[np.ndarray]) -> Iterator[list[int]]:
+    """Line numbers by length, as many at once as BATCH_CELLS allows; lines without pieces are left out."""
+    batch: list[int] = []
+    for i in sorted((i for i in range(len(ids)) if len(ids[i])), key=lambda i: len(ids[i])):
+        if batch and (len(batch) + 1) * (len(ids[i]) + 1) > BATCH_CELLS:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _weights(folder: RunFolder, which: str) -> dict[str, torch.Tensor]:
+    snapshots = sorted(folder.snapshots.glob("step-*.pt"))
+    if which == "average":
+        return average(snapshots)
+    checkpoints = checkpoint_files(folder.checkpoints)
+    if checkpoints:
+        state = torch.load(checkpoints[-1], map_location="cpu", weights_only=True)["state_dict"]
+        return {name.removeprefix("transformer."): value for name, value in state.items()}
+    if snapshots:
+        return torch.load(snapshots[-1], map_location="cpu", weights_only=True)
+    raise UserError(f"{folder.path} holds no weights any more (neither checkpoints nor snapshots)")

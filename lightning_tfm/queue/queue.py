@@ -1,0 +1,430 @@
+"""The queue of a study on Optuna's storage: which cell (row, seed) waits, who works on it, how it ended.
+
+A trial of Optuna is one try at a cell. It is claimed by the storage's own atomic WAITING -> RUNNING, has one owner in
+its life and never goes back: a try that was lost, handed back or failed is told FAIL, and a copy is queued. What a run
+may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.storage import Storage
+from lightning_tfm.runs.directory import GRACE, read_json
+from lightning_tfm.runs.owner import Owner, me
+from lightning_tfm.study.cell import Cell
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+RETRIES = {
+    "failed": 2,
+    "killed": 2,
+    "out_of_memory": 1,
+    "disk_full": 1,
+    "nan_loss": 0,  # the same run gives the same NaN
+    "refused": 0,  # an error that only the user can mend
+    "lost": 20,  # the owner died; not the run's fault, but one that takes machines down must end somewhere
+}
+"""How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
+
+
+PROPOSALS = 200
+"""proposals of a search that may be refused in a row"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A cell that this process works on."""
+
+    trial_id: int
+    number: int
+    cell: Cell
+    attempt: int
+    """1 for the first try of the cell"""
+
+
+@dataclass(frozen=True)
+class CellState:
+    """Where a cell stands."""
+
+    cell: Cell
+    state: str
+    """waiting, running, done, pruned or failed"""
+    reason: str
+    owner: Owner | None
+    attempt: int
+    seconds: float | None
+    """length of the try that ended with done"""
+    values: tuple[float, ...] = ()
+    """what Optuna was told of a finished run: one value for each objective"""
+
+
+class Queue:
+    """The cells of one study.
+
+    `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open another one after a fork.
+    `say` receives a line for what the user should know. `directions` are those of the values that `finish` is given;
+    `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
+    has to exist. Raises UserError where the storage cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        storage: Storage,
+        say: Callable[[str], None] = print,
+        grace: float = GRACE,
+        directions: Sequence[str] = ("minimize",),
+        budget: int = 0,
+        create: bool = True,
+    ) -> None:
+        self.name, self.budget = name, budget
+        self._say = say
+        self._exclusive = partial(storage.exclusive, name)
+        self._vigil = Vigil(grace)
+        self._storage = storage.open(say)
+        self._study_id = self._open(directions, create)._study_id
+
+    def _open(self, directions: Sequence[str], create: bool) -> optuna.Study:
+        try:
+            study = optuna.load_study(study_name=self.name, storage=self._storage)
+        except KeyError:
+            if not create:
+                raise UserError(
+                    f"the storage holds no study '{self.name}': start it with lightning-tfm sweep"
+                ) from None
+            with self._exclusive():
+                study = optuna.create_study(
+                    study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
+                )
+        found = [direction.name.lower() for direction in study.directions]
+        if create and found != list(directions):
+            raise UserError(
+                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, asked for "
+                f"{', '.join(directions)}: choose another name with --name"
+            )
+        return study
+
+    def study(self, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
+        """Optuna's view of this study, to ask a sampler or a pruner."""
+        return optuna.Study(self.name, self._storage, sampler, pruner)
+
+    def note(self, key: str, value: Any) -> None:
+        """Keep a small value with the study, for workers that share nothing else with us."""
+        self._storage.set_study_user_attr(self._study_id, key, value)
+
+    def noted(self, key: str) -> Any:
+        """What `note` kept; None if nothing."""
+        return self._storage.get_study_user_attrs(self._study_id).get(key)
+
+    def enqueue(
+        self,
+        cells: Iterable[Cell],
+        kept: Callable[[str], bool] = lambda training_hash: True,
+        distributions: dict[str, BaseDistribution] | None = None,
+    ) -> int:
+        """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
+
+        `distributions` are those of the parameters that the cells of a grid change.
+
+        A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
+        the study holds a cell with another experiment.
+        """
+        with self._exclusive():
+            known = newest(self._trials())
+            fresh = [cell for cell in cells if self._is_fresh(cell, known.get((cell.row, cell.seed)), kept)]
+            for cell in fresh:
+                self._add(attributes_of(cell), cell.change if distributions else {}, distributions or {})
+        return len(fresh)
+
+    def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
+        if trial is None:
+            return True
+        if trial.user_attrs["run"] != cell.training_hash:
+            raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
+        return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
+
+    def carried(self) -> list[tuple[str, dict[str, Any]]]:
+        """(training hash, record) of the finished runs whose record lies in the storage."""
+        done = self._trials(TrialState.COMPLETE)
+        return [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
+
+    def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
+        """Take the waiting cell with the longest predicted run; None if there is none that `skip(hash)` leaves."""
+        if not self._trials(TrialState.WAITING):
+            return None
+        with self._exclusive():
+            for trial in sorted(self._trials(TrialState.WAITING), key=lambda t: (-t.user_attrs["cost"], t.number)):
+                cell, key = cell_of(trial), trial._trial_id
+                if not skip(cell.training_hash):
+                    # the name first: a trial that is RUNNING always says whose death to look out for
+                    self._storage.set_trial_user_attr(key, "owner", me().to_dict())
+                    if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
+                        return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
+        return None
+
+    def begin(self, propose: Callable[[int, int], "Cell | str"]) -> Claim | None:
+        """Make a new cell and take it at once; None if the budget is used up.
+
+        `propose(trial_id, number)` sets the parameters of the new trial and returns its cell, or in words why it must
+        not run: then it is told PRUNED, which costs no budget, and the next one is proposed. Raises UserError where
+        nothing but such proposals comes.
+        """
+        with self._exclusive():
+            self._drop_unnamed()
+            for _ in range(PROPOSALS):
+                if self._left() < 1:
+                    return None
+                key = self._storage.create_new_trial(self._study_id)
+                number = self._storage.get_trial(key).number
+                cell = propose(key, number)
+                if isinstance(cell, Cell):
+                    attributes = attributes_of(cell) | {"owner": me().to_dict()}
+                    run = {"run": attributes.pop("run")}  # the last one: by it others know that a trial is whole
+                    for name, value in (attributes | run).items():
+                        self._storage.set_trial_user_attr(key, name, value)
+                    return Claim(key, number, cell, 1)
+                self._storage.set_trial_user_attr(key, "reason", why := cell)
+                self._storage.set_trial_state_values(key, TrialState.PRUNED)
+        raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
+
+    def report(self, claim: Claim, step: int, value: float) -> bool:
+        """Tell an intermediate value; False where the trial runs no more. A step that was told keeps its value."""
+        trial = self._storage.get_trial(claim.trial_id)
+        running = trial.state == TrialState.RUNNING
+        if running and step not in trial.intermediate_values:
+            self._storage.set_trial_intermediate_value(claim.trial_id, step, value)
+        return running
+
+    def trial(self, claim: Claim) -> FrozenTrial:
+        """The claim's trial as the storage has it now."""
+        return self._storage.get_trial(claim.trial_id)
+
+    def mark(self, claim: Claim, key: str, value: Any) -> None:
+        """Keep a small value with the trial of a claim. Lost claims keep nothing."""
+        with suppress(UpdateFinishedTrialError):
+            self._storage.set_trial_user_attr(claim.trial_id, key, value)
+
+    def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
+        """Tell by how much each constraint is missed; at most 0 means that it is kept."""
+        if not excess:
+            return
+        trial = optuna.Trial(self.study(RandomSampler(), NopPruner()), trial_id)
+        with suppress(UpdateFinishedTrialError):
+            for key, value in excess.items():
+                trial.set_constraint(key, value)
+
+    def prune(self, claim: Claim, reason: str) -> bool:
+        """Record that the run was stopped as not promising; False if the claim was lost meanwhile."""
+        trial = self._storage.get_trial(claim.trial_id)
+        values = [trial.intermediate_values[trial.last_step]] if trial.last_step is not None else None
+        try:
+            self._storage.set_trial_user_attr(claim.trial_id, "reason", reason)
+            self._storage.set_trial_state_values(claim.trial_id, TrialState.PRUNED, values)
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
+    def beat(self, claim: Claim) -> bool:
+        """Show that this process is alive, every `grace / 4` seconds; False if the claim was lost."""
+        try:
+            self._storage.set_trial_user_attr(claim.trial_id, "beat", time.time())
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
+    def finish(self, claim: Claim, *values: float) -> bool:
+        """Record that the run is finished; False if the claim was lost meanwhile (the new owner will record it)."""
+        try:
+            self._storage.set_trial_state_values(claim.trial_id, TrialState.COMPLETE, values)
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
+    def fail(self, claim: Claim, outcome: str, reason: str) -> bool:
+        """Record how the try ended and queue the cell again; False if RETRIES is used up, or the claim was lost."""
+        with self._exclusive():
+            trial = self._storage.get_trial(claim.trial_id)
+            return trial.state == TrialState.RUNNING and self._end(trial, outcome, reason)
+
+    def reap(self) -> int:
+        """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""
+        if not any(self._vigil.abandoned(trial) for trial in self._trials(TrialState.RUNNING)) and not self._orphans():
+            return 0
+        reaped = 0
+        with self._exclusive():
+            for trial in self._trials(TrialState.RUNNING):
+                why = self._vigil.abandoned(trial)
+                if why:
+                    cell = cell_of(trial)
+                    again = self._end(trial, "lost", why)
+                    self._say(f"{cell.row} seed {cell.seed}: {why}; {'queued again' if again else 'given up'}")
+                    reaped += 1
+            for trial in self._orphans():
+                self._copy(trial)
+                reaped += 1
+        return reaped
+
+    def retry(self, training_hash: str) -> int:
+        """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
+        with self._exclusive():
+            failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
+            mine = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
+            for trial in mine:
+                self._add(
+                    attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
+                    trial.params,
+                    trial.distributions,
+                )
+        return len(mine)
+
+    def states(self) -> list[CellState]:
+        """One state for each cell, in the order in which they were queued."""
+        return [state_of(trial) for trial in newest(self._trials()).values()]
+
+    def done(self) -> bool:
+        """Whether nothing waits or runs any more, here or on another machine."""
+        open_states = (TrialState.WAITING, TrialState.RUNNING)
+        return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._left() < 1)
+
+    def _left(self) -> int:
+        """Cells that a search may still make."""
+        return self.budget - len(newest(self._trials()))
+
+    def _drop_unnamed(self) -> None:
+        """End the trials that a process began and did not name before it died; the caller holds the study."""
+        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.RUNNING,)):
+            if "run" not in trial.user_attrs:
+                self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
+
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        trials = self._storage.get_all_trials(self._study_id, deepcopy=False, states=states or None)
+        return sorted((t for t in trials if "run" in t.user_attrs), key=lambda t: t.number)
+
+    def _add(
+        self, attributes: dict[str, Any], params: dict[str, Any], distributions: dict[str, BaseDistribution]
+    ) -> None:
+        trial = create_trial(
+            state=TrialState.WAITING, user_attrs=attributes, params=params, distributions=distributions
+        )
+        self._storage.create_new_trial(self._study_id, trial)
+
+    def _end(self, trial: FrozenTrial, outcome: str, reason: str) -> bool:
+        """Tell FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""
+        tries = dict(trial.user_attrs["tries"])
+        tries[outcome] = tries.get(outcome, 0) + 1
+        final = outcome in RETRIES and tries[outcome] > RETRIES[outcome]
+        ending = {"outcome": outcome, "reason": reason, "tries": tries} | ({"final": True} if final else {})
+        try:
+            for key, value in ending.items():
+                self._storage.set_trial_user_attr(trial._trial_id, key, value)
+            self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
+        except UpdateFinishedTrialError:  # its owner finished it in this moment
+            return True
+        if not final:
+            self._copy(self._storage.get_trial(trial._trial_id))
+        return not final
+
+    def _copy(self, trial: FrozenTrial) -> None:
+        again = attributes_of(cell_of(trial)) | {
+            "attempt": trial.user_attrs["attempt"] + 1,
+            "tries": trial.user_attrs["tries"],
+            "retry_of": trial.number,
+        }
+        self._add(again, trial.params, trial.distributions)
+
+    def _orphans(self) -> list[FrozenTrial]:
+        """Failed tries that should have been queued again, by a process that died between the two writes."""
+        last = newest(self._trials()).values()
+        return [t for t in last if t.state == TrialState.FAIL and "final" not in t.user_attrs]
+
+
+def link(study: Path, cell: Cell) -> None:
+    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
+    path = study / "cells" / cell.row / f"{cell.seed}.json"
+    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+    if not path.exists() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+
+
+def linked(study: Path, cell: Cell) -> str | None:
+    """Training hash of the run that the study's folder names for the row and seed of `cell`; None where it has none."""
+    found = read_json(study / "cells" / cell.row / f"{cell.seed}.json")
+    return found["training_hash"] if found else None
+
+
+def another_experiment(study: str, cell: Cell, there: str) -> str:
+    """Why a study cannot take `cell`: its row at its seed is the run `there`."""
+    return (
+        f"study '{study}' holds row {cell.row}, seed {cell.seed} of another experiment (run {there[:16]}, now "
+        f"{cell.training_hash[:16]}): choose another name"
+    )
+
+
+def attributes_of(cell: Cell) -> dict[str, Any]:
+    """User attributes of a fresh trial."""
+    named = {"row": cell.row, "seed": cell.seed, "run": cell.training_hash, "cost": cell.cost}
+    return named | {"change": cell.change, "attempt": 1, "tries": {}}
+
+
+def cell_of(trial: FrozenTrial) -> Cell:
+    a = trial.user_attrs
+    return Cell(a["row"], a["seed"], a["run"], a["cost"], a["change"])
+
+
+def newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
+    """The trial that speaks for each cell: the last one."""
+    return {(t.user_attrs["row"], t.user_attrs["seed"]): t for t in trials}
+
+
+def state_of(trial: FrozenTrial) -> CellState:
+    a = trial.user_attrs
+    names = {TrialState.RUNNING: "running", TrialState.COMPLETE: "done", TrialState.WAITING: "waiting"}
+    names[TrialState.PRUNED] = "pruned"
+    names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
+    owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
+    seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
+    return CellState(
+        cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
+    )
+
+
+class Vigil:
+    """Remembers the last heartbeat of each trial, and since when it is the last. `grace` in seconds."""
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._beats: dict[int, tuple[Any, float]] = {}
+
+    def abandoned(self, trial: FrozenTrial) -> str | None:
+        """Why the owner of a RUNNING trial is taken for dead; None if it is not.
+
+        A process on this machine is looked up. Silence is measured by our own clock from when we first saw the last
+        heartbeat: clocks of machines differ, and a laptop that slept has not been silent.
+        """
+        attributes = trial.user_attrs
+        owner = Owner(**attributes["owner"]) if "owner" in attributes else None
+        if owner is not None and owner.gone():
+            return f"{owner} is gone"
+        sign = (attributes.get("beat"), owner)
+        seen, since = self._beats.get(trial._trial_id, (None, 0.0))
+        if seen != sign:
+            self._beats[trial._trial_id] = (sign, time.monotonic())
+            return None
+        if time.monotonic() - since <= self._grace:
+            return None
+        return f"{owner or 'its unnamed owner'} has been silent for {self._grace:g} s"

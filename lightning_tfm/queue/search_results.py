@@ -1,0 +1,159 @@
+"""What a search found: its trials, the best configurations as experiment files, and what mattered."""
+
+import csv
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from optuna.trial import FrozenTrial, TrialState
+
+from lightning_tfm.config import to_dict
+from lightning_tfm.durable import write_atomic
+from lightning_tfm.queue.open import open_queue
+from lightning_tfm.study.definition import file_of
+from lightning_tfm.study.tune import Search
+
+LEAST = 10
+"""finished trials below which an importance says nothing"""
+
+
+def report(search: Search, root: Path, storage: str = "") -> str:
+    """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
+    folder = file_of(root, search.name).parent
+    queue = open_queue(root, search.name, storage, lambda text: None)
+    study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
+    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t)]
+    lines = _records(search, trials)
+    found = importances(search, study)
+    write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
+    write_atomic(folder / "trials.json", (json.dumps(lines, indent=1) + "\n").encode())
+    write_atomic(folder / "trials.csv", _csv(lines).encode())
+    best = _best(search, trials)
+    names = []
+    for trial in best:
+        names.append("best.yaml" if len(search.objectives) == 1 else f"best-{trial.user_attrs['row']}.yaml")
+        write_atomic(folder / names[-1], _experiment_file(search, trial, folder / names[-1]).encode())
+    for old in folder.glob("best*.yaml"):
+        if old.name not in names:
+            old.unlink()
+    return "\n".join(_summary(search, study, trials, best, folder, names, found)) + "\n"
+
+
+def _repeated(trial: FrozenTrial) -> bool:
+    """Whether a later try speaks for this trial's cell."""
+    return trial.state == TrialState.FAIL and "final" not in trial.user_attrs
+
+
+def _records(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any]]:
+    found = []
+    for t in trials:
+        done = t.state == TrialState.COMPLETE
+        line: dict[str, Any] = {"trial": t.user_attrs["row"], "state": t.state.name.lower()}
+        line |= {name: t.user_attrs["change"][name] for name in (p.name for p in search.space)}
+        values = t.values if done and t.values else [None] * len(search.objectives)
+        line |= dict(zip(search.objectives, values, strict=True))
+        line |= {"steps_seen": max(t.intermediate_values, default=None), "run": t.user_attrs["run"][:16]}
+        line |= {"feasible": _feasible(t), "reason": t.user_attrs.get("reason", "")}
+        found.append(line)
+    return found
+
+
+def _feasible(trial: FrozenTrial) -> bool:
+    return all(value <= 0 for value in trial.constraints.values())
+
+
+def _csv(lines: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(lines[0]) if lines else ["trial"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _best(search: Search, trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """The best finished trial that keeps the limits; with several objectives all that no other one beats."""
+    done = [t for t in trials if t.state == TrialState.COMPLETE and _feasible(t)]
+    signs = [1 if direction == "minimize" else -1 for direction in search.directions]
+
+    def losses(trial: FrozenTrial) -> list[float]:
+        return [sign * value for sign, value in zip(signs, trial.values or [], strict=True)]
+
+    if len(signs) == 1:
+        return sorted(done, key=lambda t: (losses(t), t.number))[:1]
+    return [
+        t
+        for t in done
+        if not any(
+            all(a <= b for a, b in zip(losses(o), losses(t), strict=True)) and losses(o) != losses(t) for o in done
+        )
+    ]
+
+
+def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
+    scores = ", ".join(f"{name} {value:.6g}" for name, value in zip(search.objectives, trial.values or [], strict=True))
+    head = (
+        f"# Found by the search '{search.name}': trial {trial.user_attrs['row']}, run {trial.user_attrs['run'][:16]}\n"
+    )
+    head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
+    experiment = search.experiment(trial.user_attrs["change"])
+    return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
+
+
+def _summary(search, study, trials, best, folder: Path, names: list[str], found: list[dict[str, Any]]) -> list[str]:
+    states = {s: sum(t.state == s for t in trials) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
+    refused = [
+        t for t in study.get_trials(deepcopy=False) if "run" not in t.user_attrs and t.state == TrialState.PRUNED
+    ]
+    lines = [
+        f"{search.name}: {states[TrialState.COMPLETE]} finished, {states[TrialState.PRUNED]} stopped early, "
+        f"{states[TrialState.FAIL]} failed" + f", {len(refused)} proposals above a limit" * bool(refused)
+    ]
+    for trial, name in zip(best, names, strict=True):
+        scores = ", ".join(f"{o} {v:.6g}" for o, v in zip(search.objectives, trial.values, strict=True))
+        change = ", ".join(
+            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+            for key, value in trial.user_attrs["change"].items()
+        )
+        lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
+    if not best:
+        lines.append("no finished trial keeps the limits" if search.constraints else "no finished trial")
+    return lines + [importance_text(one) for one in found]
+
+
+def importances(search: Search, study: optuna.Study) -> list[dict[str, Any]]:
+    """For each objective how much each parameter explains of it, and on how many trials that stands; or why not."""
+    every = study.get_trials(deepcopy=False)
+    done = [t for t in every if t.state == TrialState.COMPLETE]
+    stopped = sum(t.state == TrialState.PRUNED and "run" in t.user_attrs for t in every)
+    records = []
+    for index, name in enumerate(search.objectives):
+        record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}
+        if len(done) < LEAST:
+            record["why not"] = f"{len(done)} finished trials are too few to tell ({LEAST} at least)"
+        elif len({t.values[index] for t in done}) == 1:
+            record["why not"] = f"all {len(done)} finished trials have the same value"
+        else:
+            record["importance"] = _explained(study, index, search.directions[index])
+        records.append(record)
+    return records
+
+
+def _explained(study: optuna.Study, index: int, direction: str) -> dict[str, float]:
+    """PED-ANOVA's share of each parameter in one objective, the largest first."""
+    sign = 1 if direction == "minimize" else -1  # the evaluator asks what makes values small
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes")  # which is what `sign` is for
+        return optuna.importance.get_param_importances(study, target=lambda t: sign * t.values[index])
+
+
+def importance_text(record: dict[str, Any]) -> str:
+    """One line of the summary."""
+    if "why not" in record:
+        return f"importance for {record['objective']}: {record['why not']}"
+    parts = ", ".join(f"{key} {value:.0%}" for key, value in record["importance"].items())
+    without = f", without {record['stopped']} stopped ones" if record["stopped"] else ""
+    return f"importance for {record['objective']} (PED-ANOVA on {record['trials']} finished trials{without}): {parts}"

@@ -1,0 +1,187 @@
+"""W&B's face of our records: reads the run folders and logs what it finds, in a process of its own (wandb_process).
+
+What has arrived is asked of W&B itself, for its client reports success also where nothing was written: offline its
+files are read back, online the run's summary says the last step. What is missing there is sent later, by `replay` too:
+the records on disk are the truth.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.study.cell import Cell
+
+NAMES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
+NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
+STEP = "optimizer_step"
+SENT = "wandb.json"
+"""file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
+
+
+class NotArrived(Exception):
+    """W&B took records without an error and does not have them."""
+
+
+@dataclass
+class Mirror:
+    """Logs runs to W&B. `mode` is offline or online; offline files lie in `folder`/wandb."""
+
+    folder: Path
+    mode: str
+    group: str
+    _open: dict[str, Any] = field(default_factory=dict)
+    _sent: dict[str, set[int]] = field(default_factory=dict)
+    """W&B run id -> steps that were logged"""
+    _closed: set[str] = field(default_factory=set)
+
+    def look(self, root: Path, cells: list[Cell]) -> None:
+        """Send what is new of each run; end those that are finished. Raises NotArrived, and what W&B raises."""
+        for cell in cells:
+            if cell.training_hash not in self._closed:
+                self._follow(RunFolder(root, cell.training_hash), cell)
+
+    def close(self) -> None:
+        """End the runs that are still open; they may go on later."""
+        for run in self._open.values():
+            run.finish()
+        self._open.clear()
+
+    def table(self, path: Path) -> None:
+        """Log a study's table, from its table.csv, as a run of its own (job type 'table')."""
+        import csv
+
+        import wandb
+
+        if not path.is_file():
+            return
+        head, *rows = csv.reader(path.read_text().splitlines())
+        run = self._init(f"table-{self.group}", f"{self.group} table", {}, "table", [])
+        run.log({"table": wandb.Table(columns=head, data=rows)})
+        run.finish()
+
+    def _follow(self, folder: RunFolder, cell: Cell) -> None:
+        records = [r for r in folder.read_metrics() if r["step"] > 0]
+        result = folder.read_result()
+        if not records and result is None:
+            return
+        if f"{self.mode} {self._id(folder)}" in (read_json(folder.path / SENT) or []):
+            self._closed.add(folder.training_hash)
+            return
+        run = self._run(folder, cell, records)
+        sent = self._sent[run.id]
+        fresh = [r for r in records if r["step"] not in sent]
+        if fresh and result is None:  # the newest step may still get its second record
+            fresh = [r for r in fresh if r["step"] < records[-1]["step"]]
+        for step in sorted({r["step"] for r in fresh}):
+            values = {NAMES[k]: v for r in fresh if r["step"] == step for k, v in r.items() if k in NAMES}
+            run.log({STEP: step, **values})
+            sent.add(step)
+        if result is not None:
+            self._end(folder, run, result)
+
+    def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
+        if folder.training_hash not in self._open:
+            config = read_json(folder.experiment) or {}
+            config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
+            run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
+            run.define_metric(STEP)
+            for name in [*NAMES.values(), "dev/bleu"]:
+                run.define_metric(name, step_metric=STEP)
+            self._open[folder.training_hash] = run
+            self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
+        return self._open[folder.training_hash]
+
+    def _init(self, id: str, name: str, config: dict[str, Any], job: str, tags: list[str]) -> Any:
+        import wandb
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True)
+        return wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "lightning_tfm"),
+            id=id,
+            name=name,
+            group=self.group,
+            job_type=job,
+            tags=tags,
+            config=config,
+            dir=str(self.folder),
+            mode=self.mode,
+            resume="allow",
+            reinit="create_new",
+            settings=quiet,
+        )
+
+    def _id(self, folder: RunFolder) -> str:
+        """Our identity, but under an agent of W&B the id that it has chosen."""
+        if "WANDB_SWEEP_ID" in os.environ and "WANDB_RUN_ID" in os.environ:
+            return os.environ["WANDB_RUN_ID"]
+        return folder.training_hash[:16]
+
+    def _arrived(self, run: Any, steps: set[int]) -> set[int]:
+        """Those of `steps` that W&B has."""
+        if self.mode == "offline":
+            return steps & {item.get(STEP) for item in self._read_back(run.id)}
+        last = run.summary.get(STEP)
+        return {step for step in steps if last is not None and step <= last}
+
+    def _read_back(self, id: str) -> list[dict[str, Any]]:
+        """The history in the offline files of a run, as far as they are whole."""
+        found: list[dict[str, Any]] = []
+        for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{id}/run-{id}.wandb")):
+            command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                print(f"{path} cannot be read back: {done.stderr}", file=sys.stderr)
+            items = [json.loads(line) for line in done.stdout.splitlines()]
+            found += [item["history"]["item"] for item in items if item["type"] == "history"]
+        return found
+
+    def _end(self, folder: RunFolder, run: Any, result: dict[str, Any]) -> None:
+        import wandb
+
+        scores = {f"{name}/{key}": s[key] for name, s in result["scores"].items() for key in ("ppl", "bleu")}
+        run.log({STEP: result["steps"], **scores})
+        for key in ("parameters", "seconds", "attempts"):
+            run.summary[key] = result[key]
+        for name, score in result["scores"].items():
+            text = folder.scores(score["evaluation_hash"]) / f"{score['split']}.hyp.txt"
+            if text.is_file():
+                lines = text.read_text().splitlines()
+                table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
+                run.log({f"{name}/translations": table})
+        run.finish()
+        if self.mode == "offline":
+            self._check(folder, run.id, scores)
+        key, known = f"{self.mode} {run.id}", read_json(folder.path / SENT) or []
+        write_atomic(folder.path / SENT, to_json([*known, key]))
+        del self._open[folder.training_hash]
+        self._closed.add(folder.training_hash)
+
+    def _check(self, folder: RunFolder, id: str, scores: dict[str, Any]) -> None:
+        """Raise NotArrived unless every step and the scores stand in the files."""
+        found = self._read_back(id)
+        missing = {r["step"] for r in folder.read_metrics() if r["step"] > 0} - {item.get(STEP) for item in found}
+        if missing or not any(scores.items() <= item.items() for item in found):
+            raise NotArrived(
+                f"{self.folder / 'wandb'}: of run {id} {len(missing)} steps or the scores were not written (disk full?)"
+            )
+
+
+def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -> None:
+    """Send what W&B does not have yet of finished and unfinished runs, and the study's table. Raises UserError."""
+    import wandb
+
+    mirror = Mirror(folder, mode, group)
+    try:
+        mirror.look(root, cells)
+        mirror.close()
+        mirror.table(folder / "table.csv")
+    except (NotArrived, wandb.Error, OSError) as error:
+        raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error

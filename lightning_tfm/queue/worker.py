@@ -1,0 +1,203 @@
+"""One worker of a study: claim a cell, fork a child that runs it, record how the child ended, go on.
+
+The child starts warm (torch is imported already) and its memory returns with it. Only the worker talks to Optuna.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lightning_tfm.queue.queue import Claim, Queue, link
+from lightning_tfm.queue.sampling import Searcher
+from lightning_tfm.queue.storage import OUTAGES
+from lightning_tfm.runs.attempt import Train, run_child
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.outcome import OUTCOMES, say
+from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come
+
+WATCH = 0.2
+"""seconds between two looks of a search at the record of a run"""
+TICK = 0.02
+"""seconds between two looks at the child"""
+LOOK = 0.5
+"""seconds between two looks at a queue that has nothing for us"""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Worker:
+    """The life of one worker process, from the fork to the last cell."""
+
+    queue: Queue
+    root: Path
+    train: Train
+    value: Callable[[dict[str, Any]], float]
+    threads: int
+    slot: int
+    grace: float
+    patience: float
+    """seconds that a run is given to write its checkpoint after a stop signal"""
+    say: Callable[[str], None]
+    searcher: Searcher | None = None
+    """proposes and stops the trials of a search"""
+    carry: bool = False
+    """records travel through the storage: the others do not see our files"""
+    stop: int = 0
+    """the stop signal that arrived, 0 for none"""
+
+    def work(self) -> int:
+        """Run cells until none is left or a stop signal arrives; returns the exit code."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        let_come()
+        while not self.stop:
+            claim, done = self._ask(self._next, (None, False))
+            if claim is not None:
+                self._run(claim)
+            elif done:
+                return 0
+            else:
+                self._pause(LOOK)
+        return 128 + self.stop
+
+    def _next(self) -> tuple[Claim | None, bool]:
+        self.queue.reap()
+        claim = self.queue.claim(skip=self._busy)
+        if claim is None and self.searcher is not None:
+            claim = self.searcher.propose()
+            if claim is not None:
+                link(self.root / "studies" / self.queue.name, claim.cell)
+        return claim, claim is None and self.queue.done()
+
+    def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
+        """The answer of the storage; during an outage it is asked again until it answers or a stop signal arrives."""
+        told = False
+        while True:
+            try:
+                return question()
+            except OUTAGES as error:
+                if self.stop:
+                    return if_stopped
+                if not told:
+                    cause = say(error.__cause__ or error).splitlines()[0]
+                    self.say(f"worker {self.slot}: the storage does not answer, waiting for it ({cause})")
+                told = True
+                self._pause(4 * LOOK)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.stop = self.stop or number
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.stop and time.monotonic() < end:
+            time.sleep(TICK)
+
+    def _busy(self, training_hash: str) -> bool:
+        """Somebody else, outside this study, works on the run: leave the cell until that is over."""
+        return self._folder(training_hash).owner() is not None
+
+    def _folder(self, training_hash: str) -> RunFolder:
+        return RunFolder(self.root, training_hash, self.grace, self.grace / 12)
+
+    def _run(self, claim: Claim) -> None:
+        folder = self._folder(claim.cell.training_hash)
+        if folder.finished():
+            self._record(claim, folder, "finished", "")
+            return
+        if self.carry and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
+            self.say(f"{claim.cell.row} seed {claim.cell.seed}: starts anew, its checkpoints are on another machine")
+        pid = forked(lambda: run_child(self.train, claim.cell, folder, self.threads, self.slot))
+        self._record(claim, folder, *self._wait(pid, claim, folder))
+
+    def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
+        """Wait for the child, beating; returns (outcome, reason)."""
+        beaten = seen = watched = time.monotonic()
+        told: float | None = None
+        pulse = _pulse(folder)
+        killed_for = ""
+        mine = True
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            now = time.monotonic()
+            if self.stop and told is None:
+                os.kill(pid, self.stop)
+                told = now
+            if told is not None and now - told > self.patience and not killed_for:
+                killed_for = f"wrote no checkpoint within {self.patience:g} s of the stop signal"
+                os.kill(pid, signal.SIGKILL)
+            if self.searcher is not None and now - watched > WATCH:
+                with suppress(*OUTAGES):  # the next look tells what this one could not
+                    self.searcher.watch(claim, folder, pid)
+                watched = time.monotonic()
+            if now - beaten > self.grace / 4:
+                mine = mine and self._beat(claim)
+                beaten = now
+                if _pulse(folder) != pulse:
+                    pulse, seen = _pulse(folder), now
+                elif now - seen > self.grace and not killed_for:
+                    killed_for = f"gave no sign of life for {self.grace:g} s"
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(TICK)
+        return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, told is not None)
+
+    def _beat(self, claim: Claim) -> bool:
+        try:
+            return self.queue.beat(claim)
+        except OUTAGES:  # the run needs no database; the next beat may get through
+            return True
+
+    def _finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> bool:
+        if self.carry:
+            self.queue.mark(claim, "record", result)
+        values = self.searcher.judge(claim, folder, result) if self.searcher else (self.value(result),)
+        return self.queue.finish(claim, *values)
+
+    def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
+        name = f"{claim.cell.row} seed {claim.cell.seed}"
+        if outcome == "finished":
+            result = folder.read_result()
+            assert result is not None, "finished() was seen"
+            if not self._ask(lambda: self._finish(claim, folder, result), True):
+                self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
+            return
+        if outcome == "pruned" and self.searcher is not None:
+            reason = self.searcher.reason(claim, folder.read_outcome())
+            self._ask(lambda: self.queue.prune(claim, reason), True)
+            return
+        again = self._ask(lambda: self.queue.fail(claim, outcome, reason), True)
+        if outcome == "owned":
+            self._pause(LOOK)
+        elif outcome != "interrupted":
+            self.say(f"{name}: {outcome}: {reason}; {'queued again' if again else 'given up'} (log: {folder.log})")
+
+
+def _pulse(folder: RunFolder) -> float:
+    """Time of the newest heartbeat of the run, 0 without one."""
+    try:
+        return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
+    except FileNotFoundError:  # released in this moment
+        return 0.0
+
+
+def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> tuple[str, str]:
+    """Outcome and reason of a child, from its exit code (negative: signal) and outcome.json."""
+    if status == 0 and folder.finished():
+        return "finished", ""
+    progress = folder.read_progress()
+    where = f" at step {progress['step']}" if progress else ""
+    if status < 0:
+        if stopped:
+            return "interrupted", killed_for or "stopped"
+        hint = " (out of memory?)" if status == -signal.SIGKILL and not killed_for else ""
+        return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{killed_for and ': '}{killed_for}"
+    record = folder.read_outcome()
+    reason = record["reason"] if record else f"exit code {status}{where}, see the log"
+    return OUTCOMES.get(status, "failed"), reason

@@ -1,0 +1,347 @@
+"""The directory of one run, named by its training hash, and the numbered attempts that may write into it.
+
+Whoever works on a run claims an attempt. Numbers only rise, and every write checks under a lock that no newer attempt
+exists. So a process that was stopped, lost its run to another and wakes up cannot touch a file of the run any more
+(a fencing token); which of two claimers wins is decided by one lock.
+"""
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.durable import LockTimeout, append_whole, locked, sync_file, temporary, to_json, write_durably
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.runs.owner import Owner, me
+
+GRACE = 120.0
+"""seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
+BEAT = 10.0
+"""seconds between two heartbeats"""
+
+
+class RunIsOwned(Exception):
+    """A living process works on this run."""
+
+    def __init__(self, path: Path, owner: Owner | None) -> None:
+        super().__init__(f"{path}: {owner or 'another process'} is working on this run")
+        self.owner = owner
+
+
+class StaleAttempt(Exception):
+    """A newer attempt took over the run, or the run was removed: nothing may be written any more."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and records of one run: `<root>/runs/<first 16 hex digits of the training hash>/`."""
+
+    root: Path
+    training_hash: str
+    grace: float = GRACE
+    beat: float = BEAT
+
+    @property
+    def path(self) -> Path:
+        return self.root / "runs" / self.training_hash[:16]
+
+    @property
+    def experiment(self) -> Path:
+        return self.path / "experiment.json"
+
+    @property
+    def identity(self) -> Path:
+        return self.path / "identity.json"
+
+    @property
+    def cell(self) -> Path:
+        """What the run was called where it was asked for: its row and seed. No part of its identity."""
+        return self.path / "cell.json"
+
+    @property
+    def attempts(self) -> Path:
+        return self.path / "attempts"
+
+    @property
+    def progress(self) -> Path:
+        return self.path / "progress.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "snapshots"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def outcome(self) -> Path:
+        return self.path / "outcome.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    def scores(self, evaluation_hash: str) -> Path:
+        """Folder of the scores under one evaluation."""
+        return self.path / "scores" / evaluation_hash[:16]
+
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        result = self.read_result()
+        return result is not None and result["status"] == "finished"
+
+    def read_result(self) -> dict[str, Any] | None:
+        """result.json; None where there is none yet. Raises UserError if it is no result."""
+        return _read_record(self.result, "status")
+
+    def read_outcome(self) -> dict[str, Any] | None:
+        """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing."""
+        return _read_record(self.outcome, "outcome")
+
+    def read_progress(self) -> dict[str, Any] | None:
+        """Where the run stands (`Attempt.write_progress`); None before the first step."""
+        return _read_record(self.progress, "step")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All records of metrics.jsonl; a last line that a crash cut off is left out."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in _whole_lines(self.metrics.read_bytes())]
+
+    def newest(self) -> int:
+        """Number of the newest attempt, 0 before the first."""
+        if not self.attempts.is_dir():
+            return 0
+        return max((int(name[:-5]) for name in os.listdir(self.attempts) if name.endswith(".json")), default=0)
+
+    def owner(self) -> Owner | None:
+        """The living owner of the run, if it has one."""
+        number = self.newest()
+        record = self._record(number) if number else None
+        if record is None or record["ended"] is not None:
+            return None
+        owner = Owner(**record["owner"])
+        return None if owner.gone() or self._silent(number) > self.grace else owner
+
+    def ask_to_stop(self, pid: int) -> bool:
+        """Ask the attempt of process `pid` to stop as not promising; False where that process does not hold the run."""
+        owner = self.owner()
+        if owner is None or owner.pid != pid:
+            return False
+        (self.attempts / f"{self.newest():04d}.stop").touch()
+        return True
+
+    def claim(self) -> "Attempt":
+        """Start the next attempt and its heartbeat. Raises RunIsOwned while the newest one is alive.
+
+        An owner on this machine is dead as soon as its process is; one elsewhere, or stopped, after `grace` seconds
+        without a heartbeat.
+        """
+        self.attempts.mkdir(parents=True, exist_ok=True)
+        token = uuid.uuid4().hex
+        try:
+            with locked(self._lock, timeout=5):
+                owner = self.owner()
+                if owner is not None:
+                    raise RunIsOwned(self.path, owner)
+                number = self.newest() + 1
+                attempt = Attempt(self, number, token)
+                attempt.pulse.touch()
+                record = {"number": number, "token": token, "owner": me().to_dict(), "time": time.time(), "ended": None}
+                write_durably(attempt.file, to_json(record))  # exclusive: a second guard where locks do not work
+        except LockTimeout:
+            raise RunIsOwned(self.path, self.owner()) from None
+        threading.Thread(target=_keep_beating, args=(attempt.pulse, self.beat), name="heartbeat", daemon=True).start()
+        return attempt
+
+    @property
+    def _lock(self) -> Path:
+        return self.attempts / "lock"
+
+    def _record(self, number: int) -> dict[str, Any] | None:
+        # written under the lock: a half-written one belongs to a process that died while claiming
+        try:
+            return json.loads((self.attempts / f"{number:04d}.json").read_bytes())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def _silent(self, number: int) -> float:
+        """Seconds since the last heartbeat, by the clock of the file server: clocks of machines differ."""
+        now = self.attempts / "now"
+        try:
+            now.touch()
+            return now.stat().st_mtime - (self.attempts / f"{number:04d}.beat").stat().st_mtime
+        except FileNotFoundError:
+            return float("inf")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The right to write into a run. Plain data: it may be handed to the ranks of a run, forked or spawned.
+
+    Every method that writes raises StaleAttempt, and writes nothing, once a newer attempt exists; and OSError where
+    the disk is full.
+    """
+
+    folder: RunFolder
+    number: int
+    token: str
+
+    @property
+    def file(self) -> Path:
+        return self.folder.attempts / f"{self.number:04d}.json"
+
+    @property
+    def pulse(self) -> Path:
+        return self.folder.attempts / f"{self.number:04d}.beat"
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Hold the run's lock after checking that this attempt is the newest: keep what happens inside short."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder.attempts / "lock"))
+            except FileNotFoundError:
+                raise StaleAttempt(f"{self.folder.path}: the run was removed") from None
+            newest = self.folder.newest()
+            record = self.folder._record(newest) if newest else None
+            if record is None or record["token"] != self.token:
+                raise StaleAttempt(
+                    f"{self.folder.path}: attempt {self.number} was replaced by attempt {newest}; this process was "
+                    "stopped or silent for too long, and another one has resumed the run"
+                )
+            yield
+
+    def check(self) -> None:
+        """Raise StaleAttempt if a newer attempt exists."""
+        with self.guard():
+            pass
+
+    def commit(self, half: Path, path: Path) -> None:
+        """Move the finished file `half` (same file system) to `path` in one step, after pushing it to the disk."""
+        sync_file(half)
+        with self.guard():
+            os.replace(half, path)
+        sync_file(path.parent)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace `path` by `data`, whole or not at all."""
+        self.check()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = temporary(path)
+        write_durably(half, data)
+        try:
+            with self.guard():
+                os.replace(half, path)
+        except StaleAttempt:
+            half.unlink(missing_ok=True)
+            raise
+        sync_file(path.parent)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Replace `path` by readable JSON. Raises ValueError for NaN."""
+        self.write(path, to_json(value))
+
+    def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None:
+        """Say where the run stands, for the live view. Atomic, but not pushed to the disk: it may be lost."""
+        record = {"step": step, "steps": steps, "tokens_per_second": tokens_per_second, "phase": phase}
+        record["time"] = time.time()
+        half = temporary(self.folder.progress)
+        with self.guard():
+            half.write_bytes(to_json(record))
+            os.replace(half, self.folder.progress)
+
+    def write_outcome(self, outcome: str, reason: str, step: int | None) -> None:
+        """Say how this attempt ends: finished, failed, interrupted, out_of_memory, nan_loss or disk_full, and why."""
+        record = {"outcome": outcome, "reason": reason, "step": step, "attempt": self.number}
+        self.write_json(self.folder.outcome, record)
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """Add one line, which needs a key "step", to metrics.jsonl."""
+        line = json.dumps(record) + "\n"
+        with self.guard():
+            append_whole(self.folder.metrics, line.encode())
+
+    def truncate_metrics(self, step: int) -> int:
+        """Drop the records after `step` (the checkpoint that the run goes on from); returns how many."""
+        if not self.folder.metrics.exists():
+            return 0
+        lines = _whole_lines(self.folder.metrics.read_bytes())
+        kept = [line for line in lines if json.loads(line)["step"] <= step]
+        self.write(self.folder.metrics, b"".join(kept))
+        return len(lines) - len(kept)
+
+    def stop_asked(self) -> bool:
+        """Whether `RunFolder.ask_to_stop` was called for this attempt."""
+        return self.file.with_suffix(".stop").exists()
+
+    def release(self) -> None:
+        """End the attempt: the run may be claimed at once, from any machine."""
+        record = self.folder._record(self.number)
+        assert record is not None, f"{self.file} was written by claim"
+        self.write_json(self.file, record | {"ended": time.time()})
+        self.pulse.unlink(missing_ok=True)  # which also ends the heartbeat
+
+
+def _keep_beating(pulse: Path, every: float) -> None:
+    while True:
+        time.sleep(every)
+        try:
+            os.utime(pulse)
+        except FileNotFoundError:
+            return
+        except OSError:  # a file server that does not answer: what matters is the next beat that gets through
+            continue
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None where there is none or a crash left a part."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _whole_lines(data: bytes) -> list[bytes]:
+    return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+
+
+def _read_record(path: Path, key: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: no JSON ({error}); remove the file, or the run with `runs remove`") from None
+    if not isinstance(record, dict) or key not in record:
+        raise UserError(f"{path}: the key '{key}' is missing; remove the file, or the run with `runs remove`")
+    return record
+
+
+def find_run(root: Path, start: str) -> RunFolder:
+    """The run whose name starts with `start`. Raises UserError where there is none or several."""
+    names = [path.name for path in run_folders(root)]
+    found = [name for name in names if name.startswith(start[:16])]
+    if len(found) != 1:
+        what = f"several: {', '.join(found)}" if found else f"none; {nearest(start, names)}" if names else "none"
+        raise UserError(f"run '{start}' under {root / 'runs'}: {what}")
+    return RunFolder(root, found[0])
+
+
+def run_folders(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "runs").glob("[0-9a-f]*") if path.is_dir())

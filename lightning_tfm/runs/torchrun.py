@@ -1,0 +1,124 @@
+"""One run over several nodes under torchrun, which starts every rank: rank 0 claims the run, the others follow it."""
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import Attempt, RunFolder, StaleAttempt
+from lightning_tfm.runs.outcome import EXIT_CODES, exit_code_of, name_of
+from lightning_tfm.runs.processes import exit_on_signals
+
+if TYPE_CHECKING:
+    from lightning_tfm.runs.attempt import Task, Train
+
+
+def started_us() -> bool:
+    """Whether this process is a rank of torchrun."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def rank() -> int:
+    """This process's rank over all nodes."""
+    return int(os.environ["RANK"])
+
+
+def placed(hardware: Hardware) -> Hardware:
+    """`hardware` with the processes and nodes that torchrun has started. Raises UserError where it says otherwise."""
+    world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    for name, asked, found in (
+        ("devices", hardware.devices, local),
+        ("num_nodes", hardware.num_nodes, world // local),
+    ):
+        if asked not in (1, found):
+            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave it out")
+    return replace(hardware, devices=local, num_nodes=world // local)
+
+
+@dataclass(frozen=True)
+class Word:
+    """What rank 0 tells the others: the attempt that they take part in, or the exit code that it ends with."""
+
+    number: int = 0
+    token: str = ""
+    code: int = 0
+
+
+def dismiss(code: int) -> None:
+    """Rank 0: let the others end with `code` if they wait still."""
+    if not _store().check([_key()]):
+        _tell(Word(code=code))
+
+
+def _tell(word: Word) -> None:
+    _store().set(_key(), json.dumps(asdict(word)))
+
+
+def led(train: "Train") -> "Train":
+    """`train` for rank 0, which lets the others begin once the run is claimed."""
+
+    def begin(task: "Task") -> None:
+        _tell(Word(task.attempt.number, task.attempt.token))
+        for other in range(1, int(os.environ["WORLD_SIZE"])):
+            if why := _store().get(_answer(other)).decode():
+                raise UserError(why)
+        train(task)
+
+    return begin
+
+
+def follow(folder: RunFolder, train: Any) -> int:
+    """Take part in rank 0's attempt as another rank: `train(attempt)`; returns the exit code."""
+    word = Word(**json.loads(_store().get(_key())))
+    if not word.number:
+        return word.code
+    exit_on_signals()
+    attempt = Attempt(folder, word.number, word.token)
+    try:
+        why = _blind(attempt)
+        _store().set(_answer(rank()), why)
+        if why:
+            raise UserError(why)
+        train(attempt)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        code = exit_code_of(error)
+        if code is None:
+            traceback.print_exc()
+            code = EXIT_CODES[name_of(error)]
+        print(f"rank {rank()}: {error}", file=sys.stderr)
+        return code
+    return 0
+
+
+def _blind(attempt: Attempt) -> str:
+    """Why this rank cannot take part; empty if it sees what rank 0 sees."""
+    try:
+        attempt.check()
+    except (StaleAttempt, OSError):
+        return (
+            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes have to see the "
+            "same files, give --out on a shared file system"
+        )
+    return ""
+
+
+def _answer(other: int) -> str:
+    return f"{_key()}/{other}"
+
+
+def _key() -> str:
+    return f"lightning_tfm/attempt/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+
+
+@cache
+def _store() -> Any:
+    """The store of torchrun's agent, which all ranks reach."""
+    import torch.distributed as dist
+
+    store, _, _ = next(dist.rendezvous("env://"))
+    return store

@@ -1,0 +1,280 @@
+"""One run: train, score, record. Killed at any moment it goes on from its last checkpoint, on any number of devices."""
+
+import json
+import logging
+import os
+import time
+import warnings
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+
+from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
+from lightning_tfm.data.module import TranslationData, evaluation_batches
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.runs.directory import Attempt, RunFolder
+from lightning_tfm.runs.environment import git_state, matrix_rate, versions
+from lightning_tfm.runs.environment import hardware as hardware_facts
+from lightning_tfm.runs.processes import keep_freed_memory
+from lightning_tfm.scoring import bleu
+from lightning_tfm.training.callback import Conductor, checkpoint_files
+from lightning_tfm.training.checkpoints import Checkpoints, average
+from lightning_tfm.training.config_check import Agreement, digest
+from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
+from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.profile import Profile
+from lightning_tfm.training.schedule import Timetable
+
+PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
+
+
+def prepare_process(hardware: Hardware) -> None:
+    """What a process that trains does once, before anything is computed."""
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    if hardware.keep_memory:
+        keep_freed_memory()
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
+    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
+
+def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:
+    """A Trainer that leaves order, logging, validation and checkpoints to us."""
+    gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available())
+    several = hardware.devices * hardware.num_nodes > 1
+    ddp = DDPStrategy(
+        process_group_backend="nccl" if gpu else "gloo",
+        gradient_as_bucket_view=True,
+        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
+    )
+    # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
+    environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
+    return pl.Trainer(
+        accelerator="gpu" if gpu else "cpu",
+        devices=hardware.devices,
+        num_nodes=hardware.num_nodes,
+        strategy=ddp if several else "auto",
+        precision=PRECISION[experiment.training.precision],
+        max_steps=experiment.training.steps,
+        deterministic="warn" if gpu else None,
+        callbacks=callbacks,
+        plugins=[Checkpoints(), environment],
+        logger=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+@dataclass
+class Run:
+    """What belongs together while one rank works on a run. `attempt` is shared by all ranks; only rank 0 writes."""
+
+    experiment: Experiment
+    hardware: Hardware
+    attempt: Attempt
+    root: Path
+
+    @property
+    def folder(self) -> RunFolder:
+        return self.attempt.folder
+
+    def train(self) -> None:
+        """Train from the last checkpoint to the end, score, write result.json.
+
+        Raises callback.Interrupted, module.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        """
+        started = time.time()
+        prepare_process(self.hardware)
+        data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
+        prepared = data.prepared
+        module = TransformerModule(self.experiment, prepared.tokenizer.V)
+        dev = prepared.split(self.experiment.data.dev)
+        rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
+        conductor = Conductor(
+            Timetable.of(self.hardware, self.experiment.training),
+            self.folder.checkpoints,
+            self.folder.snapshots,
+            self.attempt if rank == 0 else None,
+            evaluation_batches(dev)[rank::world],
+            len(dev),
+        )
+        agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
+        callbacks = [agreement, conductor]
+        if self.hardware.profile and rank == 0:
+            callbacks.append(Profile(self.folder.path / "profile"))
+        trainer = make_trainer(self.experiment, self.hardware, callbacks)
+        if self.hardware.compile:
+            module.transformer.compile_layers()
+        trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
+        module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
+        scores, seconds = self._score(module, prepared, rank, world)
+        if rank == 0:
+            parameters = counted(self.experiment, module, prepared.tokenizer.V)
+            self._write_result(prepared, conductor, scores, seconds, started, world, parameters)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _resume(self, rank: int) -> str | None:
+        """The checkpoint to go on from; rank 0 also cuts the record back to it."""
+        found = checkpoint_files(self.folder.checkpoints)
+        last = int(found[-1].stem.removeprefix("step-")) if found else 0
+        if rank == 0:
+            self.attempt.truncate_metrics(last)
+        return str(found[-1]) if found else None
+
+    def _score(
+        self, module: TransformerModule, prepared: Prepared, rank: int, world: int
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept."""
+        began, found = time.perf_counter(), {}
+        splits = {"dev": self.experiment.data.dev, "test": self.experiment.data.test}
+        weights = ["last"] + ["average"] * bool(self.experiment.training.average_last)
+        for which in weights:
+            if which == "average":
+                module.transformer.load_state_dict(average(sorted(self.folder.snapshots.glob("step-*.pt"))))
+            how = replace(self.experiment.evaluation, weights=which)
+            for name, split_name in splits.items():
+                if split_name:
+                    if rank == 0:
+                        steps = self.experiment.training.steps
+                        self.attempt.write_progress(steps, steps, 0.0, f"translate {split_name}")
+                    score = score_split(module, prepared, split_name, how, rank, world, self.attempt)
+                    key = name if which == self.experiment.evaluation.weights else f"{name}_{which}"
+                    found[key] = score
+        return found, {"decode": time.perf_counter() - began}
+
+    def _write_result(
+        self,
+        prepared: Prepared,
+        conductor: Conductor,
+        scores: dict[str, Any],
+        seconds: dict[str, float],
+        started: float,
+        world: int,
+        parameters: dict[str, int],
+    ) -> None:
+        e, V = self.experiment, prepared.tokenizer.V
+        source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
+        parts = {k: round(v, 3) for k, v in (conductor.seconds | seconds).items()}
+        train = prepared.split(e.data.train)
+        flops, trained = run_flops(e, V, train, source, target), parts["train"] + parts["data"]
+        rate = matrix_rate(e.training.precision)
+        identity = json.loads(self.folder.identity.read_bytes())
+        result = {
+            "schema": 1,
+            "status": "finished",
+            "training_hash": self.folder.training_hash,
+            "identity": identity,
+            "experiment": to_dict(e),
+            "parameters": parameters,
+            "V": V,
+            "steps": e.training.steps,
+            "target_tokens": target,
+            "source_tokens": source,
+            "padding": round(1 - (source + target) / cells, 5) if world == 1 else None,
+            "flops": flops,
+            "seconds": parts | {"total": round(sum(parts.values()), 3)},
+            "train_seconds": {k: round(v, 3) for k, v in conductor.parts.items()},
+            "tokens_per_second": round(target / trained, 1),
+            "flops_per_second": round(flops / trained),
+            "matrix_flops_per_second": round(rate),
+            "utilisation": round(flops / trained / (rate * world), 4),
+            "scores": scores,
+            "hardware": hardware_facts(world) | {"trainer": asdict(self.hardware)},
+            "versions": versions(),
+            "git": git_state(),
+            "data": {
+                "corpus": e.data.corpus,
+                "store": prepared.folder.name,
+                "train": prepared.train_fingerprint,
+                "dev": prepared.fingerprint(e.data.dev),
+                "tokenizer": prepared.tokenizer.fingerprint,
+                "too_long": prepared.too_long(e.data.train, e.data.max_len),
+            },
+            "inexact": inexact(e, self.hardware),
+            "attempts": self.attempt.number,
+            "started": started,
+            "ended": time.time(),
+        }
+        self.attempt.write_json(self.folder.result, result)
+
+
+def score_split(
+    module: TransformerModule,
+    prepared: Prepared,
+    split_name: str,
+    how: Evaluation,
+    rank: int,
+    world: int,
+    attempt: Attempt,
+) -> dict[str, Any]:
+    """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record."""
+    split = prepared.split(split_name)
+    lines = evaluate_lines(module, evaluation_batches(split)[rank::world], len(split), how)
+    if rank != 0:
+        return {}
+    experiment = replace(module.experiment, evaluation=how)
+    name = evaluation_hash(experiment, prepared.fingerprint(split_name))
+    hypotheses = [prepared.tokenizer.decode(line.pieces or []) for line in lines]
+    scored, found = bleu(hypotheses, split.target_text(), how.bleu_tokenize), perplexity(lines)
+    score = {
+        "split": split_name,
+        "weights": how.weights,
+        "ppl": found.ppl,
+        "nll": found.nll,
+        "tokens": found.tokens,
+        "bleu": scored.value,
+        "signature": scored.signature,
+        "sentences": len(lines),
+        "evaluation_hash": name,
+    }
+    folder = attempt.folder.scores(name)
+    attempt.write(folder / f"{split_name}.hyp.txt", "".join(f"{text}\n" for text in hypotheses).encode())
+    attempt.write(folder / f"{split_name}.sentences.tsv", _table(lines).encode())
+    attempt.write_json(folder / f"{split_name}.json", score)
+    return score
+
+
+def _table(lines: list[Line]) -> str:
+    head = "line\tnll\ttokens\tscore\n"
+    return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
+
+
+def counted(e: Experiment, module: TransformerModule, V: int) -> dict[str, int]:
+    """Trainable numbers by part; those of the positional scheme, which may be the user's own, are the rest."""
+    total = sum(p.numel() for p in module.transformer.parameters() if p.requires_grad)
+    parts = count_parameters(replace(e.model, positions="none"), V)
+    return parts | {"positions": total - parts["total"], "total": total}
+
+
+def run_flops(e: Experiment, V: int, train, source_tokens: int, target_tokens: int) -> int:
+    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
+    source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
+    seen = target_tokens / target.sum()
+    pairs = AttentionPairs(*(round(x * seen) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
+    return training_flops(e.model, V, source_tokens, target_tokens, pairs)
+
+
+def inexact(e: Experiment, hardware: Hardware) -> list[str]:
+    """What may keep another machine from the same numbers up to the order of sums."""
+    reasons = []
+    if e.training.masks == "device" and e.model.P_drop:
+        reasons.append("dropout masks come from the device's generator: equal in distribution only")
+    if hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available()):
+        reasons.append("GPU kernels without a deterministic form may have run")
+    if e.training.precision == "bfloat16":
+        reasons.append("bfloat16 rounds differently on other devices")
+    return reasons

@@ -1,0 +1,23 @@
+"""One run of a study: a row at a seed, or a trial of a search."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_tfm.config import Experiment
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: a row at a seed."""
+
+    row: str
+    seed: int
+    training_hash: str
+    cost: float
+    """predicted length in any unit: longer runs are started first"""
+    change: dict[str, Any] = field(default_factory=dict, hash=False)
+    """dotted keys and values that a search set for this run; empty in a table"""
+
+
+Plan = tuple[Experiment, dict[str, Any]]
+"""an experiment at its true sizes, and its training identity"""

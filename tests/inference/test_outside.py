@@ -1,0 +1,166 @@
+"""What leaves a trained run: scores of other texts, translations of files, exports, predictions."""
+
+import json
+from dataclasses import replace
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
+from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.model.search import beam_search
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.training.cost import measure, predict
+from tests.tiny import experiment, in_child, train, write_corpus
+
+SQUARE = {"model__d_k": 8, "model__d_v": 8}
+VARIANTS = {
+    "post": {},
+    "pre, learned, biases": {"model__norm": "pre", "model__positions": "learned", "model__attention_bias": True},
+    "first code": {"model__sinusoid_layout": "concatenated", "model__target_spaces": 4, "model__norm_eps": 1e-3},
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def run(text, tmp_path_factory):
+    """A finished run with snapshots: (its directory, the root)."""
+    root = tmp_path_factory.mktemp("root")
+    e = experiment(text, **SQUARE, training__average_last=2, training__average_every=5)
+    return in_child(train, e, root), root
+
+
+def opened(run) -> Trained:
+    folder = RunFolder(run[1], run[0].name)
+    return Trained.open(folder, experiment_of(folder))
+
+
+def test_another_set_with_single_and_averaged_weights(run, text, capsys):
+    for language in ("en", "de"):
+        (text / f"more.{language}").write_bytes((text / f"val.{language}").read_bytes())
+    assert main(["test", str(run[0]), "--set", "more", "--trainer.threads", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "test (more): PPL" in said and "last weights" in said and "average weights" in said
+    assert said.count("chrf") == 2 and "multi-bleu" in said and "tok:13a" in said
+    # the same text is the same evaluation, wherever it lies
+    (of_dev,) = [p for p in run[0].glob("scores/*/val.json") if json.loads(p.read_bytes())["weights"] == "last"]
+    (of_more,) = [p for p in run[0].glob("scores/*/more.json") if json.loads(p.read_bytes())["weights"] == "last"]
+    dev, more = json.loads(of_dev.read_bytes()), json.loads(of_more.read_bytes())
+    assert {dev[k] == more[k] for k in ("nll", "bleu", "evaluation_hash", "sentences")} == {True}
+    assert main(["test", str(run[0]), "--set", "nothing"]) == 2
+    assert "has neither nothing.en" in capsys.readouterr().err
+    assert main(["test", str(run[0]), "--set", "wmt14-en-de:newstest2014"]) == 2
+    assert "lightning-tfm data prepare wmt14-en-de" in capsys.readouterr().err
+    assert main(["test", str(run[0]), "--set", "wmt15:x"]) == 2
+    assert "there is no corpus 'wmt15'" in capsys.readouterr().err
+
+
+def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys):
+    lines = [f"ka lo mi {'nu ' * (i % 9)}pe" if i % 7 else "" for i in range(1500)]
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
+    common = [str(run[0]), "--input", str(tmp_path / "in.txt"), "--evaluation.extra_len", "2", "--trainer.threads", "1"]
+    assert main(["translate", *common, "--to", str(tmp_path / "one.txt"), "--trainer.accelerator", "cpu"]) == 0
+    assert main(["translate", *common, "--to", str(tmp_path / "two.txt"), "--trainer.devices", "2"]) == 0
+    one = (tmp_path / "one.txt").read_text()
+    assert one == (tmp_path / "two.txt").read_text() and one.count("\n") == 1500
+    assert [not line for line in one.split("\n")[:-1]].count(True) >= 215
+    assert main(["translate", *common, "--to", str(tmp_path / "n.txt"), "--n_best", "3"]) == 0
+    rows = [line.split(" ||| ") for line in (tmp_path / "n.txt").read_text().split("\n")[:-1]]
+    second = [row for row in rows if row[0] == "2"]
+    assert len(second) == 3 and second[0][1] == one.split("\n")[1]
+    assert [float(row[2]) for row in second] == sorted((float(row[2]) for row in second), reverse=True)
+    assert main(["translate", *common, "--n_best", "9"]) == 2
+    assert "from 1 to evaluation.beam=4" in capsys.readouterr().err
+
+
+def test_safetensors_load_without_the_run(run, tmp_path):
+    trained = opened(run)
+    to_safetensors(trained, tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.model",
+    ]
+    model, config = load_exported(tmp_path / "out")
+    source, target = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 5, 6]])
+    assert torch.equal(model(source, target), trained.module.transformer(source, target))
+    assert config["languages"] == ["en", "de"] and config["ids"]["end"] == 3
+    with pytest.raises(UserError, match="is not empty"):
+        to_safetensors(trained, tmp_path / "out")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ctranslate2_translates_alike(run, text, tmp_path, variant):
+    from lightning_tfm.training.module import TransformerModule
+
+    trained, e = opened(run), experiment(text, **SQUARE, **VARIANTS[variant])
+    if variant != "post":
+        torch.manual_seed(1)
+        trained.module = TransformerModule(e, trained.prepared.tokenizer.V).eval()
+        for parameter in trained.module.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    to_ctranslate2(trained, tmp_path / "ct2")
+    theirs = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32", intra_threads=1)
+    tokenizer, model = trained.prepared.tokenizer, trained.module.transformer
+    sources = [row for row in tokenizer.encode(trained.prepared.split("val").source_text()) if len(row)]
+    scores, equal, compared = [], 0, 0
+    barred = [["<pad>"], ["<s>"]]  # which our search never takes
+    for ids in sources:
+        tokens, source_BS = [[tokenizer.piece(i) for i in ids]], torch.tensor([[*ids.tolist(), 3]])
+        for beam, alpha in ((1, 0.0), (4, 0.6)):
+            options = {"beam_size": beam, "length_penalty": alpha, "min_decoding_length": 0}
+            if beam == 1:  # it renormalises without them, which changes scores between lengths
+                options["suppress_sequences"] = barred
+            (best,) = theirs.translate_batch(tokens, max_decoding_length=20, **options)
+            (ours,) = beam_search(model, source_BS, beam, alpha, 20 - len(ids), penalty=lambda n, a: n**a, early=True)
+            if (
+                beam > 1 and len(best.hypotheses[0]) == 20
+            ):  # cut off: there we count the end token, CTranslate2 does not
+                continue
+            compared += 1
+            equal += best.hypotheses[0] == [tokenizer.piece(i) for i in ours[0].pieces]
+        # forced: the same probabilities for the translation of theirs
+        (scored,) = theirs.score_batch(tokens, [best.hypotheses[0]])
+        pieces = [2, *(tokenizer_id(tokenizer, piece) for piece in best.hypotheses[0])]
+        logits = model(torch.tensor([[*ids.tolist(), 3]]), torch.tensor([pieces]))
+        wanted = torch.tensor([*pieces[1:], 3])
+        logprob = torch.log_softmax(logits[0], -1)[torch.arange(len(wanted)), wanted]
+        scores.append(np.abs(logprob.detach().numpy() - scored.log_probs).max())
+    assert max(scores) < 1e-4 and equal == compared >= len(sources)
+
+
+def tokenizer_id(tokenizer, piece: str) -> int:
+    return [tokenizer.piece(i) for i in range(tokenizer.V)].index(piece)
+
+
+def test_what_ctranslate2_cannot_hold_is_named(text):
+    model = experiment(text).model
+    assert unlike_ctranslate2(replace(model, positions="rotary")) == [
+        "d_k=6, d_v=5 are not d_model/h=8",
+        "positions=rotary act within attention",
+    ]
+
+
+def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
+    e = experiment(text, **SQUARE)
+    found = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path)
+    one, eight = predict(e, found, 1), predict(e, found, 8)
+    assert one.flops == eight.flops == found.flops * e.training.steps
+    assert one.seconds == pytest.approx(e.training.steps * (found.flops / found.rate + found.seconds_optimizer))
+    assert predict(e, found, 1, rate=10 * found.rate).seconds < one.seconds
+    with_file = ["predict-cost", "experiments/miniature.yaml", "--data.pairs", "300", "--data.vocab_size", "400"]
+    assert main([*with_file, "--trainer.threads", "1", "--devices", "8", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert " 8 devices" in said and " 1 devices" in said and "GiB a device" in said
+    # without its text, lengths like those of news stand in
+    lost = replace(e, data=replace(e.data, folder=str(tmp_path / "gone")))
+    assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path).text

@@ -1,0 +1,80 @@
+"""optuna-dashboard opens a study's journal as it lies there, looked at in a headless browser."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import warnings
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.runs.attempt import Task
+from lightning_tfm.study.cell import Cell
+from tests.browser import chromium
+
+
+def program() -> str:
+    """The path of optuna-dashboard: $OPTUNA_DASHBOARD, beside our interpreter, or on the PATH."""
+    beside = Path(sys.executable).with_name("optuna-dashboard")
+    found = os.environ.get("OPTUNA_DASHBOARD") or (str(beside) if beside.exists() else shutil.which("optuna-dashboard"))
+    if not found:
+        warnings.warn("NOT TESTED: optuna-dashboard is not installed", stacklevel=1)
+        pytest.skip("pip install optuna-dashboard, in an environment of its own; then OPTUNA_DASHBOARD=its path")
+    return found
+
+
+def train(task: Task) -> None:
+    value = 2.0 + int(task.cell.row[1:])
+    task.attempt.write_json(task.folder.result, {"status": "finished", "scores": {"dev": {"ppl": value}}})
+
+
+@pytest.mark.long
+def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
+    dashboard = program()
+    cells = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(4)]
+    with (tmp_path / "shown").open("w") as stream:
+        run_study("watched", cells, tmp_path, train, stream=stream)
+    journal = tmp_path / "studies" / "watched" / "journal.log"
+    before = journal.read_bytes()
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([dashboard, str(journal), "--port", str(port)], stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}/dashboard"
+        _wait_for(address, server, tmp_path / "log")
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+            page = browser.new_page()
+            page.route(lambda url: "127.0.0.1" not in url, lambda route: route.abort())
+            page.set_default_timeout(60_000)
+            page.goto(address, wait_until="domcontentloaded")
+            page.get_by_text("watched").first.click()
+            page.goto(page.url.split("?")[0] + "/trials", wait_until="domcontentloaded")
+            page.get_by_text("Trial 3").first.wait_for()
+            text = page.inner_text("body")
+            browser.close()
+        assert "Trial 0" in text and "Complete" in text
+        assert journal.read_bytes() == before, "looking changes nothing"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                assert answer.status == 200
+                return
+        except OSError:
+            assert server.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.3)

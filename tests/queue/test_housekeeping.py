@@ -1,0 +1,213 @@
+"""Housekeeping: what is listed, retried, removed and given back, and what must never be."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, retry
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.open import open_queue
+from lightning_tfm.queue.queue import link
+from lightning_tfm.queue.storage import remember
+from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.tune import save
+from tests.queue.test_sampling import search
+
+
+def run(root: Path, digits: str, finished: bool = True) -> Attempt:
+    attempt = RunFolder(root, digits * 32).claim()
+    folder = attempt.folder
+    attempt.write_progress(5, 10, 1.0, "train")
+    attempt.write(folder.checkpoints / "step-5.ckpt", b"x" * 1000)
+    attempt.write(folder.checkpoints / "step-6.ckpt", b"x")
+    attempt.write(folder.snapshots / "step-10.pt", b"weights")
+    if finished:
+        attempt.write_json(folder.result, {"status": "finished", "data": {"store": "used"}})
+        attempt.release()
+    return attempt
+
+
+def age(path: Path, seconds: float = 7200) -> None:
+    past = time.time() - seconds
+    os.utime(path, (past, past))
+
+
+def names(root: Path, **how: bool) -> list[str]:
+    return [str(item.path.relative_to(root)) for item in gc(root, **how)]
+
+
+def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
+    def train(task: Task) -> None:
+        if task.cell.row == "bad":
+            raise FloatingPointError("loss is nan")
+        task.attempt.write_progress(10, 10, 1.0, "done")
+        result = {"status": "finished", "scores": {"dev": {"ppl": 1.0}}}
+        task.attempt.write_json(task.folder.result, result)
+
+    cells = [Cell("good", 1, "aa" * 32, 1.0), Cell("bad", 2, "bb" * 32, 1.0)]
+    with (tmp_path / "shown").open("w") as stream:
+        run_study("s", cells, tmp_path, train, stream=stream)
+    run(tmp_path, "cc", finished=False)
+    found = {info.run[:2]: info for info in list_runs(tmp_path)}
+    assert {key: (info.state, info.step, info.cells) for key, info in found.items()} == {
+        "aa": ("finished", 10, ["s/good/1"]),
+        "bb": ("failed", None, ["s/bad/2"]),
+        "cc": ("running", 5, []),
+    }
+    assert found["bb"].reason == "nan_loss: FloatingPointError: loss is nan" and found["cc"].owner is not None
+    assert retry(tmp_path, "bb") == 1 and retry(tmp_path, "bb") == 0 and retry(tmp_path, "cc") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler", "objectives"),
+    [
+        ("journal", "grid", {"dev/bleu": "maximize"}),
+        ("journal", "random", {"dev/ppl": "minimize", "dev/bleu": "maximize"}),
+        ("postgres", "random", {"dev/bleu": "maximize"}),
+    ],
+)
+def test_a_failed_trial_of_a_search_is_queued_again(
+    tmp_path: Path, kind: str, sampler: str, objectives: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    def train(task: Task) -> None:
+        raise FloatingPointError("loss is nan")
+
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    made = search(sampler=sampler, objectives=objectives, trials=2, space=[Parameter("model.N", "categorical", [1, 2])])
+    save(made, tmp_path)
+    remember(storage, tmp_path / "studies" / "s")
+    cells, _ = made.grid_cells() if sampler == "grid" else ([], 0)
+    with (tmp_path / "shown").open("w") as stream:
+        states = run_study("s", cells, tmp_path, train, storage=storage, stream=stream, search=made)
+    assert [state.state for state in states] == ["failed", "failed"]
+    name = states[1].cell.training_hash
+    same = [state.cell.row for state in states if state.cell.training_hash == name]
+    assert retry(tmp_path, name) == len(same) and retry(tmp_path, name) == 0
+    waiting = [state.cell.row for state in open_queue(tmp_path, "s").states() if state.state == "waiting"]
+    assert sorted(waiting) == sorted(same)
+    assert kind == "journal" or not (tmp_path / "studies" / "s" / "journal.log").exists()
+
+
+def listed(root: Path) -> dict[str, RunInfo]:
+    return {info.run[:2]: info for info in list_runs(root)}
+
+
+def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, capsys) -> None:
+    scores = {"dev": {"ppl": 3.25, "bleu": 41.5}}
+    for number, digits in enumerate(("cc", "aa", "bb")):
+        attempt = RunFolder(tmp_path, digits * 32).claim()
+        attempt.write_json(attempt.folder.cell, {"row": f"mine-{digits}", "seed": 7})
+        attempt.write_json(
+            attempt.folder.result, {"status": "finished", "scores": scores, "ended": 1e9 + 3600 * number}
+        )
+        attempt.release()
+    found = list_runs(tmp_path)
+    assert [info.run[:2] for info in found] == ["cc", "aa", "bb"]
+    assert all((info.ppl, info.bleu) == (3.25, 41.5) for info in found) and found[0].cells == ["mine-cc/7"]
+    assert main(["runs", "list", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "2001-09-0" in lines[1] and "3.250" in lines[1] and "41.5" in lines[1] and "mine-cc/7" in lines[1]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"schema": 1}', '{"status": "finished", "scores": null}'])
+@pytest.mark.parametrize("name", ["result.json", "outcome.json", "progress.json"])
+def test_a_damaged_record_spoils_one_line_and_gc_leaves_the_run_alone(tmp_path: Path, name: str, content: str) -> None:
+    run(tmp_path, "aa")
+    (run(tmp_path, "bb").folder.path / name).write_text(content)
+    found = listed(tmp_path)
+    assert found["aa"].state == "finished"
+    assert found["bb"].state == "damaged" and (name in found["bb"].reason or "not as it was" in found["bb"].reason)
+    if name == "result.json" and "finished" not in content:
+        assert all("b" * 16 not in item for item in names(tmp_path))
+
+
+def test_a_run_that_was_stopped_early_has_not_failed(tmp_path: Path) -> None:
+    attempt = run(tmp_path, "aa", finished=False)
+    attempt.write_outcome("pruned", "median at step 4", 5)
+    attempt.release()
+    assert (listed(tmp_path)["aa"].state, listed(tmp_path)["aa"].reason) == ("pruned", "median at step 4")
+
+
+def test_a_run_that_a_study_uses_is_removed_by_force_alone(tmp_path: Path, capsys) -> None:
+    folder = run(tmp_path, "aa").folder
+    link(tmp_path / "studies" / "mine", Cell("A-h1", 3, folder.training_hash, 1.0))
+    assert main(["runs", "remove", "aa", "--out", str(tmp_path)]) == 2
+    assert "is used by mine/A-h1/3" in capsys.readouterr().err and folder.finished()
+    assert main(["runs", "remove", "aa", "--force", "--out", str(tmp_path)]) == 0
+    assert not folder.path.exists()
+
+
+def test_a_removed_run_is_gone_and_closed_to_its_old_process(tmp_path: Path) -> None:
+    attempt = run(tmp_path, "aa")
+    assert remove(tmp_path, "aaa") == attempt.folder.path
+    assert not list((tmp_path / "runs").iterdir())
+    with pytest.raises(StaleAttempt):
+        attempt.write(attempt.folder.result, b"{}")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_run_that_is_worked_on_is_not_removed(tmp_path: Path) -> None:
+    attempt = run(tmp_path, "aa", finished=False)
+    with pytest.raises(RunIsOwned):
+        remove(tmp_path, "aa")
+    attempt.write(attempt.folder.result, b"{}")
+
+
+def test_a_name_must_fit_one_run(tmp_path: Path) -> None:
+    for digits in ("aa", "ab"):
+        run(tmp_path, digits)
+    for start, words in (("a", "several"), ("ac", "none")):
+        with pytest.raises(UserError, match=words):
+            remove(tmp_path, start)
+    with pytest.raises(UserError, match="none"):
+        remove(tmp_path / "nowhere", "aa")
+
+
+def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path) -> None:
+    run(tmp_path, "aa")
+    run(tmp_path, "bb", finished=False)
+    crashed = RunFolder(tmp_path, "cc" * 32)
+    crashed.path.mkdir()
+    half, fresh = crashed.path / ".x.0123456789ab.tmp", crashed.path / ".y.0123456789ab.tmp"
+    for path in (half, fresh):
+        path.write_bytes(b"half")
+    age(half)
+    for store in ("used", "unused", "new"):
+        (tmp_path / "data" / store).mkdir(parents=True)
+        (tmp_path / "data" / store / "ids").write_bytes(b"123")
+    for store in ("used", "unused", "new"):
+        (tmp_path / "data" / store / "card.json").write_text(f'{{"train": "{store.ljust(64, "0")}"}}')
+    (tmp_path / "data" / "card").mkdir()
+    (tmp_path / "data" / "card" / "card.json").write_text(f'{{"train": "{"ee" * 32}"}}')
+    (tmp_path / "runs" / ("b" * 16) / "identity.json").write_text(f'{{"train": "{"ee" * 32}"}}')
+    for store in ("used", "unused", "card", "new"):
+        for path in [*(tmp_path / "data" / store).iterdir(), tmp_path / "data" / store]:
+            age(path)
+    age(tmp_path / "data" / "new" / "ids", 0)
+    (tmp_path / "runs" / ".trash-dd").mkdir()
+    done = f"runs/{'a' * 16}/checkpoints"
+    expected = [f"{done}/step-5.ckpt", f"{done}/step-6.ckpt"]
+    expected += [f"runs/{'c' * 16}/.x.0123456789ab.tmp", "runs/.trash-dd", "data/unused"]
+    before = sorted(tmp_path.rglob("*"))
+    assert names(tmp_path) == expected
+    assert sorted(p for p in tmp_path.rglob("*") if p.name != "now") == before
+    assert gc(tmp_path)[0].bytes == 1000
+    assert names(tmp_path, dry_run=False) == expected
+    assert names(tmp_path) == []
+    left = RunFolder(tmp_path, "aa" * 32)
+    assert left.finished() and (left.snapshots / "step-10.pt").exists()
+    assert (tmp_path / "runs" / ("b" * 16) / "checkpoints/step-5.ckpt").exists() and fresh.exists()
+
+
+def test_gc_keeps_the_only_weights_of_a_finished_run(tmp_path: Path) -> None:
+    folder = run(tmp_path, "aa").folder
+    (folder.snapshots / "step-10.pt").unlink()
+    gc(tmp_path, dry_run=False)
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-6.ckpt"]

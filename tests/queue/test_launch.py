@@ -1,0 +1,405 @@
+"""Studies with real workers that are killed, stopped and interrupted; the runs themselves only sleep and write."""
+
+import errno
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.durable import to_json
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.runs import processes
+from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.outcome import RunFailed
+from lightning_tfm.runs.owner import started
+from lightning_tfm.runs.processes import children
+from lightning_tfm.study.cell import Cell
+from tests.family import leads_group, offspring
+
+STEPS = 10
+ENDLESS = 3600.0
+"""seconds that no test waits for"""
+
+
+def make_cells(count: int) -> list[Cell]:
+    return [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(count)]
+
+
+class Fake:
+    """Trains by sleeping: STEPS steps with a checkpoint after each, from which it goes on.
+
+    With `held` no run takes its last step before `let_go`.
+    """
+
+    def __init__(self, root: Path, step_seconds: float = 0.01, held: bool = False) -> None:
+        self.root, self.step_seconds, self.held = root, step_seconds, held
+        root.mkdir(parents=True, exist_ok=True)
+
+    def let_go(self) -> None:
+        (self.root / "go").touch()
+
+    def note(self, kind: str, task: Task) -> None:
+        with (self.root / "notes").open("a") as file:
+            file.write(f"{kind} {task.cell.row} {os.getpid()}\n")
+
+    def notes(self, kind: str) -> list[tuple[str, int]]:
+        path = self.root / "notes"
+        lines = [text.split() for text in path.read_text().splitlines()] if path.exists() else []
+        return [(row, int(pid)) for found, row, pid in lines if found == kind]
+
+    def __call__(self, task: Task) -> None:
+        self.note("began", task)
+        folder, attempt = task.folder, task.attempt
+        checkpoint = folder.checkpoints / "last"
+        step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+        attempt.truncate_metrics(step)
+        while step < STEPS:
+            time.sleep(self.step_seconds)
+            while self.held and step == STEPS - 1 and not (self.root / "go").exists():
+                time.sleep(0.01)
+            step += 1
+            attempt.append_metrics({"step": step, "loss": hash((task.cell.row, step)) % 1000})
+            attempt.write(checkpoint, str(step).encode())
+            attempt.write_progress(step, STEPS, 100.0, "train")
+        attempt.write_json(folder.result, {"status": "finished", "scores": {"dev": {"ppl": 2.0}}})
+        self.note("ended", task)
+
+
+def study(root: Path, train: Callable[[Task], None], count: int, workers: int, **more: object) -> list[CellState]:
+    with (root / "shown").open("a") as stream:
+        return run_study("s", make_cells(count), root, train, workers=workers, stream=stream, **more)
+
+
+def shown(root: Path) -> str:
+    return (root / "shown").read_text()
+
+
+def states(root: Path) -> dict[str, CellState]:
+    queue = Queue("s", find_storage("", root / "studies" / "s"))
+    return {state.cell.row: state for state in queue.states()}
+
+
+def assert_whole(root: Path, fake: Fake, count: int) -> None:
+    """Every run finished exactly once, with the metrics of an undisturbed one, and nobody is left."""
+    assert {state.state for state in states(root).values()} == {"done"} and len(states(root)) == count
+    assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(count)}
+    for cell in make_cells(count):
+        folder = RunFolder(root, cell.training_hash)
+        assert folder.finished() and folder.owner() is None
+        assert [record["step"] for record in folder.read_metrics()] == list(range(1, STEPS + 1))
+
+
+def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    before = children()
+    ended = study(tmp_path, fake, 6, workers=3)
+    assert [(state.cell.row, state.state, state.attempt) for state in ended] == [(f"r{i}", "done", 1) for i in range(6)]
+    assert_whole(tmp_path, fake, 6)
+    pids = {pid for _, pid in fake.notes("began")}
+    assert len(pids) == 6 and os.getpid() not in pids and children() == before
+    link = json.loads((tmp_path / "studies/s/cells/r0/1.json").read_text())
+    assert link == {"row": "r0", "seed": 1, "training_hash": make_cells(1)[0].training_hash}
+    study(tmp_path, fake, 8, workers=1)  # two more rows
+    assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(8)}
+    assert "s: 8 done, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
+
+
+def test_a_run_finished_elsewhere_is_not_run_again(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
+    attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+    attempt.release()
+    assert study(tmp_path, fake, 1, workers=1)[0].state == "done"
+    assert not fake.notes("began")
+
+
+def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def other() -> None:  # `fit` asking for the same run
+        attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
+        (tmp_path / "ready").touch()
+        time.sleep(0.8)
+        attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+        attempt.release()
+
+    pid = forks.start(other)
+    forks.until((tmp_path / "ready").exists)
+    assert {state.state for state in study(tmp_path, fake, 2, workers=1)} == {"done"}
+    assert [row for row, _ in fake.notes("began")] == ["r1"] and forks.join(pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "words"),
+    [
+        (ValueError("no luck"), 3, "ValueError: no luck"),
+        (RunFailed("nan_loss", "loss of step 7 is nan", 7), 1, "loss of step 7 is nan"),
+        (FloatingPointError("nan"), 1, "nan"),
+        (UserError("your fault"), 1, "your fault"),
+        (MemoryError(), 2, "MemoryError"),
+        (OSError(errno.ENOSPC, "No space left"), 2, "No space left"),
+        (SystemExit(3), 3, "SystemExit: 3"),
+    ],
+)
+def test_a_failing_run_is_named_and_the_study_goes_on(
+    tmp_path: Path, error: BaseException, tries: int, words: str
+) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        if task.cell.row == "r0":
+            fake.note("tried", task)
+            raise error
+        fake(task)
+
+    study(tmp_path, train, 2, workers=1)
+    found = states(tmp_path)
+    assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("done", "failed", tries)
+    assert words in found["r0"].reason and words in shown(tmp_path)
+    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    outcome = folder.read_outcome()
+    assert outcome is not None and words in outcome["reason"] and outcome["attempt"] == tries
+    assert type(error).__name__ in folder.log.read_text()
+
+
+def test_a_run_without_a_result_has_failed(tmp_path: Path) -> None:
+    [state] = study(tmp_path, lambda task: None, 1, workers=1)
+    assert state.state == "failed" and "without result.json" in state.reason
+
+
+def test_a_run_killed_by_a_signal_is_tried_three_times(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        fake.note("tried", task)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    [state] = study(tmp_path, train, 1, workers=1)
+    assert (state.state, len(fake.notes("tried"))) == ("failed", 3)
+    assert state.reason == "killed by SIGKILL (out of memory?)"
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.05, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 2, workers=2))
+    for count in (2, 3):
+        forks.until(lambda count=count: len(fake.notes("began")) >= count)
+        row, pid = fake.notes("began")[-1]
+        folder = RunFolder(tmp_path, next(cell.training_hash for cell in make_cells(2) if cell.row == row))
+        forks.until(lambda folder=folder: folder.read_progress() is not None)
+        os.kill(pid, signal.SIGKILL)
+    fake.let_go()
+    assert forks.join(launcher) == 0
+    assert_whole(tmp_path, fake, 2)
+    assert len(fake.notes("began")) == 4
+    assert re.search(
+        r"r\d seed 1: killed: killed by SIGKILL at step \d \(out of memory\?\); queued again", shown(tmp_path)
+    )
+
+
+def workers_of(launcher: int) -> set[int]:
+    """Those that lead a process group; a dead worker's run, which the launcher adopts, does not."""
+    return {pid for pid in offspring(launcher) if started(pid) and leads_group(pid)}
+
+
+@pytest.mark.parametrize("kind", ["journal", pytest.param("postgres", marks=pytest.mark.long)])
+def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest
+) -> None:
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    fake = Fake(tmp_path, 0.02, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 8, workers=3, storage=storage, patience=5))
+    victims: set[int] = set()
+    for _ in range(5):
+        forks.until(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
+        time.sleep(0.1)
+        victim = sorted(workers_of(launcher) - victims)[0]
+        os.kill(victim, signal.SIGKILL)
+        victims.add(victim)
+    fake.let_go()
+    assert forks.join(launcher) == 0
+    assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(8)}
+    if kind == "journal":
+        assert_whole(tmp_path, fake, 8)
+    assert shown(tmp_path).count("killed by SIGKILL; another one takes its place") == 5
+    assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
+
+
+@pytest.mark.long
+def test_an_outage_of_the_database_costs_no_run(tmp_path: Path, forks, postgres) -> None:
+    fake = Fake(tmp_path, 0.1, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 4, workers=2, storage=postgres.url, grace=4.0))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    postgres.control("stop")
+    fake.let_go()
+    forks.until(lambda: "the storage does not answer, waiting for it" in shown(tmp_path))
+    time.sleep(2)
+    postgres.control("start")
+    assert forks.join(launcher) == 0
+    assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(4)}
+
+
+def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.05, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
+    assert len(family) == 4
+    forks.kill(launcher)
+    forks.until(lambda: not any(forks.alive(pid) for pid in family))
+    fake.let_go()
+    study(tmp_path, fake, 3, workers=2)
+    assert_whole(tmp_path, fake, 3)
+    assert len(fake.notes("began")) == 5
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
+    tmp_path: Path, forks, number: int, code: int
+) -> None:
+    fake = Fake(tmp_path, 0.05, held=True)
+
+    def train(task: Task) -> None:
+        try:
+            fake(task)
+        except (SystemExit, KeyboardInterrupt):
+            task.attempt.write(task.folder.path / "saved", b"")
+            raise
+
+    launcher = forks.start(lambda: study(tmp_path, train, 3, workers=2))
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
+    os.kill(launcher, number)
+    assert forks.join(launcher) == code
+    assert not any(forks.alive(pid) for pid in family)
+    assert {state.state for state in states(tmp_path).values()} == {"waiting"}
+    saved = [RunFolder(tmp_path, cell.training_hash) for cell in make_cells(2)]
+    assert all((folder.path / "saved").exists() and folder.owner() is None for folder in saved)
+    assert {(folder.read_outcome() or {})["outcome"] for folder in saved} == {"interrupted"}
+    fake.let_go()
+    study(tmp_path, train, 3, workers=2)
+    assert_whole(tmp_path, fake, 3)
+
+
+def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        fake.note("began", task)
+        time.sleep(ENDLESS)
+
+    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=0.3))
+    forks.until(lambda: fake.notes("began"))
+    os.kill(launcher, signal.SIGTERM)
+    assert forks.join(launcher) == 143
+    assert states(tmp_path)["r0"].state == "waiting"
+    assert not forks.alive(fake.notes("began")[0][1])
+
+
+def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.2, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=3))
+    forks.until(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
+    time.sleep(0.3)
+    os.kill(launcher, signal.SIGTERM)
+    assert forks.join(launcher) == 143
+    assert states(tmp_path)["r0"].attempt == 2  # queued again once: nobody took it up after the signal
+
+
+def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> None:
+    monkeypatch.setattr(processes, "ONE_SIGNAL", 2.0)  # so that a busy machine sends the next one in time
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        fake.note("began", task)
+        time.sleep(ENDLESS)
+
+    launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=ENDLESS))
+    forks.until(lambda: fake.notes("began"))
+    os.kill(launcher, signal.SIGINT)
+    forks.until(lambda: "stopping" in shown(tmp_path))
+    os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
+    time.sleep(processes.ONE_SIGNAL)
+    assert started(launcher) is not None
+    os.kill(launcher, signal.SIGINT)
+    assert forks.join(launcher) == 130
+    forks.until(lambda: not forks.alive(fake.notes("began")[0][1]))
+
+
+def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path, 0.1, held=True)
+    launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=2.0))
+    forks.until(lambda: len(fake.notes("began")) == 1)
+    [(_, run)] = fake.notes("began")
+    worker = int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (worker, run):
+        os.kill(pid, signal.SIGSTOP)
+    fake.let_go()
+    forks.until(lambda: len(fake.notes("began")) == 2)
+    for pid in (run, worker):
+        os.kill(pid, signal.SIGCONT)
+    assert forks.join(launcher) == 0
+    assert_whole(tmp_path, fake, 1)
+    folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
+    assert folder.newest() == 2 and "attempt 1 was replaced by attempt 2" in folder.log.read_text()
+    assert "has been silent for 2 s; queued again" in shown(tmp_path)
+
+
+def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tmp_path: Path, forks) -> None:
+    fake = Fake(tmp_path)
+
+    def train(task: Task) -> None:
+        if task.attempt.number == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        fake(task)
+
+    [state] = study(tmp_path, train, 1, workers=1, grace=2.0)
+    assert (state.state, state.attempt) == ("done", 2)
+    assert "gave no sign of life for 2 s" in shown(tmp_path)
+
+
+def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path) -> None:
+    def value(result: dict[str, object]) -> float:
+        raise KeyError("dev")
+
+    before = children()
+    with pytest.raises(UserError, match="11 workers ended with an error"):
+        study(tmp_path, Fake(tmp_path), 1, workers=1, value=value)
+    assert children() == before
+
+
+def test_a_torn_journal_is_repaired_in_passing(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    study(tmp_path, fake, 1, workers=1)
+    with (tmp_path / "studies/s/journal.log").open("ab") as file:
+        file.write(b'{"op_code":4,"worker')
+    study(tmp_path, fake, 2, workers=1)
+    assert_whole(tmp_path, fake, 2)
+    assert "removed an unfinished last line of 20 bytes" in shown(tmp_path)
+
+
+def test_a_study_of_another_experiment_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    fake = Fake(tmp_path)
+    study(tmp_path, fake, 1, workers=1)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="another experiment"):
+        run_study("s", [Cell("r0", 1, "f" * 64, 1.0)], tmp_path, fake)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+
+
+def test_links_are_json(tmp_path: Path) -> None:
+    assert json.loads(to_json({"a": 1.5})) == {"a": 1.5}
+    with pytest.raises(ValueError):
+        to_json({"a": float("nan")})

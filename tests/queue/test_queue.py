@@ -1,0 +1,246 @@
+"""The queue: each cell once, each claim one owner, each dead owner one reaper, on the journal and on PostgreSQL."""
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import RETRIES, Queue
+from lightning_tfm.queue.storage import Storage, find_storage
+from lightning_tfm.study.cell import Cell
+
+
+@pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.long)])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return _storage(request, tmp_path)
+
+
+@pytest.fixture(params=["journal", "postgres"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """For the few tests that meet the server in every run of the suite."""
+    return _storage(request, tmp_path)
+
+
+def _storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "journal":
+        return find_storage("", tmp_path)
+    return find_storage(request.getfixturevalue("postgres").url, tmp_path)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"{request.node.name} {time.time()}"  # the server outlives the test
+
+
+def cells(count: int, seeds: int = 1) -> list[Cell]:
+    return [Cell(f"r{i}", seed, f"{i}-{seed}".ljust(64, "0"), float(i)) for i in range(count) for seed in range(seeds)]
+
+
+def test_cells_are_queued_once_and_later_ones_added(storage: Storage, name: str) -> None:
+    queue = Queue(name, storage)
+    assert [queue.enqueue(cells(2)), queue.enqueue(cells(2)), queue.enqueue(cells(3, seeds=2))] == [2, 0, 4]
+    assert len(queue.states()) == 6
+
+
+def test_two_launchers_at_once_add_each_cell_once(both: Storage, name: str, forks) -> None:
+    pids = [forks.start(lambda: Queue(name, both).enqueue(cells(6))) for _ in range(3)]
+    assert [forks.join(pid) for pid in pids] == [0, 0, 0]
+    queue = Queue(name, both)
+    assert Counter(trial.user_attrs["row"] for trial in queue._trials()) == {f"r{i}": 1 for i in range(6)}
+
+
+def test_another_experiment_under_the_same_name_is_refused_and_nothing_is_written(storage: Storage, name: str) -> None:
+    queue = Queue(name, storage)
+    queue.enqueue(cells(1))
+    with pytest.raises(UserError, match="row r0, seed 0 of another experiment"):
+        queue.enqueue([Cell("new", 0, "e" * 64, 1.0), Cell("r0", 0, "f" * 64, 1.0)])
+    assert len(queue.states()) == 1
+
+
+def test_the_longest_run_is_claimed_first_and_a_skipped_one_stays(storage: Storage, name: str) -> None:
+    queue = Queue(name, storage)
+    queue.enqueue(cells(4))
+    claimed = [queue.claim(skip=lambda run: run.startswith("3")) for _ in range(4)]
+    assert [claim and claim.cell.row for claim in claimed] == ["r2", "r1", "r0", None]
+    assert [state.state for state in queue.states()] == ["running"] * 3 + ["waiting"]
+
+
+def test_workers_claim_each_cell_once(both: Storage, name: str, tmp_path: Path, forks) -> None:
+    Queue(name, both).enqueue(cells(12))
+
+    def worker() -> None:
+        queue = Queue(name, both)
+        while claim := queue.claim():
+            with (tmp_path / "claimed").open("a") as file:
+                file.write(f"{claim.cell.row}\n")
+            assert queue.finish(claim, 1.0)
+
+    assert [forks.join(pid) for pid in [forks.start(worker) for _ in range(3)]] == [0] * 3
+    assert sorted((tmp_path / "claimed").read_text().split()) == sorted(f"r{i}" for i in range(12))
+    queue = Queue(name, both)
+    assert queue.done() and {state.state for state in queue.states()} == {"done"}
+
+
+def test_a_dead_owners_cell_is_requeued_by_exactly_one_of_many(storage: Storage, name: str, forks) -> None:
+    queue = Queue(name, storage, grace=60)
+    queue.enqueue(cells(2))
+    for again in (1, 2):
+        pid = forks.start(lambda: Queue(name, storage).claim())
+        assert forks.join(pid) == 0
+        reapers = [
+            forks.start(lambda: (_ for _ in ()).throw(SystemExit(Queue(name, storage).reap()))) for _ in range(4)
+        ]
+        assert sorted(forks.join(reaper) for reaper in reapers) == [0, 0, 0, 1]
+        states = {state.cell.row: state for state in queue.states()}
+        assert (states["r1"].state, states["r1"].attempt) == ("waiting", 1 + again)
+    assert len(queue._trials()) == 4
+    assert queue._trials()[-1].user_attrs["retry_of"] == 2
+
+
+def test_a_sampler_that_computes_holds_up_its_own_study_alone(both: Storage, name: str, tmp_path: Path, forks) -> None:
+    def slow() -> None:
+        def propose(trial_id: int, number: int) -> Cell:
+            (tmp_path / "computing").touch()
+            forks.until((tmp_path / "enough").exists)
+            return cells(1)[0]
+
+        Queue(name, both, budget=2).begin(propose)
+
+    def other(name: str) -> None:
+        queue = Queue(name, both)
+        queue.enqueue(cells(1))
+        assert queue.finish(queue.claim(), 1.0)
+
+    computing = forks.start(slow)
+    forks.until((tmp_path / "computing").exists)
+    own = forks.start(lambda: (Queue(name, both, budget=2).enqueue(cells(1)), (tmp_path / "queued").touch()))
+    assert forks.join(forks.start(lambda: other(f"{name}, another"))) == 0
+    assert Queue(name, both, budget=2, create=False).states() == [], "looking waits for nobody"
+    assert not (tmp_path / "queued").exists()
+    (tmp_path / "enough").touch()
+    assert [forks.join(computing), forks.join(own)] == [0, 0]
+
+
+def test_a_silent_owner_is_reaped_after_the_grace_period_and_cannot_finish(both: Storage, name: str) -> None:
+    stopped, other = Queue(name, both, grace=0.3), Queue(name, both, grace=0.3)
+    stopped.enqueue(cells(1))
+    claim = stopped.claim()
+    assert claim is not None
+    end = time.monotonic() + 0.8
+    while time.monotonic() < end:  # as long as it beats it is left alone
+        assert stopped.beat(claim) and other.reap() == 0
+        time.sleep(0.05)
+    time.sleep(0.4)
+    assert other.reap() == 1 and other.reap() == 0
+    assert not stopped.beat(claim)
+    assert not stopped.finish(claim, 1.0)
+    assert not stopped.fail(claim, "failed", "late")
+    again = other.claim()
+    assert again is not None and again.attempt == 2 and other.finish(again, 1.0)
+    assert [trial.state.name for trial in other._trials()] == ["FAIL", "COMPLETE"]
+
+
+def test_a_claimer_that_dies_between_its_two_writes_leaves_the_cell_to_the_next(
+    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(name, storage)
+    queue.enqueue(cells(1))
+    monkeypatch.setattr(queue._storage, "set_trial_state_values", lambda *a, **k: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        queue.claim()
+    other = Queue(name, storage)
+    assert other.states()[0].owner is None
+    claim = other.claim()
+    assert claim is not None and claim.attempt == 1
+    assert other.states()[0].owner is not None
+
+
+def test_a_reaper_killed_between_its_two_writes_loses_no_cell(
+    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(name, storage)
+    queue.enqueue(cells(1))
+    claim = queue.claim()
+    assert claim is not None
+    monkeypatch.setattr(queue, "_copy", lambda trial: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        queue.fail(claim, "failed", "x")
+    other = Queue(name, storage)
+    assert not other.done() and other.claim() is None
+    assert other.reap() == 1 and other.reap() == 0
+    again = other.claim()
+    assert again is not None and again.attempt == 2
+
+
+@pytest.mark.parametrize("outcome", ["failed", "killed", "nan_loss", "refused"])
+def test_a_failing_cell_is_retried_so_often_and_then_failed_with_its_reason(
+    tmp_path: Path, name: str, outcome: str
+) -> None:
+    queue = Queue(name, find_storage("", tmp_path))
+    queue.enqueue(cells(1))
+    tries = 0
+    while claim := queue.claim():
+        tries += 1
+        assert queue.fail(claim, outcome, f"try {tries}") == (tries <= RETRIES[outcome])
+    assert tries == RETRIES[outcome] + 1
+    [state] = queue.states()
+    assert (state.state, state.reason) == ("failed", f"try {tries}") and queue.done()
+    assert queue.enqueue(cells(1)) == 0
+    assert queue.retry(state.cell.training_hash) == 1 and queue.retry(state.cell.training_hash) == 0
+    claim = queue.claim()
+    assert claim is not None and queue.fail(claim, outcome, "") == (RETRIES[outcome] > 0)
+
+
+def test_handing_back_is_not_counted(tmp_path: Path, name: str) -> None:
+    queue = Queue(name, find_storage("", tmp_path))
+    queue.enqueue(cells(1))
+    for _ in range(30):
+        claim = queue.claim()
+        assert claim is not None
+        assert queue.fail(claim, "interrupted", "handed back")
+    assert queue.states()[0].state == "waiting"
+
+
+def test_a_finished_cell_whose_run_is_gone_is_queued_again(tmp_path: Path, name: str) -> None:
+    queue = Queue(name, find_storage("", tmp_path))
+    queue.enqueue(cells(1))
+    claim = queue.claim()
+    assert claim is not None and queue.finish(claim, 1.0)
+    assert queue.enqueue(cells(1), kept=lambda run: True) == 0
+    assert queue.enqueue(cells(1), kept=lambda run: False) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("sqlite:///x.db", "SQLite has no row locks"),
+        ("sqlite+pysqlite:///x.db", "SQLite"),
+        ("mysql://x/y", "valid are"),
+        ("redis://x", "valid are"),
+        ("postgresql://nobody@/none?host=/nowhere", "cannot be reached"),
+    ],
+)
+def test_a_storage_that_cannot_be_used_is_refused_in_words(tmp_path: Path, address: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Queue("s", find_storage(address, tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_password_of_a_storage_is_not_printed(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        Queue("s", find_storage("postgresql://me:secret@127.0.0.1:1/x", tmp_path))
+    assert "secret" not in str(error.value)
+
+
+def test_trials_carry_what_the_dashboard_shows(tmp_path: Path) -> None:
+    queue = Queue("s", find_storage("", tmp_path))
+    queue.enqueue(cells(1))
+    queue.claim()
+    [trial] = queue._trials()
+    shown = json.loads(json.dumps(trial.user_attrs))
+    assert (shown["row"], shown["seed"], shown["run"], shown["attempt"]) == ("r0", 0, "0-0".ljust(64, "0"), 1)
+    assert shown["owner"]["pid"] == os.getpid()

@@ -1,0 +1,219 @@
+"""Searches with real workers; the runs are arithmetic on the parameters, with a record that a pruner can read."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_tfm.config import Experiment, override
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.search_results import report
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.runs.attempt import Task, Train
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study import definition
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.searchfile import Pruner
+from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.tune import Search, is_search, load, save
+
+STEPS = 8
+SPACE = [
+    Parameter("training.lr_factor", "log_uniform_values", [], 0.01, 10.0),
+    Parameter("model.P_drop", "uniform", [], 0.0, 0.5),
+]
+GRID = [Parameter("model.h", "categorical", [1, 2, 4]), Parameter("model.N", "int_uniform", [], 1, 2)]
+
+
+def search(**changes: Any) -> Search:
+    made = Search(
+        "s", Experiment(), SPACE, "tpe", 0, 6, {"dev/ppl": "minimize"}, {}, Pruner(), Fingerprints("t", "d"), 100, "x"
+    )
+    return replace(made, **changes)
+
+
+class Stopped(Exception):
+    outcome = "pruned"
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+
+
+def loss(change: dict[str, Any]) -> float:
+    return 1.0 + sum(abs(float(value) - 0.3) for value in change.values())
+
+
+def train(task: Task) -> None:
+    """Perplexity falls with the steps to what the parameters decide; slow enough for a worker to look in between."""
+    worst = loss(task.cell.change)
+    with (task.folder.root / "begun").open("a") as file:
+        file.write(f"{task.cell.row} {os.getpid()}\n")
+    for step in range(1, STEPS + 1):
+        if task.attempt.stop_asked():
+            raise Stopped(step - 1)
+        task.attempt.append_metrics({"step": step, "dev_ppl": worst + 1 / step})
+        task.attempt.write_progress(step, STEPS, 1.0, "train")
+        time.sleep(0.25 if worst > 1.6 else 0.02)
+    scores = {"dev": {"ppl": worst, "bleu": 10 / worst}}
+    result = {"status": "finished", "scores": scores, "parameters": {"total": 7}, "seconds": {"train": 1.0}}
+    task.attempt.write_json(task.folder.result, result)
+
+
+def train_until_stopped(task: Task) -> None:
+    """`train`, but a bad trial does not end before it is stopped."""
+    if loss(task.cell.change) <= 1.6:
+        return train(task)
+    for step in range(1, STEPS + 1):
+        task.attempt.append_metrics({"step": step, "dev_ppl": loss(task.cell.change) + 1 / step})
+    while not task.attempt.stop_asked():
+        time.sleep(0.02)
+    raise Stopped(STEPS)
+
+
+def run(root: Path, made: Search, workers: int = 2, storage: str = "", train: Train = train):
+    save(made, root)
+    cells, _ = made.grid_cells() if not made.budget else ([], 0)
+    with (root / "shown").open("a") as stream:
+        return run_study("s", cells, root, train, workers, storage=storage, stream=stream, search=made)
+
+
+def trials(root: Path) -> list[dict[str, Any]]:
+    return json.loads((root / "studies" / "s" / "trials.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("sampler", "kind"), [("tpe", "journal"), ("random", "journal"), ("cmaes", "journal"), ("random", "postgres")]
+)
+def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str, kind: str, request) -> None:
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    made = search(sampler=sampler)
+    states = run(tmp_path, made, workers=3, storage=storage)
+    assert [state.state for state in states] == ["done"] * 6
+    assert len({json.dumps(state.cell.change) for state in states}) == 6
+    assert all(state.values == (pytest.approx(loss(state.cell.change)),) for state in states)
+    run(tmp_path, made, storage=storage)
+    assert len((tmp_path / "begun").read_text().splitlines()) == 6, "a second call has nothing left"
+    assert len(run(tmp_path, replace(made, trials=7), storage=storage)) == 7
+
+
+def test_a_gaussian_process_proposes_in_a_worker_that_forks(tmp_path: Path) -> None:
+    assert [s.state for s in run(tmp_path, search(sampler="gp", trials=12), workers=1)] == ["done"] * 12
+
+
+def test_the_points_of_a_grid_run_once_each(tmp_path: Path) -> None:
+    states = run(tmp_path, search(space=GRID, sampler="grid", trials=1), workers=3)
+    assert Counter(tuple(s.cell.change.values()) for s in states) == {(h, N): 1 for h in (1, 2, 4) for N in (1, 2)}
+    assert {s.state for s in states} == {"done"}
+    summary = report(load(tmp_path, "s"), tmp_path)
+    assert "6 finished" in summary and "too few to tell" in summary
+
+
+@pytest.mark.parametrize("kind", ["journal", "postgres"])
+def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, kind, request) -> None:
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    rates = [Parameter("training.lr_factor", "categorical", [0.4, 0.3, 5.0, 6.0])]  # the second beats the first
+    made = search(pruner=Pruner("median", 1, 3, 1), space=rates, sampler="grid", trials=1)
+    states = run(tmp_path, made, workers=1, storage=storage, train=train_until_stopped)
+    pruned = [s for s in states if s.state == "pruned"]
+    assert [s.cell.change["training.lr_factor"] for s in pruned] == [5.0, 6.0] and len(states) == 4
+    report(made, tmp_path, storage)
+    for state in pruned:
+        folder = RunFolder(tmp_path, state.cell.training_hash)
+        assert not folder.finished() and folder.read_outcome()["outcome"] == "pruned"
+        assert f"stopped after step {folder.read_outcome()['step']}" in state.reason
+        assert "median at step" in state.reason
+    lines = trials(tmp_path)
+    assert Counter(line["state"] for line in lines)["pruned"] == len(pruned)
+    assert all(line["dev/ppl"] is None for line in lines if line["state"] == "pruned")
+    best = min((s for s in states if s.state == "done"), key=lambda s: s.values)
+    assert best.cell.training_hash[:16] in (tmp_path / "studies" / "s" / "best.yaml").read_text()
+
+
+@pytest.mark.parametrize("kind", ["asha", "hyperband"])
+def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str) -> None:
+    base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 2}, "test")
+    made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random")
+    states = run(tmp_path, made, workers=2)
+    assert len(states) == 14 and {s.state for s in states} == {"done", "pruned"}
+    study = Queue("s", find_storage("", tmp_path / "studies" / "s")).study(None, None)
+    trials = {t.user_attrs["row"]: t for t in study.get_trials()}
+    for state in states:
+        trial, folder = trials[state.cell.row], RunFolder(tmp_path, state.cell.training_hash)
+        if state.state == "done":
+            assert trial.value == pytest.approx(loss(state.cell.change)) and folder.finished()
+            continue
+        decided = trial.user_attrs["pruned_by"]
+        told = trial.intermediate_values
+        assert decided in (1, 2, 4, 8) and decided in told, "a rung"
+        assert all(told[step] == pytest.approx(loss(state.cell.change) + 1 / step) for step in told)
+        assert trial.user_attrs["stopped_at"] == folder.read_outcome()["step"] >= decided
+        assert state.reason == f"{kind} at step {decided}; stopped after step {trial.user_attrs['stopped_at']}"
+        assert not folder.finished()
+    report(made, tmp_path)
+    for line in json.loads((tmp_path / "studies" / "s" / "trials.json").read_text()):
+        assert (line["dev/ppl"] is None) == (line["state"] == "pruned")
+
+
+def test_a_search_is_no_table(tmp_path: Path) -> None:
+    save(search(), tmp_path)
+    assert is_search(tmp_path, "s")
+    with pytest.raises(UserError, match="is a search, no table"):
+        definition.load(tmp_path, "s")
+    with pytest.raises(UserError, match="has 6 trials already, asked for 3"):
+        save(search(trials=3), tmp_path)
+    with pytest.raises(UserError, match=r"another search \(sampler is tpe, the study has|another search"):
+        save(search(sampler="random"), tmp_path)
+
+
+def test_a_stop_request_reaches_only_the_attempt_it_was_made_for(tmp_path: Path, forks) -> None:
+    folder = RunFolder(tmp_path, "a" * 64)
+    attempt = folder.claim()
+    assert not folder.ask_to_stop(os.getpid() + 1) and not attempt.stop_asked()
+    assert folder.ask_to_stop(os.getpid()) and attempt.stop_asked()
+    attempt.release()
+    assert not folder.claim().stop_asked()
+
+
+def test_a_killed_worker_s_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) -> None:
+    slow = search(trials=2, space=[Parameter("training.lr_factor", "uniform", [], 5.0, 6.0)])
+    launcher = forks.start(lambda: run(tmp_path, slow, workers=1))
+    forks.until(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
+    pid = int((tmp_path / "begun").read_text().split()[1])
+    os.kill(pid, signal.SIGKILL)
+    assert forks.join(launcher) == 0
+    queue = Queue("s", find_storage("", tmp_path / "studies" / "s"))
+    assert [(s.state, s.attempt) for s in queue.states()] == [("done", 2), ("done", 1)]
+    study = queue.study(None, None)
+    params = [t.params for t in study.get_trials() if t.user_attrs["row"] == "t0000"]
+    assert len(params) == 2 and params[0] == params[1]
+
+
+def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> None:
+    widths = [Parameter("model.d_model", "categorical", [64, 512])]
+    made = search(space=widths, constraints={"parameters": 8_000_000.0}, trials=3, sampler="random")
+    states = run(tmp_path, made, workers=1)
+    assert [s.cell.change for s in states] == [{"model.d_model": 64}] * 3
+    none = search(
+        name="none", space=[Parameter("model.d_model", "categorical", [512])], constraints={"parameters": 9.0}
+    )
+    save(none, tmp_path)
+    with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot go on"):
+        run_study("none", [], tmp_path, train, stream=stream, search=none)
+    assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
+
+
+def test_several_objectives_yield_what_nothing_beats(tmp_path: Path) -> None:
+    made = search(objectives={"dev/ppl": "minimize", "dev/bleu": "maximize"}, trials=12)
+    run(tmp_path, made)
+    summary = report(made, tmp_path)
+    assert "importance for dev/bleu (PED-ANOVA on 12 finished trials)" in summary
+    assert len(list((tmp_path / "studies" / "s").glob("best-t*.yaml"))) == 1, "both objectives agree here"

@@ -1,0 +1,225 @@
+"""Workers as jobs: what can be checked without a cluster, through submitit's local one, and on a real SLURM."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
+from lightning_tfm.queue.storage import find_storage
+from tests.cluster import NoSlurm, slurm
+from tests.tiny import write_corpus
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, forks) -> None:
+    ready = tmp_path / "ready"
+    program = f"import pathlib, time; pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    job = WorkerJob([sys.executable, "-c", program])
+    again = []
+
+    def near_the_limit(number: int, frame: object) -> None:  # submitit's handler, called while the job waits
+        assert job.process.poll() is None, "SLURM's signal is not for the worker"
+        again.append(job.checkpoint())
+
+    def tell() -> None:
+        forks.until(ready.exists, 60)
+        for pid in (job.process.pid, os.getpid()):
+            os.kill(pid, signal.SIGUSR2)
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)]
+    signal.signal(signal.SIGUSR2, near_the_limit)
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        with pytest.raises(RuntimeError, match="exit code -15"):
+            job()
+        job.process.wait()
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGUSR2), before, strict=True):
+            signal.signal(number, handler)
+        thread.join(30)
+    assert again[0].function.command == job.command and again[0].function.process is None
+
+
+def test_a_job_that_is_told_to_end_tells_its_worker_and_leaves_the_rest_to_slurm(tmp_path: Path, forks) -> None:
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        f"def end(*_): pathlib.Path({str(told)!r}).touch(); sys.exit(0)\n"
+        f"signal.signal(signal.SIGTERM, end); pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    )
+    pid = forks.start(lambda: WorkerJob([sys.executable, "-c", program])())
+    forks.until(ready.exists, 60)
+    os.kill(pid, signal.SIGTERM)
+    assert forks.join(pid) == 143 and told.exists()
+
+
+def test_without_slurm_it_says_so(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="no sbatch on this machine"):
+        submit(Slurm(), "s", [], tmp_path)
+    assert not (tmp_path / "slurm").exists()
+
+
+def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> None:
+    class Job:
+        job_id = "7"
+
+    fake = tmp_path / "squeue"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for script, alive in (
+        ("echo CANCELLED; echo RUNNING", True),
+        ("echo CANCELLED; echo COMPLETED", False),
+        ("echo PENDING", True),
+        ("echo 'Invalid job id specified' >&2; exit 1", False),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", True),
+    ):
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+        assert any_alive([Job()]) == alive, script
+
+
+@pytest.mark.long
+def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
+    (job,) = submit(Slurm(minutes=5), "nothing", ["--out", str(tmp_path)], tmp_path, cluster="local")
+    end = time.monotonic() + 120
+    while not job.done():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    with pytest.raises(Exception, match="exit code 2"):
+        job.result()
+    assert "no study 'nothing'" in (job.stderr() or "")
+
+
+SLOW = """import time
+from lightning_tfm.model.positions import EmbeddingScheme, Sinusoidal
+
+
+class Slow(EmbeddingScheme):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.sinusoidal = Sinusoidal(sizes)
+
+    def embed(self, x_BTD, scale, start):
+        time.sleep(0.02 if self.training else 0)
+        return self.sinusoidal.embed(x_BTD, scale, start)
+"""
+STEPS = 480
+TINY = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
+TINY |= {"model.positions": "slow.Slow", "data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200}
+TINY |= {"training.steps": STEPS, "training.warmup": 50, "evaluation.extra_len": 4, "evaluation.beam": 1}
+TINY |= {"trainer.checkpoint_every": 20, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
+SWEEP = """name: cluster
+method: grid
+parameters:
+  row: {values: [base]}
+  seed: {values: [1, 2, 3, 4, 5, 6]}
+command: [lightning-tfm, fit, "${args}"]
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
+    try:
+        with slurm(tmp_path / "slurm") as environment:
+            yield environment
+    except NoSlurm as why:
+        warnings.warn(f"NOT TESTED, no SLURM could be started: {why}", stacklevel=1)
+        pytest.skip(f"no SLURM: {why}")
+
+
+class Cluster:
+    """A study on it, watched from outside."""
+
+    def __init__(self, out: Path, environment: dict[str, str]) -> None:
+        self.out, self.environment = out, environment
+        self.folder = out / "studies" / "cluster"
+
+    def call(self, *command: str) -> str:
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
+
+    def states(self) -> list[CellState]:
+        if not (self.folder / "journal.log").exists():
+            return []
+        return Queue("cluster", find_storage("", self.folder), lambda text: None, create=False).states()
+
+    def at_work(self) -> dict[str, int]:
+        """SLURM job -> seed of the run that it trains, once it has a checkpoint."""
+        found = {}
+        for state in self.states():
+            if state.owner is None or not list(self._run(state).glob("checkpoints/step-*.ckpt")):
+                continue
+            try:
+                variables = Path(f"/proc/{state.owner.pid}/environ").read_bytes().split(b"\0")
+            except FileNotFoundError:  # gone in this moment
+                continue
+            job = next(v.partition(b"=")[2].decode() for v in variables if v.startswith(b"SLURM_JOB_ID="))
+            found[job] = state.cell.seed
+        return found
+
+    def _run(self, state: CellState) -> Path:
+        return self.out / "runs" / state.cell.training_hash[:16]
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted((self.folder / "slurm").glob("*_log.*")))
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the launcher ended"
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellation(tmp_path: Path, cluster) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "cluster.yaml").write_text(SWEEP)
+    out, text = tmp_path / "out", write_corpus(tmp_path / "text")
+    environment = cluster | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "80"}
+    options = [f"--{key}={value}" for key, value in (TINY | {"data.folder": str(text), "out": str(out)}).items()]
+    options += ["--workers=1", "--launcher=slurm", "--slurm.jobs=3", "--slurm.minutes=1", "--slurm.stop_seconds=20"]
+    command = [sys.executable, "-m", "lightning_tfm.cli.main", "sweep", str(tmp_path / "cluster.yaml"), *options]
+    study = Cluster(out, environment)
+    shown = tmp_path / "shown"
+    with shown.open("w") as file:
+        launcher = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
+    try:
+        wait_for(lambda: len(study.at_work()) >= 2, launcher, 120)
+        (requeued, first), (cancelled, second), *_ = study.at_work().items()
+        study.call("scontrol", "requeue", requeued)
+        study.call("scancel", cancelled)
+        assert launcher.wait(400) == 0, shown.read_text() + study.logs()
+    finally:
+        if launcher.poll() is None:
+            launcher.terminate()
+            launcher.wait()
+        subprocess.run(["scancel", "--user", study.call("id", "-un").strip()], env=environment)
+    states = {state.cell.seed: state for state in study.states()}
+    assert {state.state for state in states.values()} == {"done"} and sorted(states) == [1, 2, 3, 4, 5, 6]
+    assert states[first].attempt > 1 and states[second].attempt > 1
+    jobs = study.call("scontrol", "show", "job")
+    describe = {block.split()[0].partition("=")[2]: block for block in jobs.split("\n\n") if block.strip()}
+    assert "JobState=CANCELLED" in describe[cancelled] and "Restarts=0" in describe[cancelled]
+    assert "Restarts=0" not in describe[requeued]
+    assert "this job is timed-out" in study.logs(), "a time limit was meant to be met"
+    for state in states.values():
+        folder = out / "runs" / state.cell.training_hash[:16]
+        steps = [record["step"] for record in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+        losses = [step for step in steps if step % 10 == 0]
+        assert json.loads((folder / "result.json").read_text())["steps"] == STEPS
+        assert sorted(set(losses)) == list(range(10, STEPS + 1, 10))

@@ -1,0 +1,39 @@
+"""`status`: what the queue says, held against the runs that are there."""
+
+import json
+import shutil
+from pathlib import Path
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.cell import Cell
+
+
+def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Path, capsys) -> None:
+    cells = [Cell(f"r{number}", 1, f"{number}".ljust(64, "0"), 1.0) for number in range(3)]
+    queue = Queue("s", find_storage("", tmp_path / "studies" / "s"))
+    queue.enqueue(cells)
+    while claim := queue.claim():
+        attempt = RunFolder(tmp_path, claim.cell.training_hash).claim()
+        attempt.write_json(attempt.folder.result, {"status": "finished"})
+        attempt.release()
+        if claim.cell.row == "r2":  # its record travels through the storage
+            queue.mark(claim, "record", {"status": "finished"})
+        assert queue.finish(claim, 2.0)
+
+    def status(*more: str) -> str:
+        assert main(["status", "s", "--out", str(tmp_path), *more]) == 0
+        return capsys.readouterr().out
+
+    (head,) = status().splitlines()
+    assert head.startswith("s: 3 done, 0 running, 0 waiting, 0 failed") and "gone" not in head
+    for cell in cells[1:]:
+        shutil.rmtree(RunFolder(tmp_path, cell.training_hash).path)
+    head, line = status().splitlines()
+    assert head.startswith("s: 2 done, 0 running, 0 waiting, 0 failed, 1 gone")
+    assert line.startswith("gone     r1 seed 1  its folder below")
+    found = json.loads(status("--json"))
+    assert [cell["state"] for cell in found["cells"]] == ["done", "gone", "done"]
+    assert "1 gone" in status("--watch")

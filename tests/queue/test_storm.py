@@ -1,0 +1,176 @@
+"""A whole study in a storm of kills: every run ends exactly once, equal to that of a calm one, and nobody is left.
+
+STORM_RUNS, STORM_WORKERS and STORM_EVERY (seconds between two kills) set its length.
+"""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.owner import started
+from lightning_tfm.study.cell import Cell
+from tests.family import offspring
+
+RUNS = int(os.environ.get("STORM_RUNS", "200"))
+WORKERS = int(os.environ.get("STORM_WORKERS", "8"))
+EVERY = float(os.environ.get("STORM_EVERY", "2"))
+STEPS, STEP_SECONDS = 20, 0.05
+GRACE = 4.0
+
+
+def cells() -> list[Cell]:
+    return [Cell(f"r{i}", 1, f"{i:04d}".ljust(64, "0"), 1.0) for i in range(RUNS)]
+
+
+def train(task: Task) -> None:
+    """A chain of numbers, each from the one before, that goes on from its checkpoint."""
+    with (task.folder.root / "pids").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    checkpoint = task.folder.checkpoints / "last"
+    step, value = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, int(task.cell.row[1:]))
+    task.attempt.truncate_metrics(step)
+    while step < STEPS:
+        time.sleep(STEP_SECONDS)
+        step, value = step + 1, (value * 1103515245 + 12345) % 2**31
+        task.attempt.append_metrics({"step": step, "value": value})
+        task.attempt.write(checkpoint, f"{step} {value}".encode())
+        task.attempt.write_progress(step, STEPS, 1.0, "train")
+    with (task.folder.root / "ended").open("a") as file:
+        file.write(f"{task.cell.row}\n")
+    task.attempt.write_json(task.folder.identity, {"row": task.cell.row})
+    task.attempt.write_json(task.folder.experiment, {})
+    result = {"status": "finished", "scores": {"dev": {"ppl": float(value)}}, "identity": {"row": task.cell.row}}
+    task.attempt.write_json(task.folder.result, result | {"experiment": {}})
+
+
+def launch(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
+    with (root / "shown").open("a") as stream:
+        run_study("storm", cells(), root, train, workers, storage=storage, grace=GRACE, stream=stream, carry=carry)
+
+
+def workers(launcher: int) -> list[int]:
+    return [pid for pid in offspring(launcher) if started(pid)]
+
+
+class Storm:
+    """Launchers of one study, and what befalls them: kills, one of them of a launcher, a worker stopped and woken."""
+
+    def __init__(self, forks, launches: list[Callable[[], None]]) -> None:
+        self.forks, self.launches = forks, launches
+        self.launchers = [forks.start(launch) for launch in launches]
+        self.kills, self.woken = 0, False
+        self._stopped: list[int] = []
+        self._dice = random.Random(1)
+
+    def rage(self) -> float:
+        """Until all launchers have ended well; returns the seconds."""
+        began = time.monotonic()
+        while any(started(pid) for pid in self.launchers):
+            time.sleep(EVERY)
+            victims = [pid for pid in self.launchers for pid in workers(pid) if pid not in self._stopped]
+            if victims:
+                self._strike(self._dice.choice(victims))
+            if self._stopped and not self.woken and time.monotonic() - self._since > 2 * GRACE:
+                self.woken = True
+                for pid in reversed(self._stopped):
+                    if started(pid):
+                        os.kill(pid, signal.SIGCONT)
+        assert [self.forks.join(pid) for pid in self.launchers] == [0] * len(self.launchers)
+        return time.monotonic() - began
+
+    def _strike(self, victim: int) -> None:
+        if self.kills == 3:
+            self.forks.kill(self.launchers[0])
+            self.launchers[0] = self.forks.start(self.launches[0])
+        elif self.kills == 6:
+            self._stopped = [victim, *workers(victim)]
+            self._since = time.monotonic()
+            for pid in self._stopped:
+                os.kill(pid, signal.SIGSTOP)
+        elif started(victim):
+            os.kill(victim, signal.SIGKILL)
+        self.kills += 1
+
+
+def curve(cell: Cell) -> list[dict[str, int]]:
+    """The record of an undisturbed run."""
+    value, found = int(cell.row[1:]), []
+    for step in range(1, STEPS + 1):
+        value = (value * 1103515245 + 12345) % 2**31
+        found.append({"step": step, "value": value})
+    return found
+
+
+def assert_whole(root: Path, where: list[Path], storage: str) -> None:
+    """Every run has one result, told once, that of an undisturbed study; the curve lies where it was trained."""
+    for cell in cells():
+        result = RunFolder(root, cell.training_hash).read_result()
+        assert result is not None and result["scores"]["dev"]["ppl"] == curve(cell)[-1]["value"]
+        trained = [
+            f for f in (RunFolder(path, cell.training_hash) for path in where) if f.finished() and f.read_metrics()
+        ]
+        assert trained and all(folder.read_metrics() == curve(cell) for folder in trained)
+        assert all(folder.owner() is None for folder in trained)
+    queue = Queue("storm", find_storage(storage, root / "studies" / "storm"), lambda text: None)
+    told = [t.user_attrs["row"] for t in queue.study(None, None).get_trials(states=(TrialState.COMPLETE,))]
+    assert Counter(told) == {cell.row: 1 for cell in cells()}
+    assert {state.state for state in queue.states()} == {"done"} and queue.done()
+
+
+def assert_nobody_left(roots: list[Path]) -> None:
+    for root in roots:
+        assert not [pid for pid in map(int, (root / "pids").read_text().split()) if started(pid)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["journal", "postgres"])
+def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest) -> None:
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    storm = Storm(forks, [lambda: launch(tmp_path, storage)])
+    seconds = storm.rage()
+    print(f"{kind}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
+    assert storm.woken or RUNS * STEPS * STEP_SECONDS / WORKERS < 7 * EVERY + 2 * GRACE + EVERY, "too short for all"
+    assert_whole(tmp_path, [tmp_path], storage)
+    with (tmp_path / "again").open("w") as stream:
+        final = run_study("storm", cells(), tmp_path, train, storage=storage, stream=stream)
+    assert {state.state for state in final} == {"done"} and len(final) == RUNS
+    assert_nobody_left([tmp_path])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, shared: bool) -> None:
+    roots = [tmp_path / name for name in (("home", "home") if shared else ("home", "away"))]
+    for number, root in enumerate(roots):
+        root.mkdir(exist_ok=True), (tmp_path / f"desk{number}").mkdir()
+
+    def launch_at(number: int) -> None:
+        os.chdir(tmp_path / f"desk{number}")
+        launch(Path("..") / roots[number].name, postgres.url, WORKERS // 2, carry=not shared)
+
+    storm = Storm(forks, [lambda: launch_at(0), lambda: launch_at(1)])
+    seconds = storm.rage()
+    print(
+        f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"
+    )
+    with (tmp_path / "again").open("w") as stream:
+        final = run_study("storm", cells(), roots[0], train, storage=postgres.url, stream=stream, carry=not shared)
+    assert {state.state for state in final} == {"done"} and len(final) == RUNS
+    assert_whole(roots[0], roots, postgres.url)
+    assert_nobody_left(roots)
+    if not shared:
+        assert all((root / "ended").exists() for root in roots), "both took part"

@@ -1,0 +1,85 @@
+"""Searches whose runs have two ranks each, trained for real: both stop at the same step; ranks that differ refuse."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.config import Hardware, override
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.searchfile import Pruner
+from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.tune import Search, save
+from tests import held
+from tests.tiny import experiment, in_child, write_corpus
+
+HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, log_every=4, checkpoint_every=1000)
+
+
+def search_with_two_ranks(root: str, storage: str) -> list:
+    from lightning_tfm.queue.launch import run_study
+    from lightning_tfm.runs.attempt import make_train
+    from lightning_tfm.study.plans import plans_of
+
+    out = Path(root) / "out"
+    base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)
+    base = override(base, {"model.positions": held.NAME}, "tests")  # long enough for the worker to look in between
+    prepared = prepare(base.data, out)
+    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
+    rates = [Parameter("training.lr_factor", "categorical", [0.5, 1e-5])]
+    made = Search(
+        "s", base, rates, "grid", 0, 1, {"dev/ppl": "minimize"}, {}, Pruner("median", 1, 3, 1), prints,
+        prepared.tokenizer.V, prepared.folder.name,
+    )  # fmt: skip
+    save(made, out)
+    cells = [replace(cell, cost=-number) for number, cell in enumerate(made.grid_cells()[0])]  # the good one first
+    train = make_train(plans_of(made, out), HARDWARE, out)
+    with (Path(root) / "shown").open("w") as stream:
+        states = run_study("s", cells, out, train, storage=storage, stream=stream, search=made, first_validation=4)
+    return [(s.cell.row, s.state, s.reason, s.cell.training_hash) for s in states]
+
+
+@pytest.mark.parametrize("kind", ["journal", "postgres"])
+def test_both_ranks_stop_at_the_same_step(tmp_path: Path, kind: str, request, monkeypatch) -> None:
+    monkeypatch.setenv(held.VARIABLE, str(tmp_path / "never"))
+    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
+    (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path), storage)
+    assert (good, bad) == ("done", "pruned"), (tmp_path / "shown").read_text()
+    folder = RunFolder(tmp_path / "out", name)
+    steps = re.findall(r"rank (\d): stopped after step (\d+) as not promising", folder.log.read_text())
+    assert sorted(rank for rank, _ in steps) == ["0", "1"] and len({step for _, step in steps}) == 1
+    assert f"median at step 4; stopped after step {steps[0][1]}" == reason
+    assert not folder.finished()
+
+
+def ranks_that_differ(root: str) -> str:
+    import os
+
+    from lightning_tfm.config import training_hash, training_identity
+    from lightning_tfm.runs.outcome import RunFailed
+    from lightning_tfm.runs.ranks import fork_ranks
+    from lightning_tfm.runs.train import Run
+
+    out = Path(root) / "out"
+    base = experiment(write_corpus(Path(root) / "text"))
+    identity = training_identity(base, prepare(base.data, out).train_fingerprint, {})
+    attempt = RunFolder(out, training_hash(identity)).claim()
+
+    def one_rank() -> None:
+        other = experiment(Path(root) / "text", training__lr_factor=2.0)
+        Run(base if os.environ["RANK"] == "0" else other, HARDWARE, attempt, out).train()
+
+    try:
+        fork_ranks(one_rank, 2, 1)
+    except RunFailed as error:
+        return f"{error.outcome}: {error}, {len(attempt.folder.read_metrics())} records"
+    return "trained"
+
+
+def test_ranks_with_other_configurations_refuse_to_start(tmp_path: Path) -> None:
+    said = in_child(ranks_that_differ, str(tmp_path))
+    assert said.startswith("refused: ") and "ranks 1 were given another configuration than rank 0" in said
+    assert "0 records" in said

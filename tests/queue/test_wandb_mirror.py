@@ -1,0 +1,82 @@
+"""The mirror in W&B's offline mode, read back with W&B's own tool."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.queue.wandb_mirror import Mirror
+from lightning_tfm.queue.wandb_process import mirrored
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.cell import Cell
+from tests.queue.offline import read_back
+
+CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
+
+
+def write_run(root: Path, cell: Cell, steps: range, whole: bool) -> None:
+    folder = RunFolder(root, cell.training_hash)
+    attempt = folder.claim()
+    attempt.write_json(folder.experiment, {"model": {"h": 4}})
+    for step in steps:
+        attempt.append_metrics({"step": step, "loss": 5 / step, "lr": 0.1})
+        attempt.append_metrics({"step": step, "dev_ppl": 9 / step})
+    if whole:
+        hyp = folder.scores("e" * 64) / "val.hyp.txt"
+        attempt.write(hyp, b"eins\nzwei\n")
+        score = {"ppl": 2.5, "bleu": 11.0, "split": "val", "evaluation_hash": "e" * 64}
+        result = {"status": "finished", "steps": 6, "scores": {"dev": score}, "parameters": {"total": 3}}
+        attempt.write_json(folder.result, result | {"seconds": {"total": 1.0}, "attempts": 1})
+    attempt.release()
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch) -> None:
+    for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_PROJECT", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path: Path, forks) -> None:
+    folder = tmp_path / "studies" / "s"
+
+    def look() -> None:
+        mirror = Mirror(folder, "offline", "s")
+        mirror.look(tmp_path, CELLS)
+        mirror.close()
+
+    write_run(tmp_path, CELLS[0], range(1, 7), whole=True)
+    write_run(tmp_path, CELLS[1], range(1, 4), whole=False)
+    assert forks.join(forks.start(look)) == 0
+    write_run(tmp_path, CELLS[1], range(4, 7), whole=True)
+    assert forks.join(forks.start(look)) == 0
+    found = read_back(folder)
+    assert sorted(found) == [cell.training_hash[:16] for cell in CELLS]
+    for history in found.values():
+        steps = [h for h in history if "train/loss" in h]
+        assert [h["optimizer_step"] for h in steps] == [1, 2, 3, 4, 5, 6]
+        assert all(h["train/loss"] == 5 / h["optimizer_step"] for h in steps)
+        assert all(h["dev/ppl"] == 9 / h["optimizer_step"] for h in steps)
+        assert [h["dev/bleu"] for h in history if "dev/bleu" in h] == [11.0]
+
+
+def test_a_killed_mirror_harms_nobody_and_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    write_run(tmp_path, CELLS[0], range(1, 3), whole=False)
+
+    def broken() -> list[Cell]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+    with mirrored("offline", tmp_path, "s", tmp_path / "studies" / "s", broken, said.append):
+        pass
+    assert len(said) == 1 and "no run was harmed" in said[0] and "wandb replay s" in said[0]
+
+
+def test_a_folder_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
+    said: list[str] = []
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with mirrored("offline", tmp_path, "s", blocked / "s", lambda: CELLS, said.append):
+        pass
+    assert len(said) == 1 and "replay" in said[0]

@@ -1,0 +1,50 @@
+"""ARCHITECTURE.md names files and symbols that exist, and a core that can be read in an afternoon."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|yaml|json)|(?:[\w.-]+/)+)(?::(\w+))?`", PAGE)))
+CORE = re.search(r"## Core: read in this order\n(.*?)\nWings", PAGE, re.DOTALL)
+
+
+def located(path: str) -> Path | None:
+    return next((root / path for root in (ROOT / "lightning_tfm", ROOT) if (root / path).exists()), None)
+
+
+def symbols(path: Path) -> set[str]:
+    """What a module defines at its top."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_the_page_names_enough_to_be_checked():
+    assert len(NAMED) > 60 and sum(bool(symbol) for _, symbol in NAMED) > 35
+    assert len(PAGE.splitlines()) <= 120
+
+
+@pytest.mark.parametrize(("path", "symbol"), NAMED, ids=[":".join(pair) for pair in NAMED])
+def test_what_the_page_names_exists(path, symbol):
+    if path in ("result.json", "study.json"):  # files of a results folder
+        return
+    found = located(path)
+    assert found is not None, f"there is no {path}"
+    assert not symbol or symbol in symbols(found), f"{path} has no {symbol}"
+
+
+def test_the_core_can_be_read_in_an_afternoon():
+    assert CORE is not None
+    files = re.findall(r"`([\w/]+\.py)`", CORE.group(1))
+    assert len(files) > 25 and len(set(files)) == len(files)
+    lines = {name: len((ROOT / "lightning_tfm" / name).read_text(encoding="utf-8").splitlines()) for name in files}
+    assert sum(lines.values()) < 4000, lines
