@@ -54,7 +54,7 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
     ddp = DDPStrategy(
         process_group_backend="nccl" if gpu else "gloo",
         gradient_as_bucket_view=True,
-        broadcast_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
+        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
     )
     # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
     environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()

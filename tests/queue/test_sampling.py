@@ -206,8 +206,8 @@ def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> Non
         name="none", space=[Parameter("model.d_model", "categorical", [512])], constraints={"parameters": 9.0}
     )
     save(none, tmp_path)
-    with pytest.raises(UserError, match="cannot go on"):
-        run_study("none", [], tmp_path, train, stream=(tmp_path / "x").open("w"), search=none)
+    with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot go on"):
+        run_study("none", [], tmp_path, train, stream=stream, search=none)
     assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
 
 

@@ -45,6 +45,7 @@ def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, f
     try:
         with pytest.raises(RuntimeError, match="exit code -15"):
             job()
+        job.process.wait()
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGUSR2), before, strict=True):
             signal.signal(number, handler)

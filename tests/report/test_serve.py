@@ -55,6 +55,7 @@ def test_page_is_made_once_for_each_state_and_to_no_other_host(made):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 get(address + path, Host=host)
             assert refused.value.code == code
+            refused.value.close()
     finally:
         server.shutdown()
         server.server_close()
