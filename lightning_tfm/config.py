@@ -12,9 +12,11 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+
+T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special pieces, in every vocabulary."""
@@ -192,7 +194,7 @@ class Experiment:
         m = self.miniature
         divided = {name: (getattr(self.model, name), m.width, "width") for name in WIDTHS}
         divided["N"] = (self.model.N, m.depth, "depth")
-        sizes = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
+        sizes: dict[str, Any] = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
         steps = _divide(row, "training.steps", self.training.steps, m.steps, "steps")
         return replace(
             self,
@@ -243,9 +245,9 @@ def to_dict(experiment: Any) -> dict[str, Any]:
     return dataclasses.asdict(experiment)
 
 
-def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
+def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if not isinstance(values, dict):
         raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
     made = {}
@@ -254,7 +256,8 @@ def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
         if key not in fields:
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
         kind = fields[key].type
-        made[key] = from_dict(kind, value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+        section = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        made[key] = from_dict(cast(type, kind), value, path) if section else _checked(path, kind, value)
     return cls(**made)
 
 

@@ -80,8 +80,8 @@ def read_yaml(name: str | Path) -> YamlFile:
             _index(path, node, (), lines)
         values = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise UserError(f"{path}:{line}: not YAML: {error.problem or error.context}") from error
+        where = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise UserError(f"{path}:{where}: not YAML: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML: {error}") from error
     if values is None:

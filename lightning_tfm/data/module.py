@@ -47,7 +47,7 @@ class TranslationData(pl.LightningDataModule):
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
     def train_dataloader(self) -> "StepLoader":
-        trainer = self.trainer
+        trainer = self._trainer()
         split = self.prepared.split(self.experiment.data.train)
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         return StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
@@ -60,9 +60,12 @@ class TranslationData(pl.LightningDataModule):
 
     def _share_of(self, split_name: str) -> "Batches":
         """This rank's batches of a split: whole batches are dealt, so over all ranks every line comes exactly once."""
-        return Batches(
-            evaluation_batches(self.prepared.split(split_name))[self.trainer.global_rank :: self.trainer.world_size]
-        )
+        trainer = self._trainer()
+        return Batches(evaluation_batches(self.prepared.split(split_name))[trainer.global_rank :: trainer.world_size])
+
+    def _trainer(self) -> pl.Trainer:
+        assert self.trainer is not None, "a trainer asks for its loaders"
+        return self.trainer
 
 
 def evaluation_batches(split: Split) -> list[Batch]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
@@ -29,6 +29,7 @@ NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 STEP = "optimizer_step"
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
+Mode = Literal["offline", "online"]
 LOOK = 1.0
 """seconds between two looks at the records"""
 PATIENCE = 60.0
@@ -42,10 +43,10 @@ class NotArrived(Exception):
 
 @dataclass
 class Mirror:
-    """Logs runs to W&B. `mode` is offline or online; offline files lie in `folder`/wandb."""
+    """Logs runs to W&B; offline files lie in `folder`/wandb."""
 
     folder: Path
-    mode: str
+    mode: Mode
     group: str
     _open: dict[str, Any] = field(default_factory=dict)
     _sent: dict[str, set[int]] = field(default_factory=dict)
@@ -72,7 +73,8 @@ class Mirror:
 
         if not path.is_file():
             return
-        head, *rows = csv.reader(path.read_text().splitlines())
+        first, *rows = csv.reader(path.read_text().splitlines())
+        head: list[str | int] = [*first]
         run = self._init(f"table-{self.group}", f"{self.group} table", {}, "table", [])
         run.log({"table": wandb.Table(columns=head, data=rows)})
         run.finish()
@@ -185,7 +187,7 @@ class Mirror:
             )
 
 
-def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -> None:
+def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell]) -> None:
     """Send what W&B does not have yet of finished and unfinished runs, and the study's table. Raises UserError."""
     import wandb
 
@@ -200,7 +202,7 @@ def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -
 
 @contextmanager
 def mirrored(
-    mode: str,
+    mode: Mode | Literal["off"],
     root: Path,
     group: str,
     folder: Path,
