@@ -43,6 +43,7 @@ ONLY_IN = {
     "sacrebleu": {"scoring"},
     "sentencepiece": {"data"},
     "jsonargparse": {"cli"},
+    "pydantic": {"yaml_files"},
     "hydra": set(),
     "pytest": set(),
 }
