@@ -7,7 +7,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], seconds: float, what: str | Callable[[], str], pause: float = 0.02) -> T:
+def wait_for(
+    condition: Callable[[], T], seconds: float = 60.0, what: str | Callable[[], str] = "", pause: float = 0.01
+) -> T:
     """Call `condition` every `pause` seconds until it returns something true, and return that.
 
     Fails after `seconds`, in the words of `what`, which is asked only then if it is a function (of a log, say).

@@ -23,6 +23,7 @@ from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.study.tune import Search, is_search, load, save
+from tests.waiting import wait_for
 
 STEPS = 8
 SPACE = [
@@ -73,8 +74,7 @@ def train_until_stopped(task: Task) -> None:
         return train(task)
     for step in range(1, STEPS + 1):
         task.attempt.append_metrics({"step": step, "dev_ppl": loss(task.cell.change) + 1 / step})
-    while not task.attempt.stop_asked():
-        time.sleep(0.02)
+    wait_for(task.attempt.stop_asked)
     raise Stopped(STEPS)
 
 
@@ -185,7 +185,7 @@ def test_a_stop_request_reaches_only_the_attempt_it_was_made_for(tmp_path: Path,
 def test_a_killed_worker_s_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) -> None:
     slow = search(trials=2, space=[Parameter("training.lr_factor", "uniform", [], 5.0, 6.0)])
     launcher = forks.start(lambda: run(tmp_path, slow, workers=1))
-    forks.until(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
+    wait_for(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
     pid = int((tmp_path / "begun").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)
     assert forks.join(launcher) == 0

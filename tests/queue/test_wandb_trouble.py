@@ -20,6 +20,7 @@ from lightning_tfm.study.cell import Cell
 from tests import held
 from tests.queue.offline import read_back
 from tests.tiny import write_corpus
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
@@ -59,10 +60,11 @@ class Fit:
         return self.out / "studies" / "fit"
 
     def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < end, self.said.read_text()
-            time.sleep(0.02)
+        def there() -> object:
+            assert self.process.poll() is None, self.said.read_text()
+            return condition()
+
+        wait_for(there, seconds, self.said.read_text)
 
     def step(self) -> int:
         found = list(self.out.glob("runs/*/progress.json"))
