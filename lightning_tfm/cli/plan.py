@@ -16,8 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.definition import predicted_cost
-from lightning_tfm.study.searchfile import SearchFile, read_search
-from lightning_tfm.study.sweepfile import read_sweep
+from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell

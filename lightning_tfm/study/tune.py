@@ -12,8 +12,7 @@ from lightning_tfm.model.size import BUILTIN_SCHEMES, count_parameters
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import SCHEMA, file_of, predicted_cost
 from lightning_tfm.study.rows import Fingerprints, differences, user_classes
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter, grid
+from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 KIND = "search"
 

@@ -17,7 +17,7 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.record import Texts
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter
 from lightning_tfm.study.tune import save
 from tests.queue.test_sampling import search
 from tests.records import leave

@@ -21,8 +21,7 @@ from lightning_tfm.runs.attempt import Task, Train
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.study.tune import Search, is_search, load, save
 from tests.records import leave
 

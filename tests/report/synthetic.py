@@ -26,8 +26,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
 from lightning_tfm.study import definition, tune
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import Timetable
 from tests.records import record_of
 
