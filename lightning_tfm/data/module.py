@@ -12,6 +12,7 @@ from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.data.store import Split
+from lightning_tfm.data.textset import EncodedText
 
 EVALUATION_TOKENS = 4096
 """Source or target tokens of one batch when scoring. Fixed, so that scores do not depend on the hardware."""
@@ -68,7 +69,7 @@ class TranslationData(pl.LightningDataModule):
         return self.trainer
 
 
-def evaluation_batches(split: Split) -> list[Batch]:
+def evaluation_batches(split: Split | EncodedText) -> list[Batch]:
     """All batches of a split, sentences of like length together; `index_B` holds line numbers from 0."""
     source, target = split.source_lengths + 1, split.target_lengths + 1
     order = np.lexsort((target, source))

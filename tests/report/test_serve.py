@@ -9,9 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from synthetic import Generator
 
 from lightning_tfm.report.serve import Live, make_server, version
+from tests.report.synthetic import Generator
 
 ROOT = Path(__file__).resolve().parents[2]
 
