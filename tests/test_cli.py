@@ -10,7 +10,9 @@ import yaml
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import load_rows
+from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +25,8 @@ try:
     {call}
 except SystemExit as stop:
     assert not stop.code
-heavy = {{"torch", "lightning", "optuna", "sentencepiece", "wandb", "scipy", "sacrebleu", "rich"}} & set(sys.modules)
+heavy = "torch lightning optuna sentencepiece wandb pydantic scipy sacrebleu rich".split()
+heavy = set(heavy) & set(sys.modules)
 assert not heavy, heavy
 print(time.process_time(), file=sys.stderr)
 """
@@ -77,6 +80,22 @@ def test_row_seed_and_rows():
 def test_a_row_of_ones_own_by_file(tmp_path):
     rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
     assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2
+
+
+def test_python_reads_files_as_the_command_line_does(tmp_path):
+    rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}", "rows.yaml")
+    a = yaml_file(tmp_path, f"row: X-one\nseed: 3\nrows: [{rows}]\nmodel: {{d_k: 128}}", "a.yaml")
+    b = yaml_file(tmp_path, "seed: 4\ntrainer: {threads: 3}", "b.yaml")
+    assert load_experiment(a, b) == settings("--config", a, "--config", b).experiment
+    assert load_experiment(a, b).training.seed == 4 and load_experiment(a, b, seed=5).training.seed == 5
+    with pytest.raises(UserError, match=r"rows\.yaml:1: unknown key 'X-one'"):
+        load_experiment(rows)
+
+
+def test_null_takes_back_and_a_leading_zero_is_no_octal(tmp_path):
+    a = yaml_file(tmp_path, "row: A-h1\nseed: 3\nout: there")
+    back = settings("--config", a, "--row", "null", "--seed", "null", "--out", "null", "--model.h", "010")
+    assert (back.row, back.base.training.seed, back.out, back.base.model.h) == (None, 1, Path("results"), 10)
 
 
 def test_print_config_reads_back(tmp_path, capsys):
