@@ -194,11 +194,11 @@ class Experiment:
         m = self.miniature
         divided = {name: (getattr(self.model, name), m.width, "width") for name in WIDTHS}
         divided["N"] = (self.model.N, m.depth, "depth")
-        sizes: dict[str, Any] = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
+        sizes = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
         steps = _divide(row, "training.steps", self.training.steps, m.steps, "steps")
         return replace(
             self,
-            model=replace(self.model, **sizes),
+            model=replace(self.model, **cast(dict[str, Any], sizes)),
             training=replace(self.training, steps=steps),
             miniature=Miniature(),
         )
@@ -240,6 +240,10 @@ class Hardware:
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
 
 
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+"""types of fields, in words"""
+
+
 def to_dict(experiment: Any) -> dict[str, Any]:
     """Nested plain dict of a config dataclass."""
     return dataclasses.asdict(experiment)
@@ -255,9 +259,10 @@ def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
         path = f"{where}.{key}" if where else key
         if key not in fields:
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
-        kind = fields[key].type
-        section = isinstance(kind, type) and dataclasses.is_dataclass(kind)
-        made[key] = from_dict(cast(type, kind), value, path) if section else _checked(path, kind, value)
+        kind: Any = fields[key].type
+        made[key] = (
+            from_dict(cast(type, kind), value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+        )
     return cls(**made)
 
 
@@ -275,7 +280,7 @@ def _checked(path: str, kind: Any, value: Any) -> Any:
         except ValueError:
             pass
     if type(value) is not kind:
-        raise UserError(f"{path}={value!r}: expected {kind.__name__}, got {type(value).__name__}")
+        raise UserError(f"{path}={value!r}: expected {WORDS[kind]}")
     return value
 
 
