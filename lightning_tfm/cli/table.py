@@ -32,9 +32,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.report.records import write
-    from lightning_tfm.study.definition import load
+    from lightning_tfm.study.study import Ablation, load_as
 
-    built = write(load(Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"]))
+    built = write(
+        load_as(Ablation, Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"])
+    )
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     match options["format"]:
         case "markdown":

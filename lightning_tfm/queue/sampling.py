@@ -1,4 +1,4 @@
-"""Who proposes the trials of a search, and who stops those that promise little: Optuna's samplers and pruners.
+"""What a worker asks about the trials of a study. Those of a search are Optuna's to propose and to prune.
 
 Only a worker calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
 looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
@@ -21,7 +21,7 @@ from lightning_tfm.keys import key
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.tune import Search, measured
+from lightning_tfm.study.study import Search, Study
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -56,9 +56,21 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
             return NopPruner()
 
 
-def grid_distributions(search: Search) -> dict[str, BaseDistribution]:
-    """What Optuna is told of the parameters of a grid."""
-    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in search.space}
+def grid_distributions(study: Study) -> dict[str, BaseDistribution]:
+    """What Optuna is told of the parameters that listed cells change; nothing for an ablation."""
+    listed = study.space if isinstance(study, Search) and not study.budget else []
+    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in listed}
+
+
+def measured(result: dict[str, Any], name: str) -> float:
+    """An objective or a limited quantity of a finished run."""
+    match name:
+        case "parameters":
+            return float(result["parameters"]["total"])
+        case "seconds":
+            return float(result["seconds"]["train"])
+        case _:
+            return float(result["scores"]["dev"][name.removeprefix("dev/")])
 
 
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
@@ -75,9 +87,32 @@ def draw(search: Search, count: int) -> list[dict[str, Any]]:
     return found
 
 
+class Trials:
+    """The trials of an ablation: all are listed, each runs to its end and reports its dev perplexity."""
+
+    def propose(self) -> Claim | None:
+        """Begin the next trial; None where a sampler has none to make. Raises UserError."""
+        return None
+
+    def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
+        """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
+
+    def finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> None:
+        """Report what a finished run shows beside its values."""
+
+    def values(self, result: dict[str, Any]) -> tuple[float, ...]:
+        """What is reported of a finished run, in the order of the study's directions."""
+        return (measured(result, "dev/ppl"),)
+
+
+def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
+    """The trials of `study`, for one worker; its runs validate first at optimizer step `first_validation`."""
+    return SearchTrials(study, queue, first_validation) if isinstance(study, Search) else Trials()
+
+
 @dataclass
-class Searcher:
-    """Proposes and judges the trials of one search, for one worker."""
+class SearchTrials(Trials):
+    """The trials of a search: a sampler makes them, a pruner stops the unpromising ones."""
 
     search: Search
     queue: Queue
@@ -86,10 +121,9 @@ class Searcher:
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
     _told: dict[int, set[int]] = field(default_factory=dict)
-    """trial id -> steps that need no look any more"""
+    """trial id -> steps that have been reported"""
 
     def propose(self) -> Claim | None:
-        """Begin the next trial; None when the budget is used up. Raises UserError."""
         if not self.search.budget:
             return None
         if self.search.sampler == "gp":
@@ -110,7 +144,6 @@ class Searcher:
         return ", ".join(missed) if missed else self.search.cell(number, change)
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
-        """Report new dev perplexities of the run of process `pid`, and ask it to stop if it promises little."""
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
             return
         for step in self._report(claim, folder):
@@ -120,7 +153,7 @@ class Searcher:
             return
 
     def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
-        """Report new dev perplexities; yields the steps after which the run promises little."""
+        """Report new dev perplexities; yields the steps after which the run is unpromising."""
         told = self._told.setdefault(claim.trial_id, set())
         fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in told}
         for step, value in fresh.items():
@@ -129,24 +162,24 @@ class Searcher:
                     yield step
             told.add(step)
 
-    def reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
-        """Why and where a run was stopped, for its trial."""
+    def pruned_reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
+        """Why and where a run was pruned, for its trial."""
         step = self._pruned.get(claim.trial_id)
         stopped = outcome["step"] if outcome else None
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def judge(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> tuple[float, ...]:
-        """The values of a finished run. What no look has told yet is told: its last perplexities, by which others are
-        judged, and limits that only the run could show.
-        """
+    def finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> None:
+        # what was not reported yet: the last perplexities, which others are compared with, and limits only now known
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
         excess = {name: measured(result, name) - limit for name, limit in limits.items() if name != "parameters"}
         self.queue.constrain(claim.trial_id, excess)
-        return self.search.values(result)
+
+    def values(self, result: dict[str, Any]) -> tuple[float, ...]:
+        return tuple(measured(result, name) for name in self.search.objectives)
 
     @cached_property
     def _study(self) -> optuna.Study:

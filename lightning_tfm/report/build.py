@@ -9,7 +9,7 @@ from lightning_tfm.report.cells import Cells, read_cells
 from lightning_tfm.report.page import page
 from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.summary import summarise
-from lightning_tfm.study import definition
+from lightning_tfm.study.study import Ablation, folder_of, load_as
 
 SUFFIX = {"html": "html", "md": "md", "csv": "csv", "json": "json", "tex": "tex"}
 
@@ -39,7 +39,7 @@ class Report:
 
 def make(name: str, root: Path) -> Report:
     """The report of the study `name` under `root`. Raises UserError where there is no such study."""
-    study = definition.load(root, name)
+    study = load_as(Ablation, root, name)
     cells = read_cells(study, root, records.collect(study, root))
-    course = read_looks(definition.file_of(root, name).parent)
+    course = read_looks(folder_of(root, name))
     return Report(summarise(cells, course), cells)

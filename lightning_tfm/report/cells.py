@@ -18,8 +18,8 @@ from lightning_tfm.config import evaluation_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import fits
+from lightning_tfm.study.study import Ablation
 
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
@@ -55,7 +55,7 @@ class Cell:
 class Cells:
     """All cells of a study."""
 
-    study: Definition
+    study: Ablation
     filled: dict[tuple[str, int], Cell]
     empty: dict[tuple[str, int], str]
     signature: str
@@ -68,7 +68,7 @@ class Cells:
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
 
 
-def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], dict[str, Any] | str]) -> Cells:
+def read_cells(study: Ablation, root: Path, found: Mapping[tuple[str, int], dict[str, Any] | str]) -> Cells:
     """`found` holds for (row, seed) a run's record, or in a word why there is none (records.collect)."""
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
@@ -91,7 +91,7 @@ def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], di
     return Cells(study, filled, empty, signature, sources, references)
 
 
-def refusal(record: Mapping[str, Any], study: Definition, row: Any, seed: int) -> str | None:
+def refusal(record: Mapping[str, Any], study: Ablation, row: Any, seed: int) -> str | None:
     """Why a record does not belong into its cell, or None."""
     try:
         reason = fits(dict(record), study.base, row, seed, study.prints)
@@ -190,7 +190,7 @@ def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str
     return common
 
 
-def dev_texts(study: Definition, root: Path) -> tuple[list[str], list[str]]:
+def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:
     """Source and reference lines of the dev text, empty where the data store is gone."""
     store = root / "data" / study.store
     if not (store / "card.json").is_file():

@@ -13,16 +13,16 @@ from lightning_tfm.report import agreement, render, table
 from lightning_tfm.report.cells import read_validations
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.definition import Definition, file_of
 from lightning_tfm.study.rows import run_identity
+from lightning_tfm.study.study import Ablation, folder_of
 
 
-def collect(study: Definition, root: Path) -> dict[tuple[str, int], dict[str, Any] | str]:
+def collect(study: Ablation, root: Path) -> dict[tuple[str, int], dict[str, Any] | str]:
     """(row, seed) -> the record of the run that belongs there, or in a word why there is none."""
-    return collect_seen(study, root, read_looks(file_of(root, study.name).parent))
+    return collect_seen(study, root, read_looks(folder_of(root, study.name)))
 
 
-def collect_seen(study: Definition, root: Path, course: Course | None) -> dict[tuple[str, int], dict[str, Any] | str]:
+def collect_seen(study: Ablation, root: Path, course: Course | None) -> dict[tuple[str, int], dict[str, Any] | str]:
     """`collect` of a study on this course."""
     found: dict[tuple[str, int], dict[str, Any] | str] = {}
     for row in study.rows:
@@ -36,7 +36,7 @@ def collect_seen(study: Definition, root: Path, course: Course | None) -> dict[t
     return found
 
 
-def _record(study: Definition, folder: RunFolder) -> dict[str, Any] | str:
+def _record(study: Ablation, folder: RunFolder) -> dict[str, Any] | str:
     """One malformed record spoils its own cell, never the study."""
     try:
         record = folder.read_result()
@@ -96,7 +96,7 @@ def _why_not(folder: RunFolder) -> str:
     return f"interrupted{at}" if progress else "not run yet"
 
 
-def write(study: Definition, root: Path) -> table.Table:
+def write(study: Ablation, root: Path) -> table.Table:
     """Build the study's table and write table.md, table.csv and table.json beside study.json."""
     found = collect(study, root)
     built = table.build(study, found)
@@ -105,7 +105,7 @@ def write(study: Definition, root: Path) -> table.Table:
     curves = {key: read_validations(runs[key].path) for key in scored}
     whole, last_eighth = agreement.of_table(built, curves)
     built = replace(built, agreement=whole, last_eighth=last_eighth)
-    folder = file_of(root, study.name).parent
+    folder = folder_of(root, study.name)
     for name, text in (
         ("table.md", render.to_markdown(built)),
         ("table.csv", table.to_csv(built)),

@@ -11,8 +11,8 @@ from typing import Any
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Row, apply, fits
+from lightning_tfm.study.study import Ablation
 
 Record = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ class Table:
     """base's fall over the end of its training; None while unknown"""
 
 
-def build(study: Definition, found: Mapping[tuple[str, int], Record | str]) -> Table:
+def build(study: Ablation, found: Mapping[tuple[str, int], Record | str]) -> Table:
     """The study's table. `found` holds for (row, seed) a run's record, or in a word why there is none."""
     plain = Row("", "", {}, study.rows[0].paper, "")
     base = _values(apply(study.base, plain).scaled("base"))
@@ -86,7 +86,7 @@ def build(study: Definition, found: Mapping[tuple[str, int], Record | str]) -> T
     return Table(study.name, lines, study.seeds, ", ".join(parts), "; ".join(signatures))
 
 
-def _line(study: Definition, row: Row, base: dict[str, Any], found: Mapping[tuple[str, int], Record | str]) -> Line:
+def _line(study: Ablation, row: Row, base: dict[str, Any], found: Mapping[tuple[str, int], Record | str]) -> Line:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
     values = _values(exact)
     blank = frozenset(name for name in values if values[name] == base[name] and row.change)

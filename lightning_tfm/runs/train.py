@@ -7,7 +7,7 @@ import time
 import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import lightning.pytorch as pl
 import torch
@@ -19,11 +19,16 @@ from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_ha
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.runs import torchrun
+from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.environment import git_state, matrix_rate, versions
 from lightning_tfm.runs.environment import hardware as hardware_facts
+from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.processes import keep_freed_memory
+from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.scoring import bleu
+from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.training.callback import Conductor, checkpoint_files
 from lightning_tfm.training.checkpoints import Checkpoints, average
 from lightning_tfm.training.config_check import Agreement, digest
@@ -210,6 +215,57 @@ class Run:
             "ended": time.time(),
         }
         self.attempt.write_json(self.folder.result, result)
+
+
+def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, root: Path) -> None:
+    """Train and score a cell with all processes that `hardware` asks for; result.json says what came of it.
+
+    Raises what `Run.train` and `fork_ranks` raise.
+    """
+    experiment, identity = plan
+    folder = attempt.folder
+    attempt.write_json(folder.identity, identity)
+    attempt.write_json(folder.experiment, to_dict(experiment))
+    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
+    run = Run(experiment, hardware, attempt, root)
+    spawn = hardware.accelerator == "gpu"
+    if torchrun.started_us():
+        run.train()
+    elif hardware.num_nodes > 1:
+        train_on_nodes(run, spawn)
+    elif hardware.devices == 1:
+        run.train()
+    else:
+        fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
+
+
+class Plans(Protocol):
+    """Knows what to train for each cell: a Study."""
+
+    def plan(self, cell: Cell, root: Path) -> Plan: ...
+
+
+class Devices(Protocol):
+    """The devices of this machine, by slot (queue/devices.py)."""
+
+    def assign(self, slot: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains the cells of a study on this machine, each in a process that a worker forked for it."""
+
+    plans: Plans
+    hardware: Hardware
+    root: Path
+    devices: Devices | None = None
+
+    def train(self, task: Task) -> None:
+        plan = self.plans.plan(task.cell, self.root)
+        if self.devices is not None:
+            self.devices.assign(task.slot)
+        hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
+        train_cell(plan, task.cell, hardware, task.attempt, self.root)
 
 
 def score_split(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lightning_tfm.config import Experiment, evaluation_hash, override, training_hash, training_identity
 from lightning_tfm.errors import UserError, nearest
@@ -174,12 +174,26 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
 _LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 
 
+class PreparedText(Protocol):
+    """Prepared data, as far as rows know them (data/prepare.py)."""
+
+    @property
+    def train_fingerprint(self) -> str: ...
+
+    def fingerprint(self, split: str) -> str: ...
+
+
 @dataclass(frozen=True)
 class Fingerprints:
     """What the prepared data contributes to the two hashes."""
 
     train: str
     dev: str
+
+    @classmethod
+    def of(cls, prepared: PreparedText, dev: str) -> "Fingerprints":
+        """Those of prepared data whose dev split is `dev`."""
+        return cls(prepared.train_fingerprint, prepared.fingerprint(dev))
 
 
 def run_identity(base: Experiment, row: Row, seed: int, train_fingerprint: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from lightning_tfm.config import Experiment, Miniature, evaluation_hash, training_hash, training_identity
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import parameters, render, table
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
+from lightning_tfm.study.study import Ablation
 
 PRINTS = Fingerprints("train text", "dev text")
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -20,10 +20,12 @@ V = 500
 
 def study(seeds, miniature=True):
     base = Experiment(miniature=Miniature(8, 2, 100) if miniature else Miniature())
-    return Definition("table3", base, list(all_rows().values()), seeds, PRINTS, V, "store")
+    return Ablation(
+        name="table3", base=base, rows=list(all_rows().values()), seeds=seeds, prints=PRINTS, V=V, store="store"
+    )
 
 
-def record(s: Definition, row, seed: int, ppl: float, bleu: float) -> dict:
+def record(s: Ablation, row, seed: int, ppl: float, bleu: float) -> dict:
     e = apply(s.base, row, seed)
     identity = training_identity(e, PRINTS.train, {})
     dev = {"evaluation_hash": evaluation_hash(s.base, PRINTS.dev), "ppl": ppl, "bleu": bleu, "signature": SIGNATURE}
