@@ -42,7 +42,10 @@ ONLY_IN = {
     "wandb": {"queue"},
     "sacrebleu": {"scoring"},
     "sentencepiece": {"data"},
+    "jinja2": {"report"},
+    "markupsafe": {"report"},
     "jsonargparse": {"cli"},
+    "pydantic": {"yaml_files"},
     "hydra": set(),
     "pytest": set(),
 }

@@ -14,9 +14,8 @@ from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.searchfile import SearchFile, read_search
 from lightning_tfm.study.study import Ablation, folder_of, joined, predicted_cost
-from lightning_tfm.study.sweepfile import read_sweep
+from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell

@@ -14,7 +14,7 @@ from lightning_tfm.queue.devices import find_devices, visible_gpus
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
-from lightning_tfm.study.searchfile import is_search
+from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
 
 Mode = Literal["off", "offline", "online"]

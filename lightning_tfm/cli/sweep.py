@@ -16,7 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.study import Ablation, folder_of, load_as, save
-from lightning_tfm.study.sweepfile import Sweep, read_sweep
+from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.queue import CellState

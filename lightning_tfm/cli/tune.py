@@ -13,8 +13,8 @@ from lightning_tfm.cli.study import add_options, check_storage, is_search_file, 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.study.study import Search, folder_of, save
+from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.training.schedule import Timetable
 
 TRIALS = 50

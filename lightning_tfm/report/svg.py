@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from markupsafe import Markup
+
 
 def number(x: float) -> str:
     """A coordinate, to a tenth of a pixel."""
@@ -29,10 +31,10 @@ def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "l
     return tag("text", attribute(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_)
 
 
-def figure(width: int, height: int, title: str, body: str) -> str:
+def figure(width: int, height: int, title: str, body: str) -> Markup:
     """An SVG that scales with the page and says to a screen reader what it shows."""
     box = f"0 0 {width} {height}"
-    return tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title)
+    return Markup(tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title))
 
 
 @dataclass(frozen=True)

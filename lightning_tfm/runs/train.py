@@ -22,7 +22,7 @@ from lightning_tfm.model.size import AttentionPairs, count_parameters, training_
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.environment import git_state, matrix_rate, versions
+from lightning_tfm.runs.environment import git_state, inexact, matrix_rate, versions
 from lightning_tfm.runs.environment import hardware as hardware_facts
 from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.processes import keep_freed_memory
@@ -322,15 +322,3 @@ def run_flops(e: Experiment, V: int, train, source_tokens: int, target_tokens: i
     seen = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * seen) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
     return training_flops(e.model, V, source_tokens, target_tokens, pairs)
-
-
-def inexact(e: Experiment, hardware: Hardware) -> list[str]:
-    """What may keep another machine from the same numbers up to the order of sums."""
-    reasons = []
-    if e.training.masks == "device" and e.model.P_drop:
-        reasons.append("dropout masks come from the device's generator: equal in distribution only")
-    if hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available()):
-        reasons.append("GPU kernels without a deterministic form may have run")
-    if e.training.precision == "bfloat16":
-        reasons.append("bfloat16 rounds differently on other devices")
-    return reasons

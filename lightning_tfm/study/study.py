@@ -13,8 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import BUILTIN_SCHEMES, AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity, user_classes
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter, grid
+from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
 

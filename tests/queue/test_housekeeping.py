@@ -15,8 +15,8 @@ from lightning_tfm.queue.storage import remember
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import save
+from lightning_tfm.study.sweeps import Parameter
 from tests.launching import launch
 from tests.queue.test_sampling import search
 

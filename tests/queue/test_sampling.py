@@ -19,9 +19,8 @@ from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Search, load, load_as, save
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from tests.launching import Train, launch
 
 STEPS = 8

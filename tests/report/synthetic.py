@@ -24,9 +24,8 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import resampling
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Search, folder_of, save
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import Timetable
 
 BASE = Experiment(
