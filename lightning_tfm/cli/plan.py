@@ -107,9 +107,9 @@ def measured_rate(root: Path) -> Rate | None:
     found = []
     for path in sorted((root / "runs").glob("*/result.json")):
         record = RunFolder(root, path.parent.name).read_result()
-        if record is not None and record["seconds"]["total"] > 0:
-            cost = predicted_cost(from_dict(Experiment, record["experiment"]), record["V"])
-            found.append(cost / record["seconds"]["total"])
+        if record is not None and record.seconds.total > 0 and record.V is not None:
+            cost = predicted_cost(from_dict(Experiment, record.experiment), record.V)
+            found.append(cost / record.seconds.total)
     return Rate(statistics.median(found), f"median of {len(found)} finished runs here") if found else None
 
 

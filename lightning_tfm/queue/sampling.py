@@ -20,6 +20,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from lightning_tfm.keys import key
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Search, Study
 
@@ -62,17 +63,6 @@ def grid_distributions(study: Study) -> dict[str, BaseDistribution]:
     return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in listed}
 
 
-def measured(result: dict[str, Any], name: str) -> float:
-    """An objective or a limited quantity of a finished run."""
-    match name:
-        case "parameters":
-            return float(result["parameters"]["total"])
-        case "seconds":
-            return float(result["seconds"]["train"])
-        case _:
-            return float(result["scores"]["dev"][name.removeprefix("dev/")])
-
-
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
     """Points of the space, drawn at random, that keep the limits; fewer where hardly any does."""
     study = optuna.create_study(sampler=RandomSampler(seed=search.seed))
@@ -97,12 +87,12 @@ class Trials:
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
         """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
 
-    def finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> None:
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
         """Report what a finished run shows beside its values."""
 
-    def values(self, result: dict[str, Any]) -> tuple[float, ...]:
+    def values(self, record: RunRecord) -> tuple[float, ...]:
         """What is reported of a finished run, in the order of the study's directions."""
-        return (measured(result, "dev/ppl"),)
+        return (record.measured("dev/ppl"),)
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
@@ -169,17 +159,17 @@ class SearchTrials(Trials):
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> None:
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
         # what was not reported yet: the last perplexities, which others are compared with, and limits only now known
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
-        excess = {name: measured(result, name) - limit for name, limit in limits.items() if name != "parameters"}
+        excess = {name: record.measured(name) - limit for name, limit in limits.items() if name != "parameters"}
         self.queue.constrain(claim.trial_id, excess)
 
-    def values(self, result: dict[str, Any]) -> tuple[float, ...]:
-        return tuple(measured(result, name) for name in self.search.objectives)
+    def values(self, record: RunRecord) -> tuple[float, ...]:
+        return tuple(record.measured(name) for name in self.search.objectives)
 
     @cached_property
     def _study(self) -> optuna.Study:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import Claim, Queue, link
@@ -18,9 +18,10 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.runs.attempt import Task, attempted, become_run
-from lightning_tfm.runs.directory import Attempt, RunFolder
+from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import in_a_line, named
 from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
 
@@ -193,18 +194,18 @@ class Worker:
         except OUTAGES:  # the run needs no database; the next beat may get through
             return True
 
-    def _finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> bool:
+    def _finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> bool:
         if not self.job.resources.share_files:
-            self.queue.mark(claim, "record", result)
-        self.trials.finish(claim, folder, result)
-        return self.queue.finish(claim, *self.trials.values(result))
+            self.queue.mark(claim, "record", read_json(folder.result))
+        self.trials.finish(claim, folder, record)
+        return self.queue.finish(claim, *self.trials.values(record))
 
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
-            result = folder.read_result()
-            assert result is not None, "finished() was seen"
-            if not self._ask(lambda: self._finish(claim, folder, result), True):
+            record = folder.read_result()
+            assert record is not None, "finished() was seen"
+            if not self._ask(lambda: self._finish(claim, folder, record), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
         if outcome == "pruned" and isinstance(self.trials, SearchTrials):

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +40,29 @@ def _value(value: Any) -> str:
 
 def facts(cells: Cells, cell: Cell) -> dict[str, str]:
     """What the page says of one run, in order."""
-    record: Mapping[str, Any] = cell.record
-    git, hardware, data = record.get("git"), record.get("hardware") or {}, record.get("data") or {}
-    machine = [str(hardware.get("cpu", "")), *map(str, hardware.get("gpus") or [])]
-    machine.append(f"{hardware.get('processes', '?')} process(es) of {hardware.get('threads', '?')} thread(s)")
+    record = cell.record
+    git, hardware, data = record.git, record.hardware, record.data
+    machine = [hardware.cpu, *hardware.gpus]
+    machine.append(f"{_known(hardware.processes)} process(es) of {_known(hardware.threads)} thread(s)")
     found = {
         "run": cell.folder.name,
         "seed": str(cell.seed),
-        "commit": "not from a checkout" if not git else str(git["commit"]) + (" (changed)" if git["changed"] else ""),
-        "dev": f"perplexity {cell.ppl:.4f}, BLEU {cell.bleu:.2f}, {cell.dev['weights']} weights",
-        "BLEU signature": str(cell.dev["signature"]),
-        "training text and tokenizer": f"{str(data.get('train', ''))[:16]}, {str(data.get('tokenizer', ''))[:16]}",
-        "dev text": str(data.get("dev", ""))[:16],
+        "commit": "not from a checkout" if git is None else git.commit + " (changed)" * git.changed,
+        "dev": f"perplexity {cell.ppl:.4f}, BLEU {cell.bleu:.2f}, {cell.dev.weights} weights",
+        "BLEU signature": cell.dev.signature,
+        "training text and tokenizer": f"{data.train[:16]}, {data.tokenizer[:16]}",
+        "dev text": data.dev[:16],
         "hardware": ", ".join(part for part in machine if part),
-        "seconds": f"{record['seconds']['total']:,.0f}, attempt {record.get('attempts', '?')}",
-        "versions": ", ".join(f"{k} {v}" for k, v in (record.get("versions") or {}).items()),
+        "seconds": f"{record.seconds.total:,.0f}, attempt {_known(record.attempts)}",
+        "versions": ", ".join(f"{k} {v}" for k, v in record.versions.items()),
     }
-    if record.get("inexact"):
-        found["inexact"] = "; ".join(map(str, record["inexact"]))
+    if record.inexact:
+        found["inexact"] = "; ".join(record.inexact)
     return found
+
+
+def _known(count: int | None) -> str:
+    return "?" if count is None else str(count)
 
 
 def examples(cells: Cells, row: str, base: str) -> list[dict[str, str]]:
@@ -102,7 +105,7 @@ def _quality(runs: list[Cell]) -> np.ndarray:
 
 
 def _translations(cells: Cells, cell: Cell) -> Path:
-    return cell.folder / "scores" / cell.dev["evaluation_hash"][:16] / f"{cells.study.base.data.dev}.hyp.txt"
+    return cell.folder / "scores" / cell.dev.evaluation_hash[:16] / f"{cells.study.base.data.dev}.hyp.txt"
 
 
 def clipped(text: str, most: int = LONGEST) -> str:

@@ -22,6 +22,7 @@ from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Search, load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from tests.launching import Train, launch
+from tests.records import leave
 
 STEPS = 8
 SPACE = [
@@ -72,9 +73,7 @@ def train(task: Task) -> None:
         task.attempt.append_metrics({"step": step, "dev_ppl": worst + 1 / step})
         task.attempt.write_progress(step, STEPS, 1.0, "train")
         time.sleep(0.25 if worst > 1.6 else 0.02)
-    scores = {"dev": {"ppl": worst, "bleu": 10 / worst}}
-    result = {"status": "finished", "scores": scores, "parameters": {"total": 7}, "seconds": {"train": 1.0}}
-    task.attempt.write_json(task.folder.result, result)
+    leave(task.attempt, ppl=worst, bleu=10 / worst)
 
 
 def train_until_stopped(task: Task) -> None:
