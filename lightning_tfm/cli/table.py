@@ -8,7 +8,6 @@ from typing import Any, Literal
 from lightning_tfm.cli.arguments import check_file, make_parser, parse_plain
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import parameters, render, table
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.yaml_files import read_yaml
 
@@ -31,12 +30,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _study(options: dict[str, Any]) -> str:
+    from lightning_tfm.report import render, table
     from lightning_tfm.report.records import write
     from lightning_tfm.study.study import Ablation, load_as
 
-    built = write(
-        load_as(Ablation, Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"])
-    )
+    root = Path(options["out"])
+    built = write(load_as(Ablation, root, options["study"] or _only(root)), root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     match options["format"]:
         case "markdown":
@@ -58,6 +57,8 @@ def _only(root: Path) -> str:
 
 
 def _params(options: dict[str, Any]) -> str:
+    from lightning_tfm.report import parameters
+
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
     if options["format"] not in ("text", "json"):
