@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
-from lightning_tfm.cli.study import Mode
+from lightning_tfm.cli.study import MODES
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Train one experiment, or one row of the table, and score it.")
-    parser.add_argument("--wandb", type=Mode | None, default=None, help="mirror to W&B [off; online for an agent]")
+    parser.add_argument("--wandb", choices=MODES, help="mirror to W&B [off; online for an agent]")
     text = "trace ten steps into the run's folder [off]; the same as --trainer.profile true"
     parser.add_argument("--profile", action="store_true", help=text)
     settings = parse(parser, argv)

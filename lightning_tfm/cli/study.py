@@ -1,13 +1,11 @@
 """The options that the verbs which work on a study share."""
 
-import dataclasses
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import jsonargparse
-
+from lightning_tfm.cli.arguments import Parser
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import find_devices, visible_gpus
@@ -17,22 +15,19 @@ from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
 
-Mode = Literal["off", "offline", "online"]
+MODES = ("off", "offline", "online")
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 
-def add_options(parser: jsonargparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """The options of a verb that runs workers."""
     parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
-    parser.add_argument("--storage", type=str, default="", help=STORAGE)
+    parser.add_argument("--storage", default="", help=STORAGE)
     parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
-    parser.add_argument("--wandb", type=Mode, default="off", help="mirror runs to W&B")
-    parser.add_argument("--launcher", type=Literal["local", "slurm"], default="local", help="where the workers run")
-    for f in dataclasses.fields(Slurm):
-        parser.add_argument(
-            f"--slurm.{f.name}", type=f.type, default=f.default, help="of each job, for --launcher slurm"
-        )
+    parser.add_argument("--wandb", choices=MODES, default="off", help="mirror runs to W&B")
+    parser.add_argument("--launcher", choices=["local", "slurm"], default="local", help="where the workers run")
+    parser.add_fields("slurm", Slurm, "of each job, for --launcher slurm")
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
