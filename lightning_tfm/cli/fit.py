@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.study import MODES
@@ -32,6 +32,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--profile", action="store_true", help=text)
     settings = parse(parser, argv)
     hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
+    mode: Literal["off", "offline", "online"]
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
     if settings.verb["print_config"]:
         print(printed(settings), end="")
@@ -44,7 +45,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.study.cell import Cell
 
     prepared = prepare(exact.data, settings.out)

@@ -24,7 +24,7 @@ from lightning_tfm.queue.sampling import grid_distributions
 from lightning_tfm.queue.sharing import fetch, publish
 from lightning_tfm.queue.slurm import Slurm, any_alive, submit
 from lightning_tfm.queue.storage import OUTAGES, remember, remembered
-from lightning_tfm.queue.wandb_process import mirrored
+from lightning_tfm.queue.wandb_mirror import mirrored
 from lightning_tfm.queue.worker import Job, Worker
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES

@@ -1,6 +1,7 @@
 """What a machine gives to a study."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.queue.devices import Devices
@@ -21,7 +22,7 @@ class Resources:
     """None: workers share the machine freely"""
     storage: str = ""
     """address of the queue; empty for the study's own journal, or where it was started"""
-    wandb: str = "off"
+    wandb: Literal["off", "offline", "online"] = "off"
     share_files: bool = True
     """False: finished records go through the storage, to machines that do not see --out"""
     slurm: Slurm | None = None

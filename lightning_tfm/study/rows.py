@@ -106,7 +106,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
     return row
 
 
-def _number(where: str, name: str, key: str, value: Any) -> float | int:
+def _number(where: str, name: str, key: str, value: Any) -> Any:
     kind = int if key == "params" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
         expected = "a whole number of millions" if key == "params" else "a number"
