@@ -12,9 +12,11 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+
+T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special pieces, in every vocabulary."""
@@ -247,9 +249,9 @@ def to_dict(experiment: Any) -> dict[str, Any]:
     return dataclasses.asdict(experiment)
 
 
-def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
+def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if not isinstance(values, dict):
         raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
     made = {}

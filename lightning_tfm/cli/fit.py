@@ -37,7 +37,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.study.cell import Cell
 
     prepared = prepare(exact.data, settings.out)

@@ -204,7 +204,7 @@ def work(
     from lightning_tfm.queue.launch import run_study
     from lightning_tfm.queue.queue import Queue
     from lightning_tfm.queue.storage import find_storage, remember, remembered
-    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.runs.attempt import make_train
     from lightning_tfm.study import definition, tune
     from lightning_tfm.study.plans import plans_of
