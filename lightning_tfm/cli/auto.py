@@ -29,7 +29,7 @@ from lightning_tfm.report.sequential import (
     open_rows,
     read_looks,
 )
-from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.summarise import summarise
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation, file_of, folder_of, load_as, save

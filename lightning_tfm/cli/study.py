@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import Parser
+from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import find_devices, visible_gpus
@@ -15,7 +15,6 @@ from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
 
-MODES = ("off", "offline", "online")
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 

@@ -111,9 +111,8 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
 
 
 def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
-    from lightning_tfm.report.build import make
-    from lightning_tfm.report.records import write
-    from lightning_tfm.report.render import to_text
+    from lightning_tfm.report.build import make, write_table
+    from lightning_tfm.report.text import to_text
 
     root = settings.out
     asked, cells = defined(settings, name, rows, seeds)
@@ -125,15 +124,15 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
     try:
         states = go()
     finally:
-        built = write(load_as(Ablation, root, name), root)
-    print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
+        table = write_table(load_as(Ablation, root, name), root)
+    print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
     reported = write_page(name, root, lambda: _said(make(name, root)))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
 
 
 def _said(made: "Report") -> "Report":
-    from lightning_tfm.report.formats import to_words
+    from lightning_tfm.report.text import to_words
 
     print(to_words(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
     return made

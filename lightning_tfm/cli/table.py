@@ -27,22 +27,23 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _study(options: dict[str, Any]) -> str:
-    from lightning_tfm.report import render, table
-    from lightning_tfm.report.records import write
+    from lightning_tfm.report import formats
+    from lightning_tfm.report.build import write_table
+    from lightning_tfm.report.text import to_text
     from lightning_tfm.study.study import Ablation, load_as
 
     root = Path(options["out"])
-    built = write(load_as(Ablation, root, options["study"] or _only(root)), root)
+    table = write_table(load_as(Ablation, root, options["study"] or _only(root)), root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     match options["format"]:
         case "markdown":
-            return render.to_markdown(built)
+            return formats.table_markdown(table)
         case "csv":
-            return table.to_csv(built)
+            return formats.table_csv(table)
         case "json":
-            return table.to_json(built)
+            return formats.table_json(table)
         case _:
-            return render.to_text(built, width)
+            return to_text(table, width)
 
 
 def _only(root: Path) -> str:
