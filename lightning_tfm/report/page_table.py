@@ -7,8 +7,9 @@ from lightning_tfm.report.document import Plain, scrolling, text
 from lightning_tfm.report.figures import VERDICT_CLASS
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.render import COLUMNS, millions
+from lightning_tfm.report.summary import COLUMNS
 from lightning_tfm.report.svg import short
+from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
 
 NOTHING = "–"

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.cli import auto
-from lightning_tfm.cli.study import MORE, Crew
-from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.join import MORE
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
-from lightning_tfm.study import definition
+from lightning_tfm.study.study import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
-CREW = Crew(1, 1, Hardware(), None, "", "off", False)
+RESOURCES = Resources()
 NONE = {"first_seeds": None, "max_seeds": None, "max_runs": None}
 ASKED = {"first_seeds": 3, "max_seeds": 5, "max_runs": None}
 
@@ -29,10 +29,10 @@ class Trainer:
         self.said = []
         """at each batch: whether more runs may come"""
         # the study is the command's to define
-        definition.file_of(self.made.root, "made").unlink()
+        file_of(self.made.root, "made").unlink()
         self.study = replace(self.made.study, seeds=[1])
 
-    def __call__(self, study, cells, root, crew, start):
+    def __call__(self, study, cells, root, resources, start):
         rows = {row.name: row for row in study.rows}
         new = [c for c in cells if not self.made.folder(rows[c.row], c.seed).finished() and c.row not in self.never]
         self.batches.append([(c.row, c.seed) for c in new])
@@ -47,11 +47,11 @@ class Trainer:
 
     def run(self, options=ASKED):
         course, seeds = auto.begin(self.study, options, self.made.root)
-        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, CREW)
+        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES)
 
     @property
     def more(self):
-        folder = definition.file_of(self.made.root, "made").parent
+        folder = folder_of(self.made.root, "made")
         return Queue("made", find_storage("", folder), create=False).noted(MORE)
 
     @property
@@ -81,9 +81,9 @@ def test_only_open_rows_and_base_get_more_seeds_until_the_budget_is_spent(traine
     assert found.said == [True, True, True] and found.more is False
     assert "look 3 of at most 3; open: A-h4\n" in capsys.readouterr().err
     report = make("made", found.made.root).summary
-    assert {r["row"]: r["n"] for r in report["rows"]} == {"base": 5, "A-h1": 3, "A-h4": 5}
-    assert report["rows"][1]["ppl"]["difference"]["verdict"] == "reproduced"
-    assert report["finished"] == report["cells"] == 13
+    assert {r.name: r.n for r in report.rows} == {"base": 5, "A-h1": 3, "A-h4": 5}
+    assert report.rows[1].ppl.difference.verdict == "reproduced"
+    assert report.finished == report.cells == 13
 
 
 def test_a_row_that_no_look_to_come_is_likely_to_decide_gets_no_more_seeds(trainer, capsys):
@@ -91,8 +91,8 @@ def test_a_row_that_no_look_to_come_is_likely_to_decide_gets_no_more_seeds(train
     found.run()
     assert len(found.batches) == 1 and len(found.looks["looks"]) == 1 and found.looks["asked"] is None
     assert "no row is open; given up, as no look to come is likely to decide them: A-h4\n" in capsys.readouterr().err
-    (row,) = [r for r in make("made", found.made.root).summary["rows"] if r["row"] == "A-h4"]
-    assert row["ppl"]["difference"]["verdict"] == "undecided" and row["ppl"]["difference"]["prospect"] < 0.05
+    (row,) = [r for r in make("made", found.made.root).summary.rows if r.name == "A-h4"]
+    assert row.ppl.difference.verdict == "undecided" and row.ppl.difference.prospect < 0.05
 
 
 @pytest.mark.parametrize("stop_after", [0, 4])

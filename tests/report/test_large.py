@@ -70,8 +70,8 @@ def test_a_score_that_is_no_number_empties_its_cell_and_no_other(generator, key,
     made.write_all({"A-h1": 0.3})
     made.write(made.study.rows[2], 3, 0.0, **{key: value})
     report = make("made", made.root)
-    rows = {r["row"]: r for r in report.summary["rows"]}
-    assert rows["A-h4"]["n"] == 2 and list(rows["A-h4"]["missing"]) == ["3"] and rows["A-h1"]["n"] == 3
+    rows = {r.name: r for r in report.summary.rows}
+    assert rows["A-h4"].n == 2 and list(rows["A-h4"].missing) == ["3"] and rows["A-h1"].n == 3
     for kind in ("html", "md", "csv", "tex"):
         shown = re.sub(r"is -?(nan|inf)\b", "", report.render(kind))  # the reason says what it was
         assert not re.search(r"\b(nan|inf)\b", shown)
@@ -90,9 +90,9 @@ def test_hostile_text_in_every_field_of_a_record_is_harmless(generator):
     mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 2}, Paper(None, None, None), f"{HOSTILE}:1")
     made = generator(["base"], [1, 2])
     made.study.rows.append(mine)
-    from lightning_tfm.study import definition
+    from lightning_tfm.study.study import save
 
-    definition.save(made.study, made.root)
+    save(made.study, made.root)
     for row in made.study.rows:
         for seed in made.study.seeds:
             folder = made.write(row, seed, 0.0)
