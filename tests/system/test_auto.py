@@ -28,7 +28,7 @@ def start(folder: Path, *more: str) -> Call:
     return begin("sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), *more)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     first = start(tmp_path, *AUTO)
