@@ -95,12 +95,18 @@ def _forest_row(r: Plain, shown: Mapping[str, float | None], difference: Plain, 
     return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
 
 
-def curves(report: Plain, cells: Cells, log: bool) -> str:
-    """Dev perplexity in the course of training: mean over seeds, band from the best to the worst seed."""
+Band = list[tuple[int, float, float, float]]
+
+
+def curves(report: Plain, cells: Cells) -> tuple[str, str]:
+    """Dev perplexity in the course of training, its axis straight and logarithmic: mean over seeds, band from the best
+    to the worst seed. Two empty texts where no run has any."""
     found = {r["row"]: _band(cells, r["row"]) for r in report["rows"]}
     found = {name: band for name, band in found.items() if band}
-    if not found:
-        return ""
+    return (_curves(report, found, False), _curves(report, found, True)) if found else ("", "")
+
+
+def _curves(report: Plain, found: Mapping[str, Band], log: bool) -> str:
     width, height, left, right, top, bottom = 640, 380, 46, 626, 26, 336
     steps = [s for band in found.values() for s, *_ in band]
     values = [v for band in found.values() for _, *vs in band for v in vs]
@@ -127,7 +133,7 @@ def curves(report: Plain, cells: Cells, log: bool) -> str:
     return figure(width, height, "Learning curves of all rows", body)
 
 
-def _band(cells: Cells, row: str) -> list[tuple[int, float, float, float]]:
+def _band(cells: Cells, row: str) -> Band:
     """(step, lowest, mean, highest) at the steps that every seed has."""
     runs = [dict(read_curve(cell)) for cell in cells.of(row)]
     runs = [run for run in runs if run]

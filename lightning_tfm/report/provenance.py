@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def command(cells: Cells, cell: Cell) -> str:
 
 def fit_command(e: Experiment) -> str:
     """A command line that trains `e`: every field that differs from the defaults, at its true size."""
-    exact, default = to_dict(e.scaled()), to_dict(Experiment())
+    exact, default = to_dict(e.scaled()), _defaults()
     parts = [
         f"--{section}.{key}={_value(value)}"
         for section, keys in exact.items()
@@ -33,6 +34,11 @@ def fit_command(e: Experiment) -> str:
         if value != default[section][key]
     ]
     return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return to_dict(Experiment())
 
 
 def _value(value: Any) -> str:
