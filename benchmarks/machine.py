@@ -2,6 +2,7 @@
 
 import os
 import platform
+from dataclasses import asdict
 from typing import Any
 
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
@@ -9,6 +10,7 @@ from lightning_tfm.runs.environment import cpu_model, git_state, versions
 
 def facts(threads: int) -> dict[str, Any]:
     """Machine, versions and commit, for the result file."""
+    git = git_state()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cpu": cpu_model(),
@@ -18,5 +20,5 @@ def facts(threads: int) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "load": os.getloadavg()[0],
         "versions": versions(),
-        "git": git_state(),
+        "git": git and asdict(git),
     }

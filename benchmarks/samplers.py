@@ -19,7 +19,7 @@ from scipy.stats import wilcoxon
 from lightning_tfm.config import Experiment
 from lightning_tfm.keys import generator
 from lightning_tfm.queue.sampling import make_sampler
-from lightning_tfm.study.searchfile import read_search
+from lightning_tfm.study.sweeps import read_search
 
 NOISE = 0.02
 """standard deviation of a run's perplexity over seeds"""

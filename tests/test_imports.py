@@ -29,7 +29,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
     "queue": BASE | {"runs", "study", "durable"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
-    "report": BASE | {"study", "runs.directory", "data.prepare", "scoring", "durable", "model.size"},
+    "report": BASE | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
     "cli": BASE
     | {"model", "data", "training", "scoring", "yaml_files", "durable"}
     | {"study", "runs", "queue", "inference", "report"},
@@ -45,12 +45,20 @@ ONLY_IN = {
     "jinja2": {"report"},
     "markupsafe": {"report"},
     "jsonargparse": {"cli"},
+    "pydantic": {"yaml_files"},
     "hydra": set(),
     "pytest": set(),
 }
 TORCH_FREE = ["config.py", "errors.py", "keys.py", "yaml_files.py", "model/size.py", "data/plan.py", "data/store.py"]
-TORCH_FREE += ["training/schedule.py", "study/rows.py", "study/plans.py", "runs/directory.py", "runs/attempt.py"]
-TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/worker.py"]
+TORCH_FREE += [
+    "training/schedule.py",
+    "study/rows.py",
+    "study/plans.py",
+    "runs/directory.py",
+    "runs/record.py",
+    "runs/attempt.py",
+]
+TORCH_FREE += ["runs/record.py", "queue/queue.py", "queue/launch.py", "queue/worker.py"]
 OPTUNA_FREE = ["study/definition.py", "study/tune.py", "study/plans.py", "runs/attempt.py", "runs/torchrun.py"]
 OPTUNA_FREE += ["cli/fit.py", "cli/table.py"]
 

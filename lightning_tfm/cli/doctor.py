@@ -15,7 +15,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for name, found in versions().items():
         print(f"{name:16} {found}")
     git = git_state()
-    print(f"{'git':16} {'not a checkout' if git is None else git['commit'] + (', changed' if git['changed'] else '')}")
+    print(f"{'git':16} {'not a checkout' if git is None else git.commit + ', changed' * git.changed}")
     print(f"{'cpu':16} {cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
 
     import torch

@@ -118,8 +118,8 @@ def _watch(watch, cell) -> int:
 def _report(folder: RunFolder, evaluation: str) -> None:
     result = folder.read_result()
     assert result is not None, "the run is finished"
-    for name, score in result["scores"].items():
-        print(f"{name} ({score['split']}): PPL {score['ppl']:.3f}, BLEU {score['bleu']:.2f} ({score['signature']})")
-    print(f"{result['parameters']['total']:,} parameters, {result['seconds']['total']:.0f} s: {folder.path}")
-    if result["scores"]["dev"]["evaluation_hash"] != evaluation:
+    for name, score in result.scores.items():
+        print(f"{name} ({score.split}): PPL {score.ppl:.3f}, BLEU {score.bleu:.2f} ({score.signature})")
+    print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
+    if result.scores["dev"].evaluation_hash != evaluation:
         print(f"these scores are by other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")

@@ -16,8 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.definition import predicted_cost
-from lightning_tfm.study.searchfile import SearchFile, read_search
-from lightning_tfm.study.sweepfile import read_sweep
+from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
@@ -110,9 +109,9 @@ def measured_rate(root: Path) -> Rate | None:
     found = []
     for path in sorted((root / "runs").glob("*/result.json")):
         record = RunFolder(root, path.parent.name).read_result()
-        if record is not None and record["seconds"]["total"] > 0:
-            cost = predicted_cost(from_dict(Experiment, record["experiment"]), record["V"])
-            found.append(cost / record["seconds"]["total"])
+        if record is not None and record.seconds.total > 0 and record.V is not None:
+            cost = predicted_cost(from_dict(Experiment, record.experiment), record.V)
+            found.append(cost / record.seconds.total)
     return Rate(statistics.median(found), f"median of {len(found)} finished runs here") if found else None
 
 

@@ -35,11 +35,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for weights in sorted({asked, "last", "average"} if experiment.training.average_last else {asked}, reverse=True):
         how = replace(experiment, evaluation=replace(experiment.evaluation, weights=weights))
         score, path = score_set(folder, how, name)
-        print(f"{which} ({name}): PPL {score['ppl']:.3f}, BLEU {score['bleu']:.2f}, {weights} weights: {path}")
-        for measure in ("bleu", "chrf", "paper_bleu"):
-            if score[measure] is not None:
-                signature = score["signature" if measure == "bleu" else f"{measure}_signature"]
-                print(f"  {measure:10} {score[measure]:6.2f}  {signature}")
+        print(f"{which} ({name}): PPL {score.ppl:.3f}, BLEU {score.bleu:.2f}, {weights} weights: {path}")
+        for measure, value, signature in (
+            ("bleu", score.bleu, score.signature),
+            ("chrf", score.chrf, score.chrf_signature),
+            ("paper_bleu", score.paper_bleu, score.paper_bleu_signature),
+        ):
+            if value is not None:
+                print(f"  {measure:10} {value:6.2f}  {signature}")
     return 0
 
 

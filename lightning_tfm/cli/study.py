@@ -17,7 +17,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import Places, find_places, visible_gpus
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
-from lightning_tfm.study.searchfile import is_search
+from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.training.schedule import Timetable
 from lightning_tfm.yaml_files import read_yaml
 

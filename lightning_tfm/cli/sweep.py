@@ -15,7 +15,7 @@ from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_
 from lightning_tfm.errors import UserError
 from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
-from lightning_tfm.study.sweepfile import Sweep, read_sweep
+from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.queue import CellState

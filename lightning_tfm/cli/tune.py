@@ -12,7 +12,7 @@ from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import SAMPLERS, SearchFile, check_sampler, read_search
+from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.study.tune import Search
 
 TRIALS = 50

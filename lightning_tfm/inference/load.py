@@ -65,7 +65,7 @@ class Trained:
         """Raises UserError where data or weights are gone."""
         result = folder.read_result()
         assert result is not None, "only finished runs are opened"
-        store = folder.root / "data" / result["data"]["store"]
+        store = folder.root / "data" / result.data.store
         if not store.is_dir():
             raise UserError(f"{store} is gone, with the run's tokenizer and texts; put it back, or run `fit` again")
         prepared = Prepared(store)

@@ -12,6 +12,7 @@ from lightning_tfm.durable import TEMPORARY
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json, run_folders
 from lightning_tfm.runs.owner import Owner
+from lightning_tfm.runs.record import RunRecord
 
 TRASH = ".trash-"
 OLD = 3600.0
@@ -161,21 +162,21 @@ def _read(folder: RunFolder, owner: Owner | None) -> dict[str, Any]:
     found: dict[str, Any] = {"state": state, "reason": reason}
     if progress:
         found |= {"step": progress["step"], "steps": progress["steps"]}
-    if result and "ended" in result:
-        found["time"] = result["ended"]
-    if result and "dev" in result.get("scores", {}):
-        found |= {key: result["scores"]["dev"].get(key) for key in ("ppl", "bleu")}
+    if result and result.ended is not None:
+        found["time"] = result.ended
+    if result and "dev" in result.scores:
+        found |= {"ppl": result.scores["dev"].ppl, "bleu": result.scores["dev"].bleu}
     return found
 
 
 def _state(
-    result: dict[str, Any] | None,
+    result: RunRecord | None,
     owner: Owner | None,
     outcome: dict[str, Any] | None,
     progress: dict[str, Any] | None,
 ) -> tuple[str, str]:
     """State and reason."""
-    if result is not None and result["status"] == "finished":
+    if result is not None:
         return "finished", ""
     if owner is not None:
         return "running", ""

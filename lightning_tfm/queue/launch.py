@@ -24,6 +24,7 @@ from lightning_tfm.runs.attempt import Train
 from lightning_tfm.runs.directory import GRACE, RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.tune import Search
 
@@ -33,9 +34,9 @@ CRASHES = 10
 """workers that may end with an error of their own before the launcher gives up"""
 
 
-def dev_ppl(result: dict[str, Any]) -> float:
+def dev_ppl(record: RunRecord) -> float:
     """What Optuna is told of a finished run."""
-    return float(result["scores"]["dev"]["ppl"])
+    return float(record.scores["dev"].ppl)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Study:
     root: Path
     storage: Storage
     train: Train
-    value: Callable[[dict[str, Any]], float]
+    value: Callable[[RunRecord], float]
     threads: int
     grace: float
     patience: float
@@ -72,7 +73,7 @@ def run_study(
     workers: int = 1,
     threads: int = 1,
     storage: str = "",
-    value: Callable[[dict[str, Any]], float] = dev_ppl,
+    value: Callable[[RunRecord], float] = dev_ppl,
     grace: float = GRACE,
     patience: float = 60.0,
     stream: TextIO | None = None,

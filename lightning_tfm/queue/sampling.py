@@ -20,8 +20,9 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from lightning_tfm.keys import key
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.tune import Search, measured
+from lightning_tfm.study.tune import Search
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -136,7 +137,7 @@ class Searcher:
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def judge(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> tuple[float, ...]:
+    def judge(self, claim: Claim, folder: RunFolder, record: RunRecord) -> tuple[float, ...]:
         """The values of a finished run. What no look has told yet is told: its last perplexities, by which others are
         judged, and limits that only the run could show.
         """
@@ -144,9 +145,9 @@ class Searcher:
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
-        excess = {name: measured(result, name) - limit for name, limit in limits.items() if name != "parameters"}
+        excess = {name: record.measured(name) - limit for name, limit in limits.items() if name != "parameters"}
         self.queue.constrain(claim.trial_id, excess)
-        return self.search.values(result)
+        return tuple(record.measured(name) for name in self.search.objectives)
 
     @cached_property
     def _study(self) -> optuna.Study:

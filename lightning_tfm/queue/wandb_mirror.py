@@ -16,6 +16,7 @@ from typing import Any
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.record import RunRecord, to_plain
 from lightning_tfm.study.cell import Cell
 
 NAMES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
@@ -143,15 +144,16 @@ class Mirror:
             found += [item["history"]["item"] for item in items if item["type"] == "history"]
         return found
 
-    def _end(self, folder: RunFolder, run: Any, result: dict[str, Any]) -> None:
+    def _end(self, folder: RunFolder, run: Any, result: RunRecord) -> None:
         import wandb
 
-        scores = {f"{name}/{key}": s[key] for name, s in result["scores"].items() for key in ("ppl", "bleu")}
-        run.log({STEP: result["steps"], **scores})
+        plain = to_plain(result)
+        scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in ("ppl", "bleu")}
+        run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
-            run.summary[key] = result[key]
-        for name, score in result["scores"].items():
-            text = folder.scores(score["evaluation_hash"]) / f"{score['split']}.hyp.txt"
+            run.summary[key] = plain[key]
+        for name, score in result.scores.items():
+            text = folder.scores(score.evaluation_hash) / f"{score.split}.hyp.txt"
             if text.is_file():
                 lines = text.read_text().splitlines()
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lightning_tfm.queue.queue import Claim, Queue, link
 from lightning_tfm.queue.sampling import Searcher
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.runs.attempt import Train, run_child
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.outcome import OUTCOMES, say
 from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come
+from lightning_tfm.runs.record import RunRecord
 
 WATCH = 0.2
 """seconds between two looks of a search at the record of a run"""
@@ -37,7 +38,7 @@ class Worker:
     queue: Queue
     root: Path
     train: Train
-    value: Callable[[dict[str, Any]], float]
+    value: Callable[[RunRecord], float]
     threads: int
     slot: int
     grace: float
@@ -154,18 +155,18 @@ class Worker:
         except OUTAGES:  # the run needs no database; the next beat may get through
             return True
 
-    def _finish(self, claim: Claim, folder: RunFolder, result: dict[str, Any]) -> bool:
+    def _finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> bool:
         if self.carry:
-            self.queue.mark(claim, "record", result)
-        values = self.searcher.judge(claim, folder, result) if self.searcher else (self.value(result),)
+            self.queue.mark(claim, "record", read_json(folder.result))
+        values = self.searcher.judge(claim, folder, record) if self.searcher else (self.value(record),)
         return self.queue.finish(claim, *values)
 
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
         if outcome == "finished":
-            result = folder.read_result()
-            assert result is not None, "finished() was seen"
-            if not self._ask(lambda: self._finish(claim, folder, result), True):
+            record = folder.read_result()
+            assert record is not None, "finished() was seen"
+            if not self._ask(lambda: self._finish(claim, folder, record), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
         if outcome == "pruned" and self.searcher is not None:

@@ -7,20 +7,21 @@ record that does not belong into its cell is left out with the reason; nothing i
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from lightning_tfm.config import evaluation_hash
+from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Missing, RunRecord, Score
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.rows import fits
+from lightning_tfm.study.rows import Row, differences, run_identity
 
+Found = dict[tuple[str, int], RunRecord | Missing]
+"""(row, seed) -> the record of a run, or why there is none"""
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
 
@@ -32,23 +33,23 @@ class Cell:
     row: str
     seed: int
     folder: Path
-    record: Mapping[str, Any]
+    record: RunRecord
     nll_S2: np.ndarray
     """(nll in nats, pieces) of each sentence"""
     bleu_S10: np.ndarray | None
     """sacreBLEU's counts of each sentence; None where the references are gone"""
 
     @property
-    def dev(self) -> Mapping[str, Any]:
-        return self.record["scores"]["dev"]
+    def dev(self) -> Score:
+        return self.record.scores["dev"]
 
     @property
     def ppl(self) -> float:
-        return float(self.dev["ppl"])
+        return float(self.dev.ppl)
 
     @property
     def bleu(self) -> float:
-        return float(self.dev["bleu"])
+        return float(self.dev.bleu)
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Cells:
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
 
 
-def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], dict[str, Any] | str]) -> Cells:
-    """`found` holds for (row, seed) a run's record, or in a word why there is none (records.collect)."""
+def read_cells(study: Definition, root: Path, found: Found) -> Cells:
+    """`found`: see records.collect."""
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
     scores = evaluation_hash(study.base, study.prints.dev)
@@ -78,11 +79,11 @@ def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], di
     filled: dict[tuple[str, int], Cell] = {}
     empty: dict[tuple[str, int], str] = {}
     for (name, seed), record in found.items():
-        reason = record if isinstance(record, str) else refusal(record, study, rows[name], seed)
-        if reason is not None or isinstance(record, str):
-            empty[name, seed] = str(reason)
+        record = fitting(record, study, rows[name], seed)
+        if isinstance(record, Missing):
+            empty[name, seed] = record.reason
             continue
-        folder = RunFolder(root, record["training_hash"])
+        folder = RunFolder(root, record.training_hash)
         try:
             filled[name, seed] = _cell(name, seed, folder, record, folder.scores(scores), split, counts)
         except (OSError, ValueError, UnicodeDecodeError) as error:
@@ -91,29 +92,38 @@ def read_cells(study: Definition, root: Path, found: Mapping[tuple[str, int], di
     return Cells(study, filled, empty, signature, sources, references)
 
 
-def refusal(record: Mapping[str, Any], study: Definition, row: Any, seed: int) -> str | None:
-    """Why a record does not belong into its cell, or None."""
-    try:
-        reason = fits(dict(record), study.base, row, seed, study.prints)
-        if reason is not None:
-            return reason
-        dev = record["scores"]["dev"]
-        for key in ("ppl", "bleu", "nll", "tokens"):
-            if not isinstance(dev[key], (int, float)) or not math.isfinite(dev[key]):
-                return f"its dev {key} is {dev[key]}"
-        if not (dev["ppl"] > 0 and 0 <= dev["bleu"] <= 100):
-            return f"its dev ppl is {dev['ppl']}, its dev bleu {dev['bleu']}"
-    except (KeyError, TypeError) as error:
-        return f"its record is not whole ({type(error).__name__}: {error})"
+def fitting(found: RunRecord | Missing, study: Definition, row: Row, seed: int) -> RunRecord | Missing:
+    """The record if it belongs into the cell (row, seed) of the study's table, else why not.
+
+    It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
+    made by the one evaluation that all cells share.
+    """
+    reason = None if isinstance(found, Missing) else _misfit(found, study, row, seed)
+    return found if reason is None else Missing(reason)
+
+
+def _misfit(record: RunRecord, study: Definition, row: Row, seed: int) -> str | None:
+    if training_hash(record.identity) != record.training_hash:
+        return "the record's identity does not yield its training hash"
+    asked = run_identity(study.base, row, seed, study.prints.train)
+    if training_hash(asked) != record.training_hash:
+        return "another experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
+    if "dev" not in record.scores:
+        return "no dev score"
+    dev = record.scores["dev"]
+    if dev.evaluation_hash != evaluation_hash(study.base, study.prints.dev):
+        return "scored by another evaluation (decoding, weights or dev text)"
+    if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
+        return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None
 
 
 def _cell(
-    row: str, seed: int, folder: RunFolder, record: dict[str, Any], scores: Path, split: str, counts: BleuCounts | None
+    row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counts: BleuCounts | None
 ) -> Cell:
     nll_S2 = read_sentences(scores / f"{split}.sentences.tsv")
-    dev = record["scores"]["dev"]
-    if not math.isclose(nll_S2[:, 0].sum(), dev["nll"], rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev["tokens"]:
+    dev = record.scores["dev"]
+    if not math.isclose(nll_S2[:, 0].sum(), dev.nll, rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev.tokens:
         raise ValueError("the sentences do not add up to the score of the text")
     return Cell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts))
 
@@ -181,12 +191,12 @@ def read_validations(folder: Path) -> dict[int, float]:
 
 def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str, int], str]) -> str:
     """The signature that most cells share; cells with another one are moved to `empty`."""
-    votes = Counter(cell.dev["signature"] for cell in filled.values())
+    votes = Counter(cell.dev.signature for cell in filled.values())
     if not votes:
         return ""
     common = min(votes, key=lambda signature: (-votes[signature], signature))
-    for key in [key for key, cell in filled.items() if cell.dev["signature"] != common]:
-        empty[key] = f"BLEU with another signature: {filled.pop(key).dev['signature']}, the table's is {common}"
+    for key in [key for key, cell in filled.items() if cell.dev.signature != common]:
+        empty[key] = f"BLEU with another signature: {filled.pop(key).dev.signature}, the table's is {common}"
     return common
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,13 +53,13 @@ def group_classes(report: Plain) -> dict[str, str]:
 
 def forest(report: Plain, metric: str) -> str:
     """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
-    rows = [r for r in report["rows"] if r[metric]["difference"] and _shown(r[metric]["difference"], metric)]
-    if not rows:
+    found = [(r, _shown(r[metric]["difference"], metric)) for r in report["rows"] if r[metric]["difference"]]
+    parts = [(r, shown) for r, shown in found if shown]
+    if not parts:
         return ""
-    parts = [(r, _shown(r[metric]["difference"], metric)) for r in rows]
-    values = [v for _, shown in parts for v in shown.values() if v is not None] + [0.0]
+    values = [v for _, shown in parts for v in shown if v is not None] + [0.0]
     width, left, line, top = 640, 150, 19, 12
-    height = top + line * len(rows) + 42
+    height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
     bottom = height - 40
     unit = "difference in dev perplexity to base, % (left is better)"
@@ -71,26 +71,34 @@ def forest(report: Plain, metric: str) -> str:
     return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
 
 
-def _shown(difference: Plain, metric: str) -> dict[str, float | None]:
-    """estimate, lower, upper, paper: in percent for perplexity."""
+class Shown(NamedTuple):
+    """A difference to base: in percent for perplexity."""
+
+    estimate: float
+    lower: float | None
+    upper: float | None
+    paper: float | None
+
+
+def _shown(difference: Plain, metric: str) -> Shown | None:
     source = difference.get("percent", {}) if metric == "ppl" else difference
     if source.get("estimate") is None:
-        return {}
+        return None
     paper = difference.get("paper percent") if metric == "ppl" else difference["paper"]
-    return {k: source.get(k) for k in ("estimate", "lower", "upper")} | {"paper": paper}
+    return Shown(source["estimate"], source.get("lower"), source.get("upper"), paper)
 
 
-def _forest_row(r: Plain, shown: Mapping[str, float | None], difference: Plain, x: Scale, y: float, left: float) -> str:
+def _forest_row(r: Plain, shown: Shown, difference: Plain, x: Scale, y: float, left: float) -> str:
     class_ = VERDICT_CLASS[difference["verdict"]]
-    said = f"{r['row']}: {shown['estimate']:+.2f}"
+    said = f"{r['row']}: {shown.estimate:+.2f}"
     body = label(left - 10, y + 4, short_name(r["row"]), "end")
-    if shown["lower"] is not None:
-        said += f" [{shown['lower']:+.2f}, {shown['upper']:+.2f}]"
-        body += tag("line", x1=x(shown["lower"]), x2=x(shown["upper"]), y1=y, y2=y, class_=f"interval {class_}")
-    body += tag("circle", cx=x(shown["estimate"]), cy=y, r=4.0, class_=f"mark {class_}")
-    if shown["paper"] is not None:
-        said += f", the paper {shown['paper']:+.2f}"
-        px = x(shown["paper"])
+    if shown.lower is not None and shown.upper is not None:
+        said += f" [{shown.lower:+.2f}, {shown.upper:+.2f}]"
+        body += tag("line", x1=x(shown.lower), x2=x(shown.upper), y1=y, y2=y, class_=f"interval {class_}")
+    body += tag("circle", cx=x(shown.estimate), cy=y, r=4.0, class_=f"mark {class_}")
+    if shown.paper is not None:
+        said += f", the paper {shown.paper:+.2f}"
+        px = x(shown.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
     return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
 
@@ -156,7 +164,8 @@ def quality(report: Plain, against: str, title: str) -> str:
             best = r["ppl"]["mean"]
             front.append((x(r[against]), y(best)))
     body += tag("polyline", points=points(front), class_="front")
-    classes, taken = group_classes(report), []
+    classes = group_classes(report)
+    taken: list[tuple[float, float]] = []
     for r in rows:
         px, py = x(r[against]), y(r["ppl"]["mean"])
         name = short_name(r["row"])

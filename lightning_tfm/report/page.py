@@ -14,6 +14,7 @@ from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.render import COLUMNS, millions
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
+from lightning_tfm.study.rows import apply
 
 Plain = Mapping[str, Any]
 
@@ -215,13 +216,18 @@ def _attention(cells: Cells) -> list[dict[str, Any]]:
 def _runs(report: Plain, cells: Cells, texts: bool) -> list[dict[str, Any]]:
     """Where every cell comes from, and what its row translated otherwise than base."""
     base = next((r["row"] for r in report["rows"] if r["base"]), "")
+    rows = {row.name: row for row in cells.study.rows}
+    examples = provenance.examples(cells, base) if texts else {}
     return [
         {
             "row": r["row"],
             "state": _state(r),
             "missing": r["missing"],
-            "runs": [(provenance.facts(cells, cell), provenance.command(cells, cell)) for cell in cells.of(r["row"])],
-            "examples": provenance.examples(cells, r["row"], base) if texts else [],
+            "runs": [
+                (provenance.facts(cell), provenance.fit_command(apply(cells.study.base, rows[cell.row], cell.seed)))
+                for cell in cells.of(r["row"])
+            ],
+            "examples": examples.get(r["row"], []),
         }
         for r in report["rows"]
     ]

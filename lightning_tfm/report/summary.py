@@ -14,11 +14,12 @@ import numpy as np
 
 from lightning_tfm.config import Miniature
 from lightning_tfm.report import agreement, claims, power, statistics, table, verdict
-from lightning_tfm.report.cells import Cells, read_validations
+from lightning_tfm.report.cells import Cells, Found, read_validations
 from lightning_tfm.report.evidence import METRICS, Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
 from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
 from lightning_tfm.report.verdict import Evidence
+from lightning_tfm.runs.record import Missing
 
 SCHEMA = 2
 
@@ -26,7 +27,8 @@ SCHEMA = 2
 def summarise(cells: Cells, course: Course | None = None) -> dict[str, Any]:
     """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
     study = cells.study
-    found: dict[tuple[str, int], Any] = {key: cell.record for key, cell in cells.filled.items()} | cells.empty
+    found: Found = {key: Missing(why) for key, why in cells.empty.items()}
+    found |= {key: cell.record for key, cell in cells.filled.items()}
     built = table.build(study, found)
     names = [line.row.name for line in built.lines]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
@@ -108,8 +110,8 @@ def _row(
         "blank": sorted(line.blank),
         "parameters": line.parameters,
         "n": len(mine),
-        "flops": mean(r["flops"] for r in records) if records else None,
-        "seconds": mean(r["seconds"]["total"] for r in records) if records else None,
+        "flops": mean(r.flops for r in records) if records else None,
+        "seconds": mean(r.seconds.total for r in records) if records else None,
         "paper": asdict(line.row.paper),
         "missing": {
             str(seed): cells.empty[name, seed]

@@ -11,10 +11,10 @@ from typing import Any
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report.cells import Found, fitting
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.rows import Row, apply, fits
-
-Record = Mapping[str, Any]
+from lightning_tfm.study.rows import Row, apply
 
 COLUMNS = {
     "N": ("model", "N"),
@@ -74,32 +74,31 @@ class Table:
     """base's fall over the end of its training; None while unknown"""
 
 
-def build(study: Definition, found: Mapping[tuple[str, int], Record | str]) -> Table:
-    """The study's table. `found` holds for (row, seed) a run's record, or in a word why there is none."""
+def build(study: Definition, found: Found) -> Table:
+    """The study's table. `found`: see records.collect."""
     plain = Row("", "", {}, study.rows[0].paper, "")
     base = _values(apply(study.base, plain).scaled("base"))
     lines = [_line(study, row, base, found) for row in study.rows]
-    records = [r for r in found.values() if not isinstance(r, str) and "dev" in r["scores"]]
-    signatures = sorted({r["scores"]["dev"]["signature"] for r in records})
+    records = [r for r in found.values() if isinstance(r, RunRecord) and "dev" in r.scores]
+    signatures = sorted({r.scores["dev"].signature for r in records})
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
     return Table(study.name, lines, study.seeds, ", ".join(parts), "; ".join(signatures))
 
 
-def _line(study: Definition, row: Row, base: dict[str, Any], found: Mapping[tuple[str, int], Record | str]) -> Line:
+def _line(study: Definition, row: Row, base: dict[str, Any], found: Found) -> Line:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
     values = _values(exact)
     blank = frozenset(name for name in values if values[name] == base[name] and row.change)
     scores, missing, counts = [], {}, set()
     for seed in study.seeds:
-        record = found.get((row.name, seed), "not asked for")
-        reason = record if isinstance(record, str) else fits(record, study.base, row, seed, study.prints)
-        if reason is not None or isinstance(record, str):
-            missing[seed] = str(reason)
+        record = fitting(found.get((row.name, seed), Missing("not asked for")), study, row, seed)
+        if isinstance(record, Missing):
+            missing[seed] = record.reason
             continue
-        dev = record["scores"]["dev"]
-        scores.append(Score(seed, dev["ppl"], dev["bleu"]))
-        counts.add(record["parameters"]["total"])
+        dev = record.scores["dev"]
+        scores.append(Score(seed, dev.ppl, dev.bleu))
+        counts.add(record.parameters.total)
     parameters = counts.pop() if len(counts) == 1 else _counted(exact.model, study.V)
     body = _counted(replace(exact.model, positions="none"), study.V)
     return Line(row, values, blank, parameters, body, scores, missing)

@@ -19,6 +19,8 @@ from typing import Any
 from lightning_tfm.durable import LockTimeout, append_whole, locked, sync_file, temporary, to_json, write_durably
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
+from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.runs.record import read as read_record
 
 GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
@@ -102,12 +104,16 @@ class RunFolder:
 
     def finished(self) -> bool:
         """Whether the run has come to its end."""
-        result = self.read_result()
-        return result is not None and result["status"] == "finished"
+        return self.read_result() is not None
 
-    def read_result(self) -> dict[str, Any] | None:
-        """result.json; None where there is none yet. Raises UserError if it is no result."""
-        return _read_record(self.result, "status")
+    def read_result(self) -> RunRecord | None:
+        """What a finished run left; None where it is not finished. Raises UserError where that is damaged."""
+        found = read_record(self.result)
+        if isinstance(found, RunRecord):
+            return found
+        if found.damaged:
+            raise UserError(f"{self.result}: {found.reason}; remove the file, or the run with `runs remove`")
+        return None
 
     def read_outcome(self) -> dict[str, Any] | None:
         """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing."""

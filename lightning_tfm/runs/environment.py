@@ -5,9 +5,12 @@ import platform
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+
+from lightning_tfm.config import Hardware
+from lightning_tfm.runs.record import Git, Machine
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
 
@@ -22,7 +25,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def git_state() -> dict[str, Any] | None:
+def git_state() -> Git | None:
     """Commit of the checkout that this code runs from, and whether it was changed; None outside a checkout."""
     folder = Path(__file__).resolve().parent
 
@@ -34,7 +37,7 @@ def git_state() -> dict[str, Any] | None:
         if Path(git("rev-parse", "--show-toplevel")) != folder.parents[1]:
             return None
         changed = git("status", "--porcelain", "--untracked-files=no", "--", "lightning_tfm")
-        return {"commit": git("rev-parse", "HEAD"), "changed": bool(changed)}
+        return Git(commit=git("rev-parse", "HEAD"), changed=bool(changed))
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -49,21 +52,22 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def hardware(world: int) -> dict[str, Any]:
+def machine(trainer: Hardware) -> Machine:
     """The machine as this process sees it. Imports torch."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "host": platform.node(),
-        "cpu": cpu_model(),
-        "cpus": os.cpu_count(),
-        "gpus": gpus,
-        "processes": world,
-        "threads": torch.get_num_threads(),
-        "system": f"{platform.system()} {platform.release()}",
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],  # a machine's folders are nobody's business
-    }
+    return Machine(
+        host=platform.node(),
+        cpu=cpu_model(),
+        cpus=os.cpu_count(),
+        gpus=gpus,
+        processes=trainer.devices * trainer.num_nodes,
+        threads=torch.get_num_threads(),
+        system=f"{platform.system()} {platform.release()}",
+        command=[Path(sys.argv[0]).name, *sys.argv[1:]],  # a machine's folders are nobody's business
+        trainer=asdict(trainer),
+    )
 
 
 def matrix_rate(precision: str) -> float:

@@ -5,9 +5,8 @@ import logging
 import os
 import time
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -20,9 +19,9 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.environment import git_state, matrix_rate, versions
-from lightning_tfm.runs.environment import hardware as hardware_facts
+from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
 from lightning_tfm.runs.processes import keep_freed_memory
+from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
 from lightning_tfm.scoring import bleu
 from lightning_tfm.training.callback import Conductor, checkpoint_files
 from lightning_tfm.training.checkpoints import Checkpoints, average
@@ -120,10 +119,13 @@ class Run:
             module.transformer.compile_layers()
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
-        scores, seconds = self._score(module, prepared, rank, world)
+        began = time.perf_counter()
+        scores = self._score(module, prepared, rank, world)
+        seconds = conductor.seconds | {"decode": time.perf_counter() - began}
         if rank == 0:
             parameters = counted(self.experiment, module, prepared.tokenizer.V)
-            self._write_result(prepared, conductor, scores, seconds, started, world, parameters)
+            record = self._record(prepared, conductor, scores, seconds, started, parameters)
+            self.attempt.write_json(self.folder.result, to_plain(record))
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -135,11 +137,12 @@ class Run:
             self.attempt.truncate_metrics(last)
         return str(found[-1]) if found else None
 
-    def _score(
-        self, module: TransformerModule, prepared: Prepared, rank: int, world: int
-    ) -> tuple[dict[str, Any], dict[str, float]]:
-        """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept."""
-        began, found = time.perf_counter(), {}
+    def _score(self, module: TransformerModule, prepared: Prepared, rank: int, world: int) -> dict[str, Score]:
+        """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept.
+
+        Empty on all ranks but the first.
+        """
+        found: dict[str, Score] = {}
         splits = {"dev": self.experiment.data.dev, "test": self.experiment.data.test}
         weights = ["last"] + ["average"] * bool(self.experiment.training.average_last)
         for which in weights:
@@ -153,63 +156,60 @@ class Run:
                         self.attempt.write_progress(steps, steps, 0.0, f"translate {split_name}")
                     score = score_split(module, prepared, split_name, how, rank, world, self.attempt)
                     key = name if which == self.experiment.evaluation.weights else f"{name}_{which}"
-                    found[key] = score
-        return found, {"decode": time.perf_counter() - began}
+                    if score is not None:
+                        found[key] = score
+        return found
 
-    def _write_result(
+    def _record(
         self,
         prepared: Prepared,
         conductor: Conductor,
-        scores: dict[str, Any],
+        scores: dict[str, Score],
         seconds: dict[str, float],
         started: float,
-        world: int,
-        parameters: dict[str, int],
-    ) -> None:
+        parameters: Parameters,
+    ) -> RunRecord:
         e, V = self.experiment, prepared.tokenizer.V
+        world = self.hardware.devices * self.hardware.num_nodes
         source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
-        parts = {k: round(v, 3) for k, v in (conductor.seconds | seconds).items()}
+        parts = {k: round(v, 3) for k, v in seconds.items()}
         train = prepared.split(e.data.train)
         flops, trained = run_flops(e, V, train, source, target), parts["train"] + parts["data"]
         rate = matrix_rate(e.training.precision)
-        identity = json.loads(self.folder.identity.read_bytes())
-        result = {
-            "schema": 1,
-            "status": "finished",
-            "training_hash": self.folder.training_hash,
-            "identity": identity,
-            "experiment": to_dict(e),
-            "parameters": parameters,
-            "V": V,
-            "steps": e.training.steps,
-            "target_tokens": target,
-            "source_tokens": source,
-            "padding": round(1 - (source + target) / cells, 5) if world == 1 else None,
-            "flops": flops,
-            "seconds": parts | {"total": round(sum(parts.values()), 3)},
-            "train_seconds": {k: round(v, 3) for k, v in conductor.parts.items()},
-            "tokens_per_second": round(target / trained, 1),
-            "flops_per_second": round(flops / trained),
-            "matrix_flops_per_second": round(rate),
-            "utilisation": round(flops / trained / (rate * world), 4),
-            "scores": scores,
-            "hardware": hardware_facts(world) | {"trainer": asdict(self.hardware)},
-            "versions": versions(),
-            "git": git_state(),
-            "data": {
-                "corpus": e.data.corpus,
-                "store": prepared.folder.name,
-                "train": prepared.train_fingerprint,
-                "dev": prepared.fingerprint(e.data.dev),
-                "tokenizer": prepared.tokenizer.fingerprint,
-                "too_long": prepared.too_long(e.data.train, e.data.max_len),
-            },
-            "inexact": inexact(e, self.hardware),
-            "attempts": self.attempt.number,
-            "started": started,
-            "ended": time.time(),
-        }
-        self.attempt.write_json(self.folder.result, result)
+        return RunRecord(
+            training_hash=self.folder.training_hash,
+            identity=json.loads(self.folder.identity.read_bytes()),
+            experiment=to_dict(e),
+            parameters=parameters,
+            V=V,
+            steps=e.training.steps,
+            target_tokens=target,
+            source_tokens=source,
+            padding=round(1 - (source + target) / cells, 5) if world == 1 else None,
+            flops=flops,
+            seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
+            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in conductor.parts.items()}),
+            tokens_per_second=round(target / trained, 1),
+            flops_per_second=round(flops / trained),
+            matrix_flops_per_second=round(rate),
+            utilisation=round(flops / trained / (rate * world), 4),
+            scores=scores,
+            hardware=machine(self.hardware),
+            versions=versions(),
+            git=git_state(),
+            data=Texts(
+                corpus=e.data.corpus,
+                store=prepared.folder.name,
+                train=prepared.train_fingerprint,
+                dev=prepared.fingerprint(e.data.dev),
+                tokenizer=prepared.tokenizer.fingerprint,
+                too_long=prepared.too_long(e.data.train, e.data.max_len),
+            ),
+            inexact=inexact(e, self.hardware),
+            attempts=self.attempt.number,
+            started=started,
+            ended=time.time(),
+        )
 
 
 def score_split(
@@ -220,31 +220,34 @@ def score_split(
     rank: int,
     world: int,
     attempt: Attempt,
-) -> dict[str, Any]:
-    """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record."""
+) -> Score | None:
+    """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
+
+    None on the other ranks.
+    """
     split = prepared.split(split_name)
     lines = evaluate_lines(module, evaluation_batches(split)[rank::world], len(split), how)
     if rank != 0:
-        return {}
+        return None
     experiment = replace(module.experiment, evaluation=how)
     name = evaluation_hash(experiment, prepared.fingerprint(split_name))
     hypotheses = [prepared.tokenizer.decode(line.pieces or []) for line in lines]
     scored, found = bleu(hypotheses, split.target_text(), how.bleu_tokenize), perplexity(lines)
-    score = {
-        "split": split_name,
-        "weights": how.weights,
-        "ppl": found.ppl,
-        "nll": found.nll,
-        "tokens": found.tokens,
-        "bleu": scored.value,
-        "signature": scored.signature,
-        "sentences": len(lines),
-        "evaluation_hash": name,
-    }
+    score = Score(
+        split=split_name,
+        weights=how.weights,
+        ppl=found.ppl,
+        nll=found.nll,
+        tokens=found.tokens,
+        bleu=scored.value,
+        signature=scored.signature,
+        sentences=len(lines),
+        evaluation_hash=name,
+    )
     folder = attempt.folder.scores(name)
     attempt.write(folder / f"{split_name}.hyp.txt", "".join(f"{text}\n" for text in hypotheses).encode())
     attempt.write(folder / f"{split_name}.sentences.tsv", _table(lines).encode())
-    attempt.write_json(folder / f"{split_name}.json", score)
+    attempt.write_json(folder / f"{split_name}.json", to_plain(score))
     return score
 
 
@@ -253,11 +256,11 @@ def _table(lines: list[Line]) -> str:
     return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
 
 
-def counted(e: Experiment, module: TransformerModule, V: int) -> dict[str, int]:
+def counted(e: Experiment, module: TransformerModule, V: int) -> Parameters:
     """Trainable numbers by part; those of the positional scheme, which may be the user's own, are the rest."""
     total = sum(p.numel() for p in module.transformer.parameters() if p.requires_grad)
     parts = count_parameters(replace(e.model, positions="none"), V)
-    return parts | {"positions": total - parts["total"], "total": total}
+    return Parameters(**parts | {"positions": total - parts["total"], "total": total})
 
 
 def run_flops(e: Experiment, V: int, train, source_tokens: int, target_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""Rows: base + a declared change -> an experiment; and whether a run's record belongs into a cell of the table."""
+"""Rows: base + a declared change -> an experiment, and its identity."""
 
 import hashlib
 import inspect
@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import Experiment, evaluation_hash, override, training_hash, training_identity
+from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.model.size import BUILTIN_SCHEMES
 from lightning_tfm.yaml_files import YamlFile, read_yaml, see_working_directory
@@ -187,26 +187,6 @@ def run_identity(base: Experiment, row: Row, seed: int, train_fingerprint: str) 
     experiment = apply(base, row, seed)
     experiment.scaled(f"row '{row.name}'")
     return training_identity(experiment, train_fingerprint, user_classes(experiment))
-
-
-def fits(record: dict[str, Any], base: Experiment, row: Row, seed: int, prints: Fingerprints) -> str | None:
-    """Why a run's record (result.json) does not belong into the cell (row, seed) of the table over `base`, or None.
-
-    It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
-    made by the one evaluation that all cells share.
-    """
-    if record["status"] != "finished":
-        return str(record["status"])
-    if training_hash(record["identity"]) != record["training_hash"]:
-        return "the record's identity does not yield its training hash"
-    asked = run_identity(base, row, seed, prints.train)
-    if training_hash(asked) != record["training_hash"]:
-        return "another experiment: " + "; ".join(differences(asked, record["identity"], "the cell asks for"))
-    if "dev" not in record["scores"]:
-        return "no dev score"
-    if record["scores"]["dev"]["evaluation_hash"] != evaluation_hash(base, prints.dev):
-        return "scored by another evaluation (decoding, weights or dev text)"
-    return None
 
 
 def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix: str = "") -> list[str]:

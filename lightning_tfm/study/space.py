@@ -1,16 +1,17 @@
-"""The parameters of a search, in the words of a W&B sweep file: strictly read, and turned into Optuna's suggestions."""
+"""The parameters of a search: as a sweep file has them, checked, and as Optuna's suggestions."""
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import MinLen
 
 from lightning_tfm.config import Experiment, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.yaml_files import YamlFile
+from lightning_tfm.yaml_files import Schema, YamlFile
 
-SPEC_KEYS = ("value", "values", "min", "max", "distribution", "q")
 RANGES = {
+    "categorical": {"values"},
     "int_uniform": {"min", "max"},
     "uniform": {"min", "max"},
     "q_uniform": {"min", "max", "q"},
@@ -18,6 +19,10 @@ RANGES = {
 }
 SECTIONS = ("model", "training")
 """what a search may change; text, decoding and scoring are the same for all its trials"""
+CANNOT = "this engine cannot honour it"
+LISTS_ONLY = "a grid has no continuous ranges, give 'values'"
+Number = float | int
+Values = Annotated[list[Any], MinLen(1)]
 
 
 @dataclass(frozen=True)
@@ -60,25 +65,26 @@ def grid(space: list[Parameter]) -> list[dict[str, Any]]:
     return [dict(zip((p.name for p in space), values, strict=True)) for values in product(*lists)]
 
 
-def read_space(file: YamlFile, base: Experiment) -> list[Parameter]:
-    """The searched parameters of a sweep file. Raises UserError naming file, line, key and the nearest valid one."""
-    space = []
-    for name, spec in file.values["parameters"].items():
-        if not is_fixed(spec):
-            space.append(_parameter(file, name, spec, base))
-    if not space:
-        raise UserError(f"{file.where('parameters')}: nothing to search: every parameter has one value")
-    return space
+@dataclass(frozen=True)
+class Spec(Schema):
+    """A parameter of a search."""
+
+    REFUSED: ClassVar = dict.fromkeys(("mu", "sigma", "a", "b", "probabilities", "parameters"), CANNOT)
+    value: Any = None
+    values: Values | None = None
+    min: Number | None = None
+    max: Number | None = None
+    q: Number | None = None
+    distribution: str | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """Which keys the file has, but the distribution."""
+        return [f.name for f in fields(self) if f.name != "distribution" and getattr(self, f.name) is not None]
 
 
-def is_fixed(spec: Any) -> bool:
-    """Whether a parameter has one value, which is then an argument like those of the command."""
-    return isinstance(spec, dict) and (set(spec) <= {"value", "distribution"} and "value" in spec)
-
-
-def check_key(file: YamlFile, name: str, base: Experiment) -> None:
+def _check_key(where: str, name: str, base: Experiment) -> None:
     """Raise UserError unless `name` is a key that a search may set."""
-    where = file.where("parameters", name)
     plain = to_dict(base)
     valid = [f"{section}.{key}" for section in SECTIONS for key in plain[section] if key != "seed"]
     if name in ("seed", "training.seed"):
@@ -90,74 +96,50 @@ def check_key(file: YamlFile, name: str, base: Experiment) -> None:
         raise UserError(f"{where}: unknown parameter '{name}': {nearest(name, valid)}")
 
 
-def _parameter(file: YamlFile, name: str, spec: Any, base: Experiment) -> Parameter:
+def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> Parameter:
     where = file.where("parameters", name)
-    check_key(file, name, base)
-    if not isinstance(spec, dict) or not spec:
-        raise UserError(f"{where}: {name}={spec!r}: expected 'values', or 'min' and 'max'")
-    for key in spec:
-        if key not in SPEC_KEYS:
-            ours = (
-                "this engine cannot honour it"
-                if key in ("mu", "sigma", "a", "b", "probabilities", "parameters")
-                else ""
-            )
-            raise UserError(
-                f"{file.where('parameters', name, key)}: unknown key '{name}.{key}': "
-                f"{ours or nearest(str(key), SPEC_KEYS)}"
-            )
-    section, _, field = name.partition(".")
-    whole = type(to_dict(base)[section][field]) is int
-    distribution = spec["distribution"] if "distribution" in spec else _implied(spec)
-    if distribution == "categorical":
-        return _categorical(file, name, spec, base)
-    if distribution not in RANGES:
-        raise UserError(
-            f"{where}: {name}.distribution={distribution!r}: this engine cannot honour it; valid: categorical, "
-            f"{', '.join(RANGES)}"
-        )
-    given = set(spec) - {"distribution"}
-    if given != RANGES[distribution]:
-        raise UserError(
-            f"{where}: {name}: {distribution} takes {', '.join(sorted(RANGES[distribution]))}, "
-            f"got {', '.join(sorted(given))}"
-        )
-    if whole != (distribution == "int_uniform"):
+    _check_key(where, name, base)
+    low, high, step = spec.min, spec.max, spec.q
+    distribution = spec.distribution
+    if distribution is None:  # as W&B takes it
+        whole = type(low) is int and type(high) is int
+        distribution = "categorical" if spec.values is not None else "int_uniform" if whole else "uniform"
+    takes = RANGES.get(distribution)
+    if takes is None:
+        valid = ", ".join(RANGES)
+        raise UserError(f"{where}: {name}.distribution={distribution!r}: {CANNOT}; valid: {valid}")
+    if set(spec.given) != takes:
+        got = ", ".join(sorted(spec.given)) or "nothing"
+        raise UserError(f"{where}: {name}: {distribution} takes {', '.join(sorted(takes))}, got {got}")
+    if spec.values is not None:
+        if len({repr(value) for value in spec.values}) < len(spec.values):
+            raise UserError(f"{where}: {name}: a value stands there twice")
+    else:
+        _check_range(where, name, distribution, spec, base)
+    for value in spec.values if spec.values is not None else (low, high):
+        override(base, {name: value}, where)
+    if spec.values is not None:
+        return Parameter(name, distribution, spec.values)
+    assert low is not None and high is not None
+    return Parameter(name, distribution, [], low, high, step or 0.0)
+
+
+def _check_range(where: str, name: str, distribution: str, spec: Spec, base: Experiment) -> None:
+    assert spec.min is not None and spec.max is not None
+    section, _, key = name.partition(".")
+    if (type(to_dict(base)[section][key]) is int) != (distribution == "int_uniform"):
+        whole = distribution != "int_uniform"
         kind = "whole numbers: use int_uniform or values" if whole else "fractions: use uniform or log_uniform_values"
         raise UserError(f"{where}: {name}: {distribution} does not fit, it takes {kind}")
-    for key in given:
-        if isinstance(spec[key], bool) or not isinstance(spec[key], (int, float)) or not math.isfinite(spec[key]):
-            raise UserError(f"{file.where('parameters', name, key)}: {name}.{key}={spec[key]!r}: expected a number")
-    low, high, step = spec["min"], spec["max"], spec["q"] if "q" in given else 0.0
-    if not low < high:
-        raise UserError(f"{where}: {name}: min={low} must lie below max={high}")
-    if distribution == "log_uniform_values" and low <= 0:
-        raise UserError(f"{where}: {name}.min={low}: a logarithm needs numbers above 0")
-    if distribution == "q_uniform" and step <= 0:
-        raise UserError(f"{where}: {name}.q={step}: must be above 0")
-    if distribution == "q_uniform" and abs(low / step - round(low / step)) > 1e-9:
-        raise UserError(f"{where}: {name}.min={low} must be a multiple of q={step}: the two engines round differently")
-    for value in (low, high):
-        override(base, {name: value}, where)
-    return Parameter(name, distribution, [], low, high, step)
-
-
-def _implied(spec: dict[str, Any]) -> str:
-    """What W&B takes for the distribution where none is named."""
-    if "values" in spec:
-        return "categorical"
-    return "int_uniform" if all(type(spec.get(key)) is int for key in ("min", "max")) else "uniform"
-
-
-def _categorical(file: YamlFile, name: str, spec: dict[str, Any], base: Experiment) -> Parameter:
-    where = file.where("parameters", name)
-    if set(spec) - {"distribution"} != {"values"}:
-        raise UserError(f"{where}: {name}: categorical takes 'values' alone, got {', '.join(spec)}")
-    values = spec["values"]
-    if not isinstance(values, list) or not values:
-        raise UserError(f"{where}: {name}.values={values!r}: expected a list that is not empty")
-    if len({repr(value) for value in values}) < len(values):
-        raise UserError(f"{where}: {name}: a value stands there twice")
-    for value in values:
-        override(base, {name: value}, where)
-    return Parameter(name, "categorical", values)
+    if not spec.min < spec.max:
+        raise UserError(f"{where}: {name}: min={spec.min} must lie below max={spec.max}")
+    if distribution == "log_uniform_values" and spec.min <= 0:
+        raise UserError(f"{where}: {name}.min={spec.min}: a logarithm needs numbers above 0")
+    if spec.q is None:
+        return
+    if spec.q <= 0:
+        raise UserError(f"{where}: {name}.q={spec.q}: must be above 0")
+    if abs(spec.min / spec.q - round(spec.min / spec.q)) > 1e-9:
+        raise UserError(
+            f"{where}: {name}.min={spec.min} must be a multiple of q={spec.q}: the two engines round differently"
+        )

@@ -12,8 +12,7 @@ from lightning_tfm.model.size import BUILTIN_SCHEMES, count_parameters
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import SCHEMA, file_of, predicted_cost
 from lightning_tfm.study.rows import Fingerprints, differences, user_classes
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter, grid
+from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 KIND = "search"
 
@@ -76,10 +75,6 @@ class Search:
         kept = [point for point in points if all(value <= 0 for value in self.excess(point).values())]
         return [self.cell(number, point) for number, point in enumerate(kept)], len(points) - len(kept)
 
-    def values(self, result: dict[str, Any]) -> tuple[float, ...]:
-        """What a finished run is judged by, in the order of the objectives."""
-        return tuple(measured(result, name) for name in self.objectives)
-
     def check(self) -> None:
         """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
         if "parameters" in self.constraints and self.base.model.positions not in BUILTIN_SCHEMES:
@@ -87,17 +82,6 @@ class Search:
         for parameter in self.space:
             for value in parameter.listed or [parameter.low, parameter.high]:
                 self.experiment({parameter.name: value}).scaled(f"{parameter.name}={value}")
-
-
-def measured(result: dict[str, Any], name: str) -> float:
-    """An objective or a limited quantity of a finished run."""
-    match name:
-        case "parameters":
-            return float(result["parameters"]["total"])
-        case "seconds":
-            return float(result["seconds"]["train"])
-        case _:
-            return float(result["scores"]["dev"][name.removeprefix("dev/")])
 
 
 def save(search: Search, root: Path) -> Search:

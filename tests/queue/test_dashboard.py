@@ -17,6 +17,7 @@ from lightning_tfm.queue.launch import run_study
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.study.cell import Cell
 from tests.browser import chromium
+from tests.records import leave
 
 
 def program() -> str:
@@ -31,7 +32,7 @@ def program() -> str:
 
 def train(task: Task) -> None:
     value = 2.0 + int(task.cell.row[1:])
-    task.attempt.write_json(task.folder.result, {"status": "finished", "scores": {"dev": {"ppl": value}}})
+    leave(task.attempt, ppl=value)
 
 
 @pytest.mark.long

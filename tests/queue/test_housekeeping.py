@@ -15,10 +15,12 @@ from lightning_tfm.queue.queue import link
 from lightning_tfm.queue.storage import remember
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
+from lightning_tfm.runs.record import Texts
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter
 from lightning_tfm.study.tune import save
 from tests.queue.test_sampling import search
+from tests.records import leave
 
 
 def run(root: Path, digits: str, finished: bool = True) -> Attempt:
@@ -29,7 +31,7 @@ def run(root: Path, digits: str, finished: bool = True) -> Attempt:
     attempt.write(folder.checkpoints / "step-6.ckpt", b"x")
     attempt.write(folder.snapshots / "step-10.pt", b"weights")
     if finished:
-        attempt.write_json(folder.result, {"status": "finished", "data": {"store": "used"}})
+        leave(attempt, data=Texts(store="used"))
         attempt.release()
     return attempt
 
@@ -48,8 +50,7 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
         if task.cell.row == "bad":
             raise FloatingPointError("loss is nan")
         task.attempt.write_progress(10, 10, 1.0, "done")
-        result = {"status": "finished", "scores": {"dev": {"ppl": 1.0}}}
-        task.attempt.write_json(task.folder.result, result)
+        leave(task.attempt)
 
     cells = [Cell("good", 1, "aa" * 32, 1.0), Cell("bad", 2, "bb" * 32, 1.0)]
     with (tmp_path / "shown").open("w") as stream:
@@ -100,13 +101,10 @@ def listed(root: Path) -> dict[str, RunInfo]:
 
 
 def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, capsys) -> None:
-    scores = {"dev": {"ppl": 3.25, "bleu": 41.5}}
     for number, digits in enumerate(("cc", "aa", "bb")):
         attempt = RunFolder(tmp_path, digits * 32).claim()
         attempt.write_json(attempt.folder.cell, {"row": f"mine-{digits}", "seed": 7})
-        attempt.write_json(
-            attempt.folder.result, {"status": "finished", "scores": scores, "ended": 1e9 + 3600 * number}
-        )
+        leave(attempt, ppl=3.25, bleu=41.5, ended=1e9 + 3600 * number)
         attempt.release()
     found = list_runs(tmp_path)
     assert [info.run[:2] for info in found] == ["cc", "aa", "bb"]

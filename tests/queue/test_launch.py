@@ -25,6 +25,7 @@ from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
 from lightning_tfm.study.cell import Cell
 from tests.family import leads_group, offspring
+from tests.records import leave
 
 STEPS = 10
 ENDLESS = 3600.0
@@ -71,7 +72,7 @@ class Fake:
             attempt.append_metrics({"step": step, "loss": hash((task.cell.row, step)) % 1000})
             attempt.write(checkpoint, str(step).encode())
             attempt.write_progress(step, STEPS, 100.0, "train")
-        attempt.write_json(folder.result, {"status": "finished", "scores": {"dev": {"ppl": 2.0}}})
+        leave(attempt)
         self.note("ended", task)
 
 
@@ -117,7 +118,7 @@ def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(t
 def test_a_run_finished_elsewhere_is_not_run_again(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
     attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
-    attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+    leave(attempt, ppl=3.0)
     attempt.release()
     assert study(tmp_path, fake, 1, workers=1)[0].state == "done"
     assert not fake.notes("began")
@@ -130,7 +131,7 @@ def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) 
         attempt = RunFolder(tmp_path, make_cells(1)[0].training_hash).claim()
         (tmp_path / "ready").touch()
         time.sleep(0.8)
-        attempt.write_json(attempt.folder.result, {"status": "finished", "scores": {"dev": {"ppl": 3.0}}})
+        leave(attempt, ppl=3.0)
         attempt.release()
 
     pid = forks.start(other)

@@ -21,9 +21,9 @@ from lightning_tfm.runs.attempt import Task, Train
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.study.tune import Search, is_search, load, save
+from tests.records import leave
 
 STEPS = 8
 SPACE = [
@@ -63,9 +63,7 @@ def train(task: Task) -> None:
         task.attempt.append_metrics({"step": step, "dev_ppl": worst + 1 / step})
         task.attempt.write_progress(step, STEPS, 1.0, "train")
         time.sleep(0.25 if worst > 1.6 else 0.02)
-    scores = {"dev": {"ppl": worst, "bleu": 10 / worst}}
-    result = {"status": "finished", "scores": scores, "parameters": {"total": 7}, "seconds": {"train": 1.0}}
-    task.attempt.write_json(task.folder.result, result)
+    leave(task.attempt, ppl=worst, bleu=10 / worst)
 
 
 def train_until_stopped(task: Task) -> None:

@@ -8,7 +8,9 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
+from tests.records import leave, record
 
 
 def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Path, capsys) -> None:
@@ -17,10 +19,10 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
     queue.enqueue(cells)
     while claim := queue.claim():
         attempt = RunFolder(tmp_path, claim.cell.training_hash).claim()
-        attempt.write_json(attempt.folder.result, {"status": "finished"})
+        leave(attempt)
         attempt.release()
         if claim.cell.row == "r2":  # its record travels through the storage
-            queue.mark(claim, "record", {"status": "finished"})
+            queue.mark(claim, "record", to_plain(record()))
         assert queue.finish(claim, 2.0)
 
     def status(*more: str) -> str:

@@ -22,6 +22,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
 from tests.family import offspring
+from tests.records import leave
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
 WORKERS = int(os.environ.get("STORM_WORKERS", "8"))
@@ -51,8 +52,7 @@ def train(task: Task) -> None:
         file.write(f"{task.cell.row}\n")
     task.attempt.write_json(task.folder.identity, {"row": task.cell.row})
     task.attempt.write_json(task.folder.experiment, {})
-    result = {"status": "finished", "scores": {"dev": {"ppl": float(value)}}, "identity": {"row": task.cell.row}}
-    task.attempt.write_json(task.folder.result, result | {"experiment": {}})
+    leave(task.attempt, ppl=float(value), identity={"row": task.cell.row})
 
 
 def launch(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
@@ -117,7 +117,7 @@ def assert_whole(root: Path, where: list[Path], storage: str) -> None:
     """Every run has one result, told once, that of an undisturbed study; the curve lies where it was trained."""
     for cell in cells():
         result = RunFolder(root, cell.training_hash).read_result()
-        assert result is not None and result["scores"]["dev"]["ppl"] == curve(cell)[-1]["value"]
+        assert result is not None and result.scores["dev"].ppl == curve(cell)[-1]["value"]
         trained = [
             f for f in (RunFolder(path, cell.training_hash) for path in where) if f.finished() and f.read_metrics()
         ]

@@ -10,8 +10,7 @@ from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.study.tune import Search, save
 from tests import held
 from tests.tiny import experiment, in_child, write_corpus

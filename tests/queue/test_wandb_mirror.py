@@ -12,6 +12,7 @@ from lightning_tfm.queue.wandb_process import mirrored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
 from tests.queue.offline import read_back
+from tests.records import leave
 
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
 
@@ -26,9 +27,7 @@ def write_run(root: Path, cell: Cell, steps: range, whole: bool) -> None:
     if whole:
         hyp = folder.scores("e" * 64) / "val.hyp.txt"
         attempt.write(hyp, b"eins\nzwei\n")
-        score = {"ppl": 2.5, "bleu": 11.0, "split": "val", "evaluation_hash": "e" * 64}
-        result = {"status": "finished", "steps": 6, "scores": {"dev": score}, "parameters": {"total": 3}}
-        attempt.write_json(folder.result, result | {"seconds": {"total": 1.0}, "attempts": 1})
+        leave(attempt, ppl=2.5, bleu=11.0)
     attempt.release()
 
 

@@ -19,6 +19,7 @@ from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
 from tests import held
 from tests.queue.offline import read_back
+from tests.records import leave
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -181,8 +182,7 @@ def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path:
             attempt.append_metrics({"step": step, "loss": 1 / step})
             time.sleep(0.1)
         assert time.monotonic() - began < wandb_process.PATIENCE, "the run waited for W&B"
-        result = {"status": "finished", "steps": 20, "scores": {}, "parameters": {}, "seconds": {}, "attempts": 1}
-        attempt.write_json(folder.result, result)
+        leave(attempt, steps=20, scores={})
         attempt.release()
     assert len(said) == 1 and "lightning-tfm wandb replay s" in said[0]
     assert not (folder.path / "wandb.json").exists()

@@ -23,18 +23,18 @@ from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import resampling
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Seconds, Texts, to_plain
 from lightning_tfm.study import definition, tune
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
-from lightning_tfm.study.searchfile import Pruner
-from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import Timetable
+from tests.records import record_of
 
 BASE = Experiment(
     data=Data(corpus="builtin", pairs=400, vocab_size=300, max_len=128),
     training=Training(tokens=800, warmup=400, steps=100_000),
     miniature=Miniature(width=8, depth=2, steps=1000),
 )
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
 class Generator:
@@ -74,55 +74,35 @@ class Generator:
         nll = self.tokens * np.maximum(math.log(5) + effect + rng.normal(0, 0.15, len(self.tokens)), 0.01)
         hypotheses = [self._translation(line, 0.25 + effect) for line in self.references]
         name = evaluation_hash(BASE, self.study.prints.dev)
-        dev = {
-            "split": "val",
-            "weights": "last",
-            "ppl": math.exp(nll.sum() / self.tokens.sum()),
-            "nll": float(nll.sum()),
-            "tokens": int(self.tokens.sum()),
-            "bleu": float(resampling.bleu(self.counts(hypotheses).sum(0))),
-            "signature": SIGNATURE,
-            "sentences": len(nll),
-            "evaluation_hash": name,
-        } | changes
+        made = record_of(
+            apply(BASE, row, seed),
+            self.study.prints,
+            self.study.V,
+            ppl=math.exp(nll.sum() / self.tokens.sum()),
+            nll=float(nll.sum()),
+            tokens=int(self.tokens.sum()),
+            bleu=float(resampling.bleu(self.counts(hypotheses).sum(0))),
+            sentences=len(nll),
+            flops=10**11 + count_parameters(exact.model, self.study.V)["total"] * 480_000,
+            seconds=Seconds(train=60.0, data=1.0, validate=2.0, decode=3.0, total=66.0 + seed),
+            data=Texts(corpus="builtin", store=self.study.store, train=self.study.prints.train, dev="d"),
+        )
+        dev = replace(made.scores["dev"], **changes)
+        made = replace(made, scores={"dev": dev})
         scores = folder.scores(name)
         scores.mkdir(parents=True, exist_ok=True)
         lines = [f"{i}\t{x!r}\t{t}\t-1.0\n" for i, (x, t) in enumerate(zip(nll.tolist(), self.tokens, strict=True))]
         (scores / "val.sentences.tsv").write_text("line\tnll\ttokens\tscore\n" + "".join(lines))
         (scores / "val.hyp.txt").write_text("".join(f"{h}\n" for h in hypotheses))
-        (scores / "val.json").write_text(json.dumps(dev))
+        (scores / "val.json").write_text(json.dumps(to_plain(dev)))
         (folder.path / "experiment.json").write_text(json.dumps(to_dict(exact)))
         (folder.path / "identity.json").write_text(json.dumps(identity))
-        end = dev["ppl"] if isinstance(dev["ppl"], float) else 5.0
+        end = dev.ppl if isinstance(dev.ppl, float) else 5.0
         steps = exact.training.steps
         at = [s for s in range(1, steps + 1) if Timetable.of(Hardware(), exact.training).validates(s)]
         curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-5 * s / steps)), "dev_nll": 1.0} for s in at]
         (folder.path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
-        record = {
-            "schema": 1,
-            "status": "finished",
-            "training_hash": folder.training_hash,
-            "identity": identity,
-            "experiment": to_dict(exact),
-            "parameters": count_parameters(exact.model, self.study.V),
-            "V": self.study.V,
-            "steps": exact.training.steps,
-            "target_tokens": 80_000,
-            "source_tokens": 80_000,
-            "flops": 10**11 + count_parameters(exact.model, self.study.V)["total"] * 480_000,
-            "seconds": {"train": 60.0, "data": 1.0, "validate": 2.0, "decode": 3.0, "total": 66.0 + seed},
-            "tokens_per_second": 1300.0,
-            "scores": {"dev": dev},
-            "hardware": {"host": "box", "cpu": "a CPU", "cpus": 2, "gpus": [], "processes": 1, "threads": 1},
-            "versions": {"python": "3.11", "torch": "2.13.0"},
-            "git": {"commit": "0123456789abcdef", "changed": False},
-            "data": {"corpus": "builtin", "store": self.study.store, "train": self.study.prints.train, "dev": "d"},
-            "inexact": [],
-            "attempts": 1,
-            "started": 1.7e9,
-            "ended": 1.7e9 + 66,
-        }
-        (folder.path / "result.json").write_text(json.dumps(record))
+        (folder.path / "result.json").write_text(json.dumps(to_plain(made)))
         return folder
 
     def _translation(self, line: str, wrong: float) -> str:

@@ -97,9 +97,9 @@ def test_hostile_text_in_every_field_of_a_record_is_harmless(generator):
         for seed in made.study.seeds:
             folder = made.write(row, seed, 0.0)
             record = json.loads((folder.path / "result.json").read_bytes())
-            record["hardware"] = {"cpu": HOSTILE, "gpus": [HOSTILE], "processes": HOSTILE, "threads": HOSTILE}
+            record["hardware"] = {"cpu": HOSTILE, "gpus": [HOSTILE], "host": HOSTILE, "system": HOSTILE}
             record["versions"] = {HOSTILE: HOSTILE}
-            record["git"] = {"commit": HOSTILE, "changed": HOSTILE}
+            record["git"] = {"commit": HOSTILE, "changed": True}
             record["data"] = {key: HOSTILE for key in ("train", "tokenizer", "dev")}
             record["inexact"] = [HOSTILE]
             (folder.path / "result.json").write_text(json.dumps(record))

@@ -7,14 +7,14 @@ from statistics import stdev
 
 import pytest
 
-from lightning_tfm.config import Experiment, Miniature, evaluation_hash, training_hash, training_identity
-from lightning_tfm.model.size import count_parameters
+from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import parameters, render, table
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
+from tests.records import record_of
 
 PRINTS = Fingerprints("train text", "dev text")
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 V = 500
 
 
@@ -23,17 +23,8 @@ def study(seeds, miniature=True):
     return Definition("table3", base, list(all_rows().values()), seeds, PRINTS, V, "store")
 
 
-def record(s: Definition, row, seed: int, ppl: float, bleu: float) -> dict:
-    e = apply(s.base, row, seed)
-    identity = training_identity(e, PRINTS.train, {})
-    dev = {"evaluation_hash": evaluation_hash(s.base, PRINTS.dev), "ppl": ppl, "bleu": bleu, "signature": SIGNATURE}
-    return {
-        "status": "finished",
-        "identity": identity,
-        "training_hash": training_hash(identity),
-        "scores": {"dev": dev},
-        "parameters": count_parameters(e.scaled().model, V),
-    }
+def record(s: Definition, row, seed: int, ppl: float, bleu: float, **changes) -> RunRecord:
+    return record_of(apply(s.base, row, seed), PRINTS, V, ppl=ppl, bleu=bleu, **changes)
 
 
 def full(seeds=(1,), miniature=True):
@@ -95,7 +86,7 @@ def test_a_wide_terminal_shows_all_columns_of_the_full_size():
 def test_several_seeds_are_mean_and_deviation():
     s, found = full((1, 2, 4))
     row = json.loads(table.to_json(table.build(s, found)))["rows"][1]
-    ppl = [found["A-h1", seed]["scores"]["dev"]["ppl"] for seed in (1, 2, 4)]
+    ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
     assert row["dev PPL"]["mean"] == pytest.approx(sum(ppl) / 3)
     assert row["dev PPL"]["sd"] == pytest.approx(stdev(ppl))
     assert row["dev PPL"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
@@ -111,7 +102,7 @@ def test_the_same_records_give_the_same_bytes_in_any_order():
 
 def test_empty_cells_say_why():
     s, found = full()
-    found["A-h1", 1] = "running at step 5 of 1000"
+    found["A-h1", 1] = Missing("running at step 5 of 1000")
     found["big", 1] = record(s, all_rows()["base"], 1, 1.0, 99.0)  # another row's record
     del found["C-N2", 1]
     built = table.build(s, found)
@@ -128,7 +119,7 @@ def test_empty_cells_say_why():
 def test_a_record_of_another_seed_or_evaluation_is_refused():
     s, found = full()
     found["base", 1] = record(s, all_rows()["base"], 2, 1.0, 99.0)
-    found["A-h1", 1]["scores"]["dev"]["evaluation_hash"] = "other"
+    found["A-h1", 1] = record(s, all_rows()["A-h1"], 1, 1.0, 99.0, evaluation_hash="other")
     lines = {line.row.name: line for line in table.build(s, found).lines}
     assert "training.seed is 2" in lines["base"].missing[1]
     assert "another evaluation" in lines["A-h1"].missing[1]

@@ -15,6 +15,7 @@ from lightning_tfm.durable import LockTimeout, locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.owner import Owner, me
+from tests.records import leave
 
 HASH = "ab" * 32
 
@@ -188,7 +189,7 @@ def test_a_removed_and_remade_run_is_closed_to_the_attempt_of_the_same_number(
 
 def test_an_attempt_travels_to_a_spawned_rank(folder: RunFolder) -> None:
     attempt = pickle.loads(pickle.dumps(folder.claim()))
-    attempt.write_json(folder.result, {"status": "finished"})
+    leave(attempt)
     assert folder.finished()
 
 

@@ -1,4 +1,4 @@
-"""Rows: the paper's 20, what a row may say, and which record belongs into which cell."""
+"""Rows: the paper's 20, and what a row may say."""
 
 import csv
 import io
@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.config import Experiment, Miniature, evaluation_hash, to_dict, training_hash, training_identity
+from lightning_tfm.config import Experiment, Miniature, to_dict, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import (
     Fingerprints,
     all_rows,
     apply,
     find_row,
-    fits,
     load_rows,
     user_classes,
 )
@@ -126,45 +125,6 @@ def test_unknown_row_and_missing_file(tmp_path):
         UserError, match=r"no such file: experiments/tabel3.yaml.*did you mean 'experiments/table3.yaml'"
     ):
         load_rows("experiments/tabel3.yaml")
-
-
-def record(experiment: Experiment, evaluated: Experiment = BASE, train: str = PRINTS.train) -> dict:
-    identity = training_identity(experiment, train, {})
-    dev = {"evaluation_hash": evaluation_hash(evaluated, PRINTS.dev), "ppl": 2.0, "bleu": 50.0}
-    hashed = training_hash(identity)
-    return {"status": "finished", "identity": identity, "training_hash": hashed, "scores": {"dev": dev}}
-
-
-def test_a_record_fits_its_own_cell_and_no_other():
-    rows = all_rows()
-    for row in rows.values():
-        own = record(apply(BASE, row, 3))
-        assert fits(own, BASE, row, 3, PRINTS) is None
-        assert "training.seed is 3, the cell asks for 4" in fits(own, BASE, row, 4, PRINTS)
-        for other in rows.values():
-            assert (fits(own, BASE, other, 3, PRINTS) is None) == (other is row)
-
-
-def test_what_a_cell_refuses():
-    row = all_rows()["A-h4"]
-    right = apply(BASE, row, 1)
-    more = replace(right, training=replace(right.training, warmup=500))
-    assert (
-        fits(record(more), BASE, row, 1, PRINTS) == "another experiment: training.warmup is 500, the cell asks for 4000"
-    )
-    assert "train is other text" in fits(record(right, train="other text"), BASE, row, 1, PRINTS)
-    beam = replace(BASE, evaluation=replace(BASE.evaluation, beam=1))
-    assert "another evaluation" in fits(record(right, evaluated=beam), BASE, row, 1, PRINTS)
-    assert fits(record(right) | {"status": "failed"}, BASE, row, 1, PRINTS) == "failed"
-    assert fits(record(right) | {"scores": {}}, BASE, row, 1, PRINTS) == "no dev score"
-    forged = record(more) | {"training_hash": record(right)["training_hash"]}
-    assert "does not yield" in fits(forged, BASE, row, 1, PRINTS)
-
-
-def test_big_declares_its_steps():
-    big = all_rows()["big"]
-    short = apply(BASE, replace(big, change={k: v for k, v in big.change.items() if k != "training.steps"}), 1)
-    assert "training.steps is 1000, the cell asks for 3000" in fits(record(short), BASE, big, 1, PRINTS)
 
 
 def test_the_source_of_a_users_class_is_part_of_the_identity(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
-from lightning_tfm.study.sweepfile import read_sweep
+from lightning_tfm.study.sweeps import read_sweep
 
 GOOD = """name: mine
 method: grid
@@ -44,20 +44,26 @@ def test_seeds_and_name_may_be_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("name: mine", "early_terminate: {type: hyperband}", r"sweep\.yaml:1: 'early_terminate' in an ablation"),
+        (
+            "name: mine",
+            "early_terminate: {type: hyperband}",
+            r"yaml:1: 'early_terminate' .*in an ablation every row",
+        ),
         ("name: mine", "nmae: mine", "unknown key 'nmae' .*did you mean 'name'"),
         ("name: mine", "run_cap: 3", "cannot honour"),
         ("method: grid", "method: bayes", "sweep.yaml:2: method='bayes'"),
         ("method: grid\n", "", "'method' is missing"),
-        ("dev/ppl", "dev/pl", "no run reports 'dev/pl': did you mean 'dev/ppl'"),
+        ("dev/ppl", "dev/pl", "sweep.yaml:3: metric.name='dev/pl': did you mean 'dev/ppl'"),
         ("minimize", "maximize", "dev/ppl is there to minimize"),
         ("goal: minimize", "gaol: minimize", "unknown key 'metric.gaol'"),
         ("  row: {values: [base, A-h1]}\n", "", "needs the parameter 'row'"),
         ("[base, A-h1]", "[]", "row.values=.*not empty"),
         ("[base, A-h1]", "[base, base]", "a row stands there twice"),
-        ("[base, A-h1]", "[base, 3]", "row 3: expected str"),
-        ("[1, 2]", "[1, two]", "seed 'two': expected int"),
+        ("[base, A-h1]", "[base, 3]", "row=3: expected text"),
+        ("[1, 2]", "[1, two]", "seed='two': expected a whole number"),
         ("seed: {values: [1, 2]}", "seed: {min: 1, max: 3}", "a grid has no continuous ranges"),
+        ("{values: [base, A-h1]}", "base", "parameters.row='base': expected the keys value, values"),
+        ("training.warmup", "3", "sweep.yaml:7: unknown parameter '3'"),
         ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
         ("{value: 40}", "{values: [40, 80]}", "training.warmup has 2 values"),
         ("lightning-tfm, fit,", "python, train.py,", "has to begin with"),

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.study.searchfile import read_search
-from lightning_tfm.study.space import grid
-from lightning_tfm.study.sweepfile import read_sweep
+from lightning_tfm.study.sweeps import grid, read_search, read_sweep
 
 PYTHON = os.environ.get("LIGHTNING_TFM_SWEEPS_PYTHON", "")
 pytestmark = [

@@ -1,0 +1,278 @@
+"""What a finished run leaves, as dataclasses: written once by its training as result.json, read by all the rest.
+
+A field's name is its key in the file, and the order is the same. Fields with a default came later than the first
+records, or are only shown: where a record lacks them they are None or empty. Keys that are not known here are skipped.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+FINISHED = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Perplexity and BLEU of one text by one set of weights."""
+
+    split: str = ""
+    weights: str
+    """last or average"""
+    ppl: float
+    """per piece, end token included"""
+    nll: float
+    """in nats, summed over the text"""
+    tokens: int
+    """pieces that `nll` is summed over"""
+    bleu: float
+    """between 0 and 100"""
+    signature: str
+    """sacreBLEU's"""
+    sentences: int | None = None
+    evaluation_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures(Score):
+    """A score of scores/<evaluation>/<split>.json to which `validate` has added other measures."""
+
+    chrf: float
+    paper_bleu: float | None = None
+    """the paper's own measure; None where sacremoses is not installed"""
+    chrf_signature: str
+    paper_bleu_signature: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Trainable numbers by part."""
+
+    embedding: int | None = None
+    encoder: int | None = None
+    decoder: int | None = None
+    positions: int | None = None
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Wall-clock time by part, of all attempts as far as their checkpoints were kept."""
+
+    train: float
+    validate: float | None = None
+    checkpoint: float | None = None
+    data: float | None = None
+    decode: float | None = None
+    """scoring after training"""
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSeconds:
+    """Parts of the seconds of training."""
+
+    forward: float
+    backward: float
+    optimizer: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine as the run's process saw it."""
+
+    host: str = ""
+    cpu: str = ""
+    cpus: int | None = None
+    gpus: list[str] = field(default_factory=list)
+    processes: int | None = None
+    threads: int | None = None
+    """of each process"""
+    system: str = ""
+    command: list[str] = field(default_factory=list)
+    trainer: dict[str, Any] | None = None
+    """config.Hardware"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Git:
+    """The checkout that the code ran from."""
+
+    commit: str
+    changed: bool
+    """whether the package differed from the commit"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """What was trained and scored on: names and fingerprints."""
+
+    corpus: str = ""
+    store: str = ""
+    """folder of the token store under <root>/data"""
+    train: str = ""
+    dev: str = ""
+    tokenizer: str = ""
+    too_long: int | None = None
+    """pairs of the training text that data.max_len leaves out"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A finished run."""
+
+    schema: int = 1
+    status: str = FINISHED
+    training_hash: str
+    identity: dict[str, Any]
+    """what `training_hash` is the hash of (config.training_identity)"""
+    experiment: dict[str, Any] = field(default_factory=dict)
+    """config.to_dict, at the sizes that were trained"""
+    parameters: Parameters
+    V: int | None = None
+    """pieces of the vocabulary"""
+    steps: int | None = None
+    target_tokens: int | None = None
+    """true tokens that were trained on, as are `source_tokens`"""
+    source_tokens: int | None = None
+    padding: float | None = None
+    """share of the cells of all batches; None with several processes"""
+    flops: int | float
+    """of training, by formula (model/size.py)"""
+    seconds: Seconds
+    train_seconds: TrainSeconds | None = None
+    tokens_per_second: float | None = None
+    """target tokens over the seconds of training and data; so are `flops_per_second`"""
+    flops_per_second: float | None = None
+    matrix_flops_per_second: float | None = None
+    """of a product of square matrices on one device (runs/environment.py)"""
+    utilisation: float | None = None
+    """`flops_per_second` over that of all devices"""
+    scores: dict[str, Score]
+    """dev and test by the weights that the experiment asks for; dev_last, test_last, … by the others"""
+    hardware: Machine = field(default_factory=Machine)
+    versions: dict[str, str] = field(default_factory=dict)
+    git: Git | None = None
+    """None outside a checkout"""
+    data: Texts = field(default_factory=Texts)
+    inexact: list[str] = field(default_factory=list)
+    """what may keep another machine from the same numbers up to the order of sums"""
+    attempts: int | None = None
+    started: float | None = None
+    """seconds since 1970, as is `ended`"""
+    ended: float | None = None
+
+    def measured(self, name: str) -> float:
+        """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/bleu, …"""
+        match name:
+            case "parameters":
+                return float(self.parameters.total)
+            case "seconds":
+                return float(self.seconds.train)
+            case _:
+                return float(getattr(self.scores["dev"], name.removeprefix("dev/")))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is no record."""
+
+    reason: str
+    damaged: bool = False
+    """there is a file, but no record of a run in it"""
+
+
+class _Malformed(ValueError):
+    """What a record lacks."""
+
+
+def to_plain(record: RunRecord | Score) -> dict[str, Any]:
+    """The content of its file."""
+    return asdict(record)
+
+
+def read(path: Path) -> RunRecord | Missing:
+    """The record in `path` (a run's result.json), checked: what it holds can be computed with."""
+    return _read(path, from_plain)
+
+
+def read_score(path: Path) -> Score | Missing:
+    """The score in `path` (a run's scores/<evaluation>/<split>.json): Measures if `validate` has added to it."""
+    return _read(path, lambda plain: _made(Measures if "chrf" in plain else Score, plain, path.stem))
+
+
+def from_plain(plain: Any) -> RunRecord | Missing:
+    """The record in the content of a result.json. Raises ValueError naming what is wrong."""
+    status = plain.get("status") if isinstance(plain, dict) else None
+    if status is None:
+        raise _Malformed("'status' is missing")
+    return _made(RunRecord, plain, "record") if status == FINISHED else Missing(str(status))
+
+
+def _read(path: Path, make: Any) -> Any:
+    try:
+        return make(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return Missing("there is none")
+    except json.JSONDecodeError as error:
+        return Missing(f"its record cannot be read: no JSON ({error})", damaged=True)
+    except _Malformed as error:
+        return Missing(f"its record is not whole: {error}", damaged=True)
+    except (OSError, ValueError, RecursionError) as error:
+        return Missing(f"its record cannot be read: {error}", damaged=True)
+
+
+@cache
+def _kinds(made: type) -> Mapping[str, Any]:
+    return get_type_hints(made)
+
+
+def _made(kind: Any, plain: Any, name: str) -> Any:
+    """`plain` as a `kind`, for which an annotation may stand. Raises _Malformed."""
+    arguments = get_args(kind)
+    if is_dataclass(kind):
+        return _object(kind, plain, name)
+    if NoneType in arguments:
+        return None if plain is None else _made(arguments[0], plain, name)
+    if kind in (int, float) or arguments == (int, float):
+        return _number(plain, name)
+    if get_origin(kind) is dict:
+        _check(isinstance(plain, dict), f"{name} is not an object")
+        return plain if arguments[1] is Any else {str(k): _made(arguments[1], v, str(k)) for k, v in plain.items()}
+    if get_origin(kind) is list:
+        _check(isinstance(plain, list), f"{name} is not a list")
+        return [_made(arguments[0], value, name) for value in plain]
+    _check(isinstance(plain, kind), f"{name} is not {'text' if kind is str else 'true or false'}")
+    return plain
+
+
+def _object(kind: Any, plain: Any, name: str) -> Any:
+    _check(isinstance(plain, dict), f"{name} is not an object")
+    values = {}
+    for known in fields(kind):
+        optional = known.default is not MISSING or known.default_factory is not MISSING
+        if plain.get(known.name) is not None or (known.name in plain and not optional):
+            where = known.name if name == "record" else f"{name} {known.name}"
+            values[known.name] = _made(_kinds(kind)[known.name], plain[known.name], where)
+        elif not optional:
+            raise _Malformed(f"'{known.name}' is missing in the {name}")
+    return kind(**values)
+
+
+def _number(plain: Any, name: str) -> int | float:
+    """As it stands: a whole number where a fraction may be stays one."""
+    _check(isinstance(plain, int | float) and not isinstance(plain, bool), f"its {name} is {str(plain)[:80]}")
+    try:
+        _check(math.isfinite(plain), f"its {name} is {plain}")
+    except OverflowError:
+        raise _Malformed(f"its {name} is too large") from None
+    return plain
+
+
+def _check(right: bool, reason: str) -> None:
+    if not right:
+        raise _Malformed(reason)

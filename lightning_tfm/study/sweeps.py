@@ -1,0 +1,332 @@
+"""Sweep files, read strictly: W&B's, and NAME.study.yaml beside one for what W&B's schema has no place for.
+
+An ablation is `method: grid` over `row` and `seed`; its command names the experiment files, and other parameters may
+have one fixed value. Anything else is a search. Every file runs under `wandb agent` as it stands; what this engine
+cannot honour is an error, never ignored. The dataclasses at the top are the schema of both files.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from annotated_types import Ge, Gt, MinLen
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
+from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
+
+__all__ = ["Parameter", "Pruner", "SearchFile", "Sweep", "grid", "is_search", "read_search", "read_sweep"]
+
+METRICS = {"dev/ppl": "minimize", "dev/bleu": "maximize"}
+OBJECTIVES = METRICS | {"parameters": "minimize", "seconds": "minimize"}
+"""what a finished run is judged by, and the only sensible direction"""
+METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
+"""W&B's methods -> our samplers"""
+Sampler = Literal["tpe", "random", "grid", "gp", "cmaes"]
+SAMPLERS: tuple[str, ...] = get_args(Sampler)
+PRUNERS = {"asha": ("min_step", "eta"), "hyperband": ("min_step", "eta"), "median": ("min_step", "startup")}
+"""pruner -> its keys"""
+ARGS = "${args}"
+PROGRAMS = (["lightning-tfm", "fit"], ["${program}", "fit"], ["${env}", "lightning-tfm", "fit"])
+Text = Annotated[str, MinLen(1)]
+Count = Annotated[int, Ge(1)]
+Goal = Literal["minimize", "maximize"]
+
+
+@dataclass(frozen=True)
+class Metric(Schema):
+    REFUSED: ClassVar = {"target": CANNOT}
+    name: Literal["dev/ppl", "dev/bleu"]
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True)
+class EarlyTerminate(Schema):
+    """W&B's hyperband, which counts validations."""
+
+    type: Literal["hyperband"]
+    min_iter: Count | None = None
+    max_iter: Count | None = None
+    s: Count | None = None
+    eta: Annotated[int, Ge(2)] = 3
+    strict: Literal[False] = False
+
+
+@dataclass(frozen=True)
+class Listed(Schema):
+    """A parameter of an ablation."""
+
+    REFUSED: ClassVar = dict.fromkeys(("min", "max", "distribution", "q"), LISTS_ONLY)
+    value: Any = None
+    values: Values | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SweepFile(Schema):
+    """The keys of W&B that ablations and searches share."""
+
+    REFUSED: ClassVar = dict.fromkeys(("run_cap", "controller", "job", "imageuri", "prior_runs"), CANNOT)
+    method: Literal["grid", "random", "bayes"]
+    command: list[str]
+    name: Text = ""
+    description: Any = None
+    project: Any = None
+    entity: Any = None
+    program: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ablation(_SweepFile):
+    REFUSED: ClassVar = _SweepFile.REFUSED | {"early_terminate": "in an ablation every row runs to its end; remove it"}
+    parameters: dict[str, Listed]
+    metric: Metric | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search(_SweepFile):
+    parameters: dict[str, Spec]
+    metric: Metric
+    early_terminate: EarlyTerminate | None = None
+
+
+@dataclass(frozen=True)
+class Pruner(Schema):
+    """Stops what is not promising, by dev perplexity at optimizer steps. `type` is none where nothing is stopped."""
+
+    type: Literal["none", "asha", "hyperband", "median"] = "none"
+    min_step: Annotated[int, Ge(0)] = 0
+    """first optimizer step at which a trial may be stopped; 0: the first validation"""
+    eta: Annotated[int, Ge(2)] = 3
+    """of those that reach a rung, one in `eta` goes on"""
+    startup: Annotated[int, Ge(0)] = 5
+    """median: finished trials before the first is stopped"""
+
+
+@dataclass(frozen=True)
+class _Beside(Schema):
+    """NAME.study.yaml."""
+
+    sampler: Sampler | None = None
+    seed: Annotated[int, Ge(0)] = 0
+    trials: Count = 0
+    """0 where it does not say"""
+    objectives: dict[Literal["dev/ppl", "dev/bleu", "parameters", "seconds"], Goal] = field(default_factory=dict)
+    constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
+    pruner: Pruner = Pruner()
+
+
+# --- what the files ask for ---
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An ablation's content. `arguments` are those of its command and its fixed parameters, as typed."""
+
+    name: str
+    path: Path
+    rows: list[str]
+    seeds: list[int]
+    """empty where the file names none: then the experiment's own"""
+    arguments: list[str]
+
+
+@dataclass(frozen=True)
+class SearchFile:
+    """What the two files ask for. `arguments` are those of the command and the fixed parameters, as typed."""
+
+    name: str
+    path: Path
+    method: str
+    sampler: str
+    seed: int
+    trials: int
+    """0 where the files do not say"""
+    objectives: dict[str, str]
+    constraints: dict[str, float]
+    pruner: Pruner
+    early: EarlyTerminate | None
+    arguments: list[str]
+    specs: dict[str, Spec]
+    """the searched parameters"""
+    file: YamlFile
+
+    def with_sampler(self, sampler: str) -> "SearchFile":
+        """The same, with another sampler."""
+        return replace(self, sampler=sampler)
+
+    def space(self, base: Experiment) -> list[Parameter]:
+        """The searched parameters. Raises UserError where one does not fit `base` or the method."""
+        found = [read_parameter(self.file, name, spec, base) for name, spec in self.specs.items()]
+        if not found:
+            raise UserError(f"{self.file.where('parameters')}: nothing to search: every parameter has one value")
+        for p in found:
+            where = self.file.where("parameters", p.name)
+            if self.sampler == "grid" and p.listed is None:
+                raise UserError(f"{where}: {p.name}: {LISTS_ONLY}")
+            if self.sampler == "cmaes" and p.distribution == "categorical":
+                raise UserError(f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or take tpe")
+        if self.sampler == "cmaes" and len(self.objectives) > 1:
+            raise UserError(f"{self.path}: CMA-ES knows one objective, asked for {', '.join(self.objectives)}")
+        if self.sampler == "cmaes" and len(found) < 2:
+            raise UserError(f"{self.path}: CMA-ES needs two parameters at least")
+        return found
+
+    def steps_of(self, validate_every: int, steps: int) -> Pruner:
+        """The pruner on optimizer steps, for runs of `steps` that validate every `validate_every` of them."""
+        e = self.early
+        if e is None:
+            return self.pruner
+        validations = e.min_iter if e.min_iter is not None else round((e.max_iter or 0) / e.eta ** (e.s or 0))
+        first = max(1, validations) * validate_every
+        if first >= steps:
+            raise UserError(
+                f"{self.file.where('early_terminate')}: its first rung (validation {validations}) is at step {first}, "
+                f"but a run has {steps} steps: nothing would ever be stopped; lower it, or --trainer.validate_every"
+            )
+        return Pruner("asha", first, e.eta)
+
+
+def is_search(file: YamlFile) -> bool:
+    """Whether a sweep file describes a search: a table varies the parameter `row`."""
+    parameters = file.values.get("parameters")
+    return isinstance(parameters, dict) and bool(parameters) and "row" not in parameters
+
+
+def read_sweep(path: str | Path) -> Sweep:
+    """An ablation. Raises UserError naming file, line, key, value and the nearest valid key."""
+    file = read_yaml(path)
+    asked = checked(_Ablation, file)
+    if asked.method != "grid":
+        raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation is a 'grid'")
+    if asked.metric is not None and asked.metric.goal is not None:
+        _check_goal(file, "metric", asked.metric.name, asked.metric.goal)
+    lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
+    if "row" not in lists:
+        raise UserError(f"{file.where('parameters')}: an ablation needs the parameter 'row' (and may have 'seed')")
+    rows, seeds = lists.pop("row"), lists.pop("seed", [])
+    for key, values, kind, expected in (("row", rows, str, "text"), ("seed", seeds, int, "a whole number")):
+        where = file.where("parameters", key)
+        for value in values:
+            if type(value) is not kind:
+                raise UserError(f"{where}: {key}={value!r}: expected {expected}")
+        if len(set(values)) < len(values):
+            raise UserError(f"{where}: a {key} stands there twice")
+    for key, values in lists.items():
+        where = file.where("parameters", key)
+        if "." not in key:
+            raise UserError(f"{where}: unknown parameter '{key}': {nearest(key, ('row', 'seed'))}")
+        if len(values) != 1:
+            raise UserError(
+                f"{where}: {key} has {len(values)} values: an ablation varies 'row' and 'seed'; declare a row for "
+                "each value, or give one value"
+            )
+    fixed = [f"--{key}={values[0]}" for key, values in lists.items()]
+    return Sweep(asked.name or file.path.stem, file.path, rows, seeds, read_command(file, asked.command) + fixed)
+
+
+def read_search(path: str | Path) -> SearchFile:
+    """A search. Raises UserError naming file, line, key, value and the nearest valid key; `space` reads further."""
+    file = read_yaml(path)
+    asked = checked(_Search, file)
+    if not asked.parameters:
+        raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")
+    goal = asked.metric.goal or "minimize"  # W&B's default
+    _check_goal(file, "metric", asked.metric.name, goal)
+    early = asked.early_terminate
+    if early and (
+        {"min_iter", "max_iter", "s"} & set(file.values["early_terminate"]) not in ({"min_iter"}, {"max_iter", "s"})
+    ):
+        raise UserError(f"{file.where('early_terminate')}: early_terminate needs either min_iter, or max_iter and s")
+    beside, more = _beside(file.path)
+    if beside and early and "pruner" in beside.values:
+        raise UserError(f"{beside.where('pruner')}: {file.path} has 'early_terminate' already; one of the two")
+    objectives: dict[str, str] = {key: more.objectives[key] for key in more.objectives} or {asked.metric.name: goal}
+    if beside and asked.metric.name not in objectives:
+        where = beside.where("objectives")
+        raise UserError(f"{where}: the sweep file's metric {asked.metric.name} is not among the objectives")
+    if (early or more.pruner.type != "none") and list(objectives) != ["dev/ppl"]:
+        raise UserError(
+            f"{beside.path if beside else file.where('early_terminate')}: runs are stopped early by dev/ppl, the one "
+            f"metric they report on their way; with the objectives {', '.join(objectives)} nothing can be stopped: "
+            "remove the pruner or search by dev/ppl alone"
+        )
+    sampler = METHODS[asked.method]
+    if beside and more.sampler:
+        sampler = check_sampler(more.sampler, asked.method, beside.where("sampler"))
+    fixed = {key: spec.value for key, spec in asked.parameters.items() if spec.given == ["value"]}
+    arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
+    return SearchFile(
+        name=asked.name or file.path.stem,
+        path=file.path,
+        method=asked.method,
+        sampler=sampler,
+        seed=more.seed,
+        trials=more.trials,
+        objectives=objectives,
+        constraints={key: limit for key, limit in more.constraints.items()},
+        pruner=more.pruner,
+        early=early,
+        arguments=read_command(file, asked.command) + arguments,
+        specs={key: spec for key, spec in asked.parameters.items() if key not in fixed},
+        file=file,
+    )
+
+
+def check_sampler(sampler: str, method: str, where: str) -> str:
+    """`sampler`, unless it contradicts the sweep file's method (UserError)."""
+    if method != "bayes" and sampler != METHODS[method]:
+        raise UserError(
+            f"{where}: sampler={sampler}: the sweep file says method: {method}; bayes leaves the choice open"
+        )
+    if method == "bayes" and sampler in ("grid", "random"):
+        raise UserError(f"{where}: sampler={sampler}: the sweep file says method: bayes; write method: {sampler} there")
+    return sampler
+
+
+def read_command(file: YamlFile, command: list[str]) -> list[str]:
+    """The arguments of a sweep file's command, without '${args}'. Raises UserError."""
+    where = file.where("command")
+    start = next((start for start in PROGRAMS if command[: len(start)] == start), None)
+    if start is None:
+        raise UserError(f"{where}: command {' '.join(command)!r}: it has to begin with 'lightning-tfm', 'fit'")
+    rest = command[len(start) :]
+    if rest.count(ARGS) != 1:
+        raise UserError(f"{where}: command needs '{ARGS}' once, where row and seed go")
+    rest.remove(ARGS)
+    for word in rest:
+        if "${" in word:
+            raise UserError(f"{where}: '{word}' in command: only '{ARGS}' is filled in")
+    return rest
+
+
+def _beside(path: Path) -> tuple[YamlFile | None, _Beside]:
+    """NAME.study.yaml and its content, checked; defaults where there is none."""
+    beside = path.with_name(f"{path.stem}.study.yaml")
+    if not beside.is_file():
+        return None, _Beside()
+    file = read_yaml(beside)
+    asked = checked(_Beside, file)
+    for name, goal in asked.objectives.items():
+        _check_goal(file, "objectives", name, goal)
+    for key in ("objectives", "constraints"):
+        if key in file.values and not file.values[key]:
+            raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")
+    for key in file.values.get("pruner", ()):
+        valid = PRUNERS.get(asked.pruner.type, ("type",))
+        if key not in ("type", *valid):
+            raise UserError(f"{file.where('pruner', key)}: unknown key 'pruner.{key}': {nearest(key, valid)}")
+    if "pruner" in file.values and asked.pruner.type == "none":
+        raise UserError(f"{file.where('pruner')}: pruner needs a type: {', '.join(PRUNERS)}")
+    return file, asked
+
+
+def _check_goal(file: YamlFile, key: str, name: str, goal: str) -> None:
+    if goal != OBJECTIVES[name]:
+        raise UserError(f"{file.where(key, name)}: {key} {name}: goal={goal!r}: {name} is there to {OBJECTIVES[name]}")
+
+
+def _values(file: YamlFile, key: str, spec: Listed) -> list[Any]:
+    if (spec.value is None) == (spec.values is None):
+        raise UserError(f"{file.where('parameters', key)}: {key} needs either 'value' or 'values'")
+    return [spec.value] if spec.values is None else spec.values

@@ -1,0 +1,50 @@
+"""Which record belongs into which cell."""
+
+from dataclasses import replace
+
+from lightning_tfm.config import Experiment, Miniature, training_hash
+from lightning_tfm.report.cells import fitting
+from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
+from tests.records import record_of
+
+BASE = Experiment(miniature=Miniature(width=8, depth=2, steps=100))
+PRINTS = Fingerprints("train text", "dev text")
+STUDY = Definition("t", BASE, list(all_rows().values()), [1], PRINTS, 300, "store")
+
+
+def refusal(record: RunRecord, row: Row, seed: int) -> str | None:
+    found = fitting(record, STUDY, row, seed)
+    return found.reason if isinstance(found, Missing) else None
+
+
+def test_a_record_fits_its_own_cell_and_no_other():
+    rows = all_rows()
+    for row in rows.values():
+        own = record_of(apply(BASE, row, 3), PRINTS)
+        assert refusal(own, row, 3) is None
+        assert "training.seed is 3, the cell asks for 4" in str(refusal(own, row, 4))
+        for other in rows.values():
+            assert (refusal(own, other, 3) is None) == (other is row)
+
+
+def test_what_a_cell_refuses():
+    row = all_rows()["A-h4"]
+    right = apply(BASE, row, 1)
+    more = record_of(replace(right, training=replace(right.training, warmup=500)), PRINTS)
+    assert refusal(more, row, 1) == "another experiment: training.warmup is 500, the cell asks for 4000"
+    assert "train is other text" in str(refusal(record_of(right, replace(PRINTS, train="other text")), row, 1))
+    beam = replace(right, evaluation=replace(BASE.evaluation, beam=1))
+    assert "another evaluation" in str(refusal(record_of(beam, PRINTS), row, 1))
+    own = record_of(right, PRINTS)
+    assert refusal(replace(own, scores={}), row, 1) == "no dev score"
+    assert "does not yield" in str(refusal(replace(more, training_hash=training_hash(own.identity)), row, 1))
+    assert refusal(record_of(right, PRINTS, ppl=0.0), row, 1) == "its dev ppl is 0.0, its dev bleu 50.0"
+    assert "bleu 100.5" in str(refusal(record_of(right, PRINTS, bleu=100.5), row, 1))
+
+
+def test_big_declares_its_steps():
+    big = all_rows()["big"]
+    short = apply(BASE, replace(big, change={k: v for k, v in big.change.items() if k != "training.steps"}), 1)
+    assert "training.steps is 1000, the cell asks for 3000" in str(refusal(record_of(short, PRINTS), big, 1))

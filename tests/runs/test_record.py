@@ -1,0 +1,57 @@
+"""Records: the same bytes as ever, and records of all ages are read."""
+
+import json
+import lzma
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.durable import to_json
+from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, from_plain, read, read_score, to_plain
+from tests.records import DEV, record
+
+ARCHIVE = Path("experiments/results/miniature/records.tar.xz")
+
+
+def test_committed_records_come_out_as_they_went_in():
+    with tarfile.open(fileobj=BytesIO(lzma.decompress(ARCHIVE.read_bytes()))) as archive:
+        names = [name for name in archive.getnames() if name.endswith("/result.json")][:5]
+        files = [archive.extractfile(name) for name in names]
+        contents = [file.read() for file in files if file is not None]
+    assert len(contents) == 5
+    for content in contents:
+        found = from_plain(json.loads(content))
+        assert isinstance(found, RunRecord) and to_json(to_plain(found)) == content
+
+
+def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
+    plain = to_plain(record())
+    for key in ("padding", "train_seconds", "hardware", "git", "data", "inexact", "attempts", "ended", "V"):
+        del plain[key]
+    del plain["seconds"]["decode"], plain["scores"]["dev"]["sentences"]
+    path = tmp_path / "result.json"
+    path.write_bytes(to_json(plain | {"versions": None, "mood": "good"}))
+    found = read(path)
+    assert isinstance(found, RunRecord)
+    assert (found.ended, found.V, found.git, found.versions, found.data.store) == (None, None, None, {}, "")
+    assert found.seconds.decode is None and found.scores["dev"].sentences is None
+    assert found.measured("dev/bleu") == 50.0 and found.measured("parameters") == 7
+
+
+def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from_it(tmp_path):
+    path = tmp_path / "result.json"
+    assert read(path) == Missing("there is none")
+    path.write_text('{"status": "failed"}')
+    assert read(path) == Missing("failed")
+    path.write_bytes(to_json(to_plain(record()) | {"attempts": "two"}))
+    assert read(path) == Missing("its record is not whole: its attempts is two", damaged=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"chrf": 1.5, "paper_bleu": None, "chrf_signature": "c"}])
+def test_scores_with_and_without_what_validate_adds(tmp_path, more):
+    path = tmp_path / "val.json"
+    path.write_bytes(to_json(to_plain(DEV) | more))
+    found = read_score(path)
+    assert type(found) is (Measures if more else Score) and found.ppl == DEV.ppl
