@@ -1,5 +1,5 @@
 # make table3     train the rows of Table 3 as a miniature and print the table beside the paper's
-# make test       the fast tests        make test-long   the slow ones        make lint   ruff
+# make test       the fast tests        make test-long   the slow ones        make lint   ruff, mypy
 # make bench      speed, beside the peers that 'make bench ARGS=peers' has installed
 #
 # PYTHON       interpreter for the virtual environment, 3.11 or later
@@ -34,6 +34,7 @@ test-long: install
 lint: install
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 bench: install
 	$(VENV)/bin/python -m benchmarks $(if $(ARGS),$(ARGS),all)

@@ -12,9 +12,11 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+
+T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special pieces, in every vocabulary."""
@@ -196,7 +198,7 @@ class Experiment:
         steps = _divide(row, "training.steps", self.training.steps, m.steps, "steps")
         return replace(
             self,
-            model=replace(self.model, **sizes),
+            model=replace(self.model, **cast(dict[str, Any], sizes)),
             training=replace(self.training, steps=steps),
             miniature=Miniature(),
         )
@@ -238,14 +240,18 @@ class Hardware:
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
 
 
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+"""types of fields, in words"""
+
+
 def to_dict(experiment: Any) -> dict[str, Any]:
     """Nested plain dict of a config dataclass."""
     return dataclasses.asdict(experiment)
 
 
-def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
+def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if not isinstance(values, dict):
         raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
     made = {}
@@ -253,8 +259,10 @@ def from_dict(cls: type, values: dict[str, Any], where: str = "") -> Any:
         path = f"{where}.{key}" if where else key
         if key not in fields:
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
-        kind = fields[key].type
-        made[key] = from_dict(kind, value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+        kind: Any = fields[key].type
+        made[key] = (
+            from_dict(cast(type, kind), value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
+        )
     return cls(**made)
 
 
@@ -272,7 +280,7 @@ def _checked(path: str, kind: Any, value: Any) -> Any:
         except ValueError:
             pass
     if type(value) is not kind:
-        raise UserError(f"{path}={value!r}: expected {kind.__name__}, got {type(value).__name__}")
+        raise UserError(f"{path}={value!r}: expected {WORDS[kind]}")
     return value
 
 

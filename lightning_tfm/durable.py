@@ -6,10 +6,10 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 TEMPORARY = ".tmp"
 """Suffix of half-written files; `runs gc` removes those that a crash left behind."""
@@ -20,32 +20,38 @@ class LockTimeout(Exception):
 
 
 @contextmanager
-def locked(path: Path, timeout: float | None = None) -> Iterator[int]:
+def locked(path: Path, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the exclusive lock on `path` (made if missing); the kernel frees it when the holder dies, however it dies.
 
-    `timeout` in seconds, None to wait for ever. Yields the open descriptor. Raises LockTimeout.
+    `timeout` in seconds, None to wait for ever; `waiting` is called once where another process holds it. Raises
+    LockTimeout.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        _flock(fd, path, timeout)
-        yield fd
+        if not lock(fd, timeout, waiting):
+            raise LockTimeout(f"{path}: locked by another process for {timeout:g} s")
+        yield
     finally:
         os.close(fd)
 
 
-def _flock(fd: int, path: Path, timeout: float | None) -> None:
-    if timeout is None:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        return
-    end = time.monotonic() + timeout
+def lock(fd: int, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> bool:
+    """Lock an open file or folder, as `locked` does; False after `timeout`. Raises OSError where that does not work."""
+    end = None if timeout is None else time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
-            if time.monotonic() > end:
-                raise LockTimeout(f"{path}: locked by another process for {timeout:g} s") from None
-            time.sleep(0.005)
+            if waiting is not None:
+                waiting()
+                waiting = None
+        if end is None:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
 
 
 def temporary(path: Path) -> Path:
@@ -53,18 +59,44 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a new file and push it to the disk; a file that could not be written whole is removed. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    whole = False
-    try:
-        write_all(fd, data)
-        os.fsync(fd)
-        whole = True
-    finally:
-        os.close(fd)
-        if not whole:
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write, on the disk when the block ends; removed where it could not be written whole.
+
+    Raises FileExistsError, OSError.
+    """
+    with path.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
             path.unlink()
+            raise
+
+
+@contextmanager
+def replacing(path: Path, guard: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[BinaryIO]:
+    """A file to write that replaces `path` when the block ends, under `guard`; not where either raises.
+
+    Readers and crashes see the old file or the new one, never a part. Raises OSError.
+    """
+    half = temporary(path)
+    with new_file(half) as file:
+        yield file
+    try:
+        with guard():
+            os.replace(half, path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+    sync_file(path.parent)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, whole or not at all. Raises OSError."""
+    with replacing(path) as file:
+        file.write(data)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -98,14 +130,6 @@ def sync_file(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: readers and crashes see the old file or the new one, never a part. Raises OSError."""
-    half = temporary(path)
-    write_durably(half, data)
-    os.replace(half, path)
-    sync_file(path.parent)
 
 
 def to_json(value: Any) -> bytes:

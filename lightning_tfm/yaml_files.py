@@ -100,6 +100,16 @@ def read_yaml(name: str | Path) -> YamlFile:
     return YamlFile(path, values, lines)
 
 
+def read_word(kind: Any, text: str) -> Any:
+    """A word of the command line for a value of `kind`: text as it stands, anything else as in a file."""
+    if kind is str or get_args(kind) or not text:  # a list of choices holds text
+        return text
+    try:  # 010 is ten to whoever types it, and eight to YAML
+        return int(text) if kind is int and text.isdecimal() else yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        return text
+
+
 def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> None:
     if not isinstance(node, yaml.MappingNode):
         return

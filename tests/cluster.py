@@ -4,10 +4,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 PATIENCE = 30.0
@@ -85,16 +86,18 @@ def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Itera
 
 
 def _wait_for_nodes(nodes: int, environment: dict[str, str], folder: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        found = subprocess.run(
-            ["sinfo", "--noheader", "--Node", "--format=%t"], env=environment, capture_output=True, text=True
-        )
-        if found.stdout.split() == ["idle"] * nodes:
-            return
-        time.sleep(0.5)
-    logs = "\n".join(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))
-    raise NoSlurm(f"not all of its nodes came up within {PATIENCE:g} s ({found.stdout}{found.stderr}): {logs}")
+    def found() -> subprocess.CompletedProcess:
+        asked = ["sinfo", "--noheader", "--Node", "--format=%t"]
+        return subprocess.run(asked, env=environment, capture_output=True, text=True)
+
+    try:
+        wait_for(lambda: found().stdout.split() == ["idle"] * nodes, PATIENCE, pause=0.5)
+    except AssertionError:
+        logs = "\n".join(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))
+        last = found()
+        raise NoSlurm(
+            f"not all of its nodes came up within {PATIENCE:g} s ({last.stdout}{last.stderr}): {logs}"
+        ) from None
 
 
 def _free_ports(count: int) -> list[int]:

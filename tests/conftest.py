@@ -7,10 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,58 +16,54 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.runs.owner import started
+from lightning_tfm.runs.processes import forked, let_come
+from tests.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process
 
 
 class Forks:
-    """Forks functions and waits for conditions; what is still alive at the end of a test is killed."""
+    """Forks functions; what is still alive at the end of a test is killed."""
 
     def __init__(self) -> None:
         self._pids: list[int] = []
 
     def start(self, fn: Callable[[], object]) -> int:
         """Run `fn` in a child, which exits with 0, the code of SystemExit, or 1 after another exception."""
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
+
+        def body() -> int:
+            let_come()
             try:
                 fn()
-                code = 0
             except SystemExit as error:
-                code = error.code if isinstance(error.code, int) else 1
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        self._pids.append(pid)
-        return pid
+                return error.code if isinstance(error.code, int) else 1
+            return 0
 
-    def join(self, pid: int) -> int:
+        self._pids.append(forked(body))
+        return self._pids[-1]
+
+    def join(self, pid: int, seconds: float = 300.0) -> int:
         """Exit code, negative for a signal."""
+        _, status = wait_for(lambda: _ended(pid), seconds, f"the end of process {pid}")
         self._pids.remove(pid)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return os.waitstatus_to_exitcode(status)
 
     def kill(self, pid: int) -> int:
         os.kill(pid, signal.SIGKILL)
         return self.join(pid)
-
-    def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.01)
 
     def alive(self, pid: int) -> bool:
         return started(pid) is not None
 
     def end(self) -> None:
         for pid in list(self._pids):
-            os.kill(pid, signal.SIGKILL)
-            self.join(pid)
+            self.kill(pid)
+
+
+def _ended(pid: int) -> tuple[int, int] | None:
+    found = os.waitpid(pid, os.WNOHANG)
+    return found if found[0] else None
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ ONLY_IN = {
     "sentencepiece": {"data"},
     "jinja2": {"report"},
     "markupsafe": {"report"},
-    "jsonargparse": {"cli"},
     "pydantic": {"yaml_files"},
     "hydra": set(),
+    "jsonargparse": set(),
     "pytest": set(),
 }
 TORCH_FREE = ["config.py", "errors.py", "keys.py", "yaml_files.py", "model/size.py", "data/plan.py", "data/store.py"]

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import random
 import signal
 import traceback
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import Experiment, Hardware, override, training_hash, training_identity
+from lightning_tfm.runs.processes import forked, let_come
 
 WORDS = "ka lo mi nu pe ri so ta ve zu bra dro fli gri klu pla".split()
 TINY = {
@@ -64,26 +66,26 @@ def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:
 def in_child(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)` in a forked child, of which no thread, handler or state stays behind. Raises what it raised."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_report, args=(fn, args, theirs))
-    child.start()
+    child = forked(lambda: _report(fn, args, theirs))
     theirs.close()
     try:
         good, value = ours.recv()
     except EOFError:
-        child.join()
-        raise AssertionError(f"the child left no result, exit code {child.exitcode}") from None
-    child.join()
+        good, value = False, "the child left no result"
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not good:
-        raise AssertionError(value)
+        raise AssertionError(f"{value} (exit code {code})")
     return value
 
 
-def _report(fn, args, pipe) -> None:
+def _report(fn, args, pipe) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    let_come()
     try:
         pipe.send((True, fn(*args)))
     except BaseException:
         pipe.send((False, traceback.format_exc()))
+    return 0
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

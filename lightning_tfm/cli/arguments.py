@@ -1,73 +1,121 @@
-"""Configuration files and dotted overrides -> an experiment, checked before anything heavy is imported.
+"""The command line as settings of an experiment and a verb's own options, with errors in the user's words.
 
-jsonargparse merges, left to right, files (`--config`) and overrides (`--model.h 16`) over the defaults of config.py.
-What it would report in its own terms is said here in the user's: key, value, file and line, nearest valid key.
+Files (`--config`) and single settings (`--model.h 16`) merge left to right (study/settings.py), checked before anything
+heavy is imported.
 """
 
+import argparse
 import ast
-import dataclasses
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import fields, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, get_args
 
-import jsonargparse
 import yaml
 
 from lightning_tfm import config
-from lightning_tfm.config import Experiment, Hardware, check, from_dict, override, to_dict
+from lightning_tfm.config import WORDS, Experiment, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.study.rows import Row, all_rows, apply, check_positions, find_row
-from lightning_tfm.yaml_files import YamlFile, find_file, read_yaml
+from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
+from lightning_tfm.yaml_files import read_word
 
-SECTIONS = {f.name: f.type for f in dataclasses.fields(Experiment)} | {"trainer": Hardware}
-PLAIN = {
-    "row": (str, "a row by name: the experiment becomes this row's (see experiments/table3.yaml)"),
-    "seed": (int, "short for --training.seed"),
-    "out": (str, "root folder of data, runs and studies [results]"),
+HELP = {
+    "row": "a row by name: the experiment becomes this row's (see experiments/table3.yaml)",
+    "seed": "short for --training.seed",
+    "out": "root folder of data, runs and studies [results]",
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the command line and its files ask for. `base` is without the row, at the paper's scale."""
+class Parser(argparse.ArgumentParser):
+    """argparse that raises UserError, and that keeps the order in which settings were given."""
 
-    base: Experiment
-    hardware: Hardware
-    row: Row | None
-    rows: dict[str, Row]
-    out: Path
-    verb: dict[str, Any] = field(default_factory=dict)
-    """the verb's own arguments"""
-    files: tuple[str, ...] = ()
-    """experiment files, as they were named"""
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog, description=description, allow_abbrev=False, formatter_class=_Help)
+        for kind in (int, float):
+            self.register("type", kind, partial(_word, kind))
+        self.set_defaults(given=())
 
-    @property
-    def experiment(self) -> Experiment:
-        """`base` with the row's change, at the paper's scale."""
-        return self.base if self.row is None else apply(self.base, self.row)
+    def add_fields(self, section: str, cls: Any, about: str = "") -> None:
+        """An option `--section.field` for every field of a dataclass; `about`: help for those without a docstring."""
+        group = self.add_argument_group(section, cls.__doc__.splitlines()[0])
+        for f in fields(cls):
+            text = documentation().get((cls.__name__, f.name), about).replace("%", "%%")
+            choices = ("true", "false") if f.type is bool else get_args(f.type)
+            told = f"{text} (" if choices else f"{text} ({WORDS[f.type]}, "
+            default = f.default if f.default and isinstance(f.default, str) else json.dumps(f.default)
+            group.add_argument(
+                f"--{section}.{f.name}",
+                action=_Given,
+                type=partial(_field, cls, section, f.name),
+                default=f.default,
+                metavar=f"{{{','.join(choices)}}}" if choices else f.name.upper(),
+                help=f"{told}default: {default})".strip(),
+            )
 
-    @property
-    def name(self) -> str:
-        """What people may call the experiment: its row, else its files."""
-        return self.row.name if self.row else "+".join(Path(file).stem for file in self.files) or "experiment"
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ").replace(": expected one argument", " needs a value")
+        raise UserError("command line: " + message.replace(": '", "='", 1))
 
-    @property
-    def exact(self) -> Experiment:
-        """The experiment at its true sizes, checked. Raises UserError."""
-        return checked(self.experiment, self.row.name if self.row else "experiment")
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """`null` takes back what may be left out."""
+        given = arg_string != "null" or action.default is not None or not action.option_strings
+        return super()._get_value(action, arg_string) if given else None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in (*action.choices, action.default):
+            raise argparse.ArgumentError(action, f"{value!r}: {nearest(value, action.choices)}")
+
+    def check_options(self, argv: Sequence[str]) -> None:
+        """Raise UserError naming the nearest option where `argv` has one that there is not."""
+        known = self._option_string_actions
+        for token, following in zip(argv, [*argv, ""][1:], strict=True):
+            key, equals, value = token.partition("=")
+            if token == "--":
+                return
+            if token.startswith("--") and " " not in key and key not in known:
+                said = value if equals else following
+                raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {nearest(key, known)}")
 
 
-def checked(experiment: Experiment, row: str) -> Experiment:
-    """`experiment` at its true sizes. Raises UserError where values contradict each other, naming `row`."""
-    exact = experiment.scaled(row)
+class _Help(argparse.HelpFormatter):
+    def _get_help_string(self, action: argparse.Action) -> str:
+        told = [WORDS[action.type]] if action.type in (int, float) else []
+        if action.default not in (None, "", False, argparse.SUPPRESS, []):
+            told += ["default: %(default)s"]
+        own = isinstance(action, _Given) or not told
+        return (action.help or "") + ("" if own else f" ({', '.join(told)})")
+
+
+class _Given(argparse.Action):
+    """Stores a value, and keeps its place among the others that were given."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.given = (*namespace.given, (self.dest, values))
+
+
+def _word(kind: type, text: str) -> Any:
+    value = read_word(kind, text)
+    value = float(value) if kind is float and type(value) is int else value
+    if type(value) is not kind:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {WORDS[kind]}")
+    return value
+
+
+def _field(cls: type, section: str, name: str, text: str) -> Any:
+    kind = next(f.type for f in fields(cls) if f.name == name)
     try:
-        check(exact)
-        check_positions(exact.model.positions)
+        return getattr(from_dict(cls, {name: read_word(kind, text)}, section), name)
     except UserError as error:
-        raise UserError(f"{row}: {error}") from None
-    return exact
+        raise UserError(f"command line: {error}") from None
+
+
+def words(text: str) -> list[str]:
+    """A word, or `[several, of them]`: a type for options that are repeated, with action="extend"."""
+    value = read_word(list, text)
+    return [str(item) for item in value] if isinstance(value, list) else [text]
 
 
 @cache
@@ -78,133 +126,66 @@ def documentation() -> dict[tuple[str, str], str]:
         if isinstance(node, ast.ClassDef):
             for line, below in zip(node.body, node.body[1:], strict=False):
                 if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    assert isinstance(line.target, ast.Name)
                     texts[node.name, line.target.id] = ast.literal_eval(below.value)
     return texts
 
 
-def make_parser(verb: str, description: str, *, experiment: bool = True) -> jsonargparse.ArgumentParser:
+def make_parser(verb: str, description: str, *, experiment: bool = True) -> Parser:
     """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed."""
-    parser = jsonargparse.ArgumentParser(
-        prog=f"lightning-tfm {verb}",
-        description=description,
-        exit_on_error=False,
-        allow_abbrev=False,
-        print_config=None,
-    )
+    parser = Parser(f"lightning-tfm {verb}", description)
     if not experiment:
-        parser.add_argument("--out", type=str, default="results", help=PLAIN["out"][1])
+        parser.add_argument("--out", default="results", help=HELP["out"].removesuffix(" [results]"))
         return parser
-    parser.add_argument("--config", action="config", help="YAML file; several merge left to right")
-    for name, (kind, text) in PLAIN.items():
-        parser.add_argument(f"--{name}", type=kind | None, default=None, help=text)
+    text = "YAML file; several merge left to right"
+    parser.add_argument("--config", action=_Given, default=argparse.SUPPRESS, metavar="FILE", help=text)
+    for name, kind in PLAIN.items():
+        parser.add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
     parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
-    parser.add_argument("--rows", type=list[str], default=[], help="file with rows of your own; may be repeated")
+    text = "file with rows of your own; may be repeated"
+    parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
-        group = parser.add_argument_group(f"{section}: {cls.__doc__.splitlines()[0]}")
-        for f in dataclasses.fields(cls):
-            text = documentation().get((cls.__name__, f.name), "")
-            group.add_argument(f"--{section}.{f.name}", type=f.type, default=f.default, help=text.replace("%", "%%"))
+        parser.add_fields(section, cls)
     return parser
 
 
-def parse(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> Settings:
-    """Settings from arguments. Raises UserError; exits for --help."""
-    argv = list(_resolved(argv))
-    files = tuple(_values(argv, "--config"))
-    for path in files:
-        check_file(read_yaml(path))
-    try:
-        values = parser.parse_args(argv).as_dict()
-    except jsonargparse.ArgumentError as error:
-        raise _in_the_users_words(parser, argv, str(error)) from None
-    hardware = from_dict(Hardware, values.pop("trainer"), "trainer")
-    experiment = from_dict(Experiment, {name: values.pop(name) for name in SECTIONS if name in values})
-    rows, name, seed = all_rows(values.pop("rows")), values.pop("row"), values.pop("seed")
-    if seed is not None:
-        experiment = override(experiment, {"training.seed": seed}, "--seed")
-    row = None if name is None else find_row(rows, name)
-    out = Path(values.pop("out") or "results")
-    values.pop("config")
-    return Settings(experiment, hardware, row, rows, out, values, files)
+def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
+    """Settings from arguments, over `base` instead of the paper's. Raises UserError; exits for --help."""
+    options = _parsed(parser, argv)
+    given = options.pop("given")
+    own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
+    files = tuple(value for key, value in given if key == "config")
+    return replace(merged(_settings(given), base), verb=own, files=files)
 
 
-def parse_plain(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any]:
+def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """The arguments of a verb without an experiment. Raises UserError; exits for --help."""
-    try:
-        return parser.parse_args(list(argv)).as_dict()
-    except jsonargparse.ArgumentError as error:
-        raise _in_the_users_words(parser, list(argv), str(error)) from None
+    options = _parsed(parser, argv)
+    del options["given"]
+    return options
 
 
-def check_file(file: YamlFile) -> None:
-    """Raise UserError naming file, line, key, value and the nearest valid key where an experiment file is wrong."""
-    valid = [*SECTIONS, *PLAIN, "rows"]
-    for key, value in file.values.items():
-        if key in PLAIN:
-            kind = PLAIN[key][0]
-            if value is not None and type(value) is not kind:
-                raise UserError(f"{file.where(key)}: {key}={value!r}: expected {kind.__name__}")
-        elif key == "rows":
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise UserError(f"{file.where(key)}: rows={value!r}: expected a list of files")
-        elif key not in SECTIONS:
-            raise UserError(f"{file.where(key)}: unknown key '{key}' (value {value!r}): {nearest(key, valid)}")
-        elif not isinstance(value, dict):
-            raise UserError(f"{file.where(key)}: {key}={value!r}: expected keys and values")
+def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:
+    for key, value in given:
+        if key == "config":
+            yield from in_file(value)
+        elif key.partition(".")[0] in (*SECTIONS, *PLAIN, APPENDED):
+            yield key, value, "command line"
+
+
+def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    """All arguments by name, those of `--section.field` in a dict of their own."""
+    parser.check_options(argv)
+    found: dict[str, Any] = {}
+    for key, value in vars(parser.parse_args(list(argv))).items():
+        section, dot, name = key.partition(".")
+        if dot:
+            found.setdefault(section, {})[name] = value
         else:
-            for inner, leaf in value.items():
-                try:
-                    from_dict(SECTIONS[key], {inner: leaf}, key)
-                except UserError as error:
-                    raise UserError(f"{file.where(key, str(inner))}: {error}") from None
+            found[key] = value
+    return found
 
 
 def printed(settings: Settings) -> str:
     """YAML of the settings, row and seed applied, that --config reads back."""
     return yaml.safe_dump(to_dict(settings.experiment) | {"trainer": to_dict(settings.hardware)}, sort_keys=False)
-
-
-def _resolved(argv: Sequence[str]) -> Iterator[str]:
-    """`argv` with the shipped files of --config found wherever they lie, and --rows as jsonargparse's growing list."""
-    previous = ""
-    for token in argv:
-        key, equals, value = token.partition("=")
-        if previous == "--config":
-            yield str(find_file(token))
-        elif key == "--config" and equals:
-            yield f"{key}={find_file(value)}"
-        elif key == "--rows":
-            yield f"--rows+{equals}{value}"
-        else:
-            yield token
-        previous = token
-
-
-def _values(argv: Sequence[str], key: str) -> Iterator[str]:
-    for token, following in zip(argv, [*argv, ""][1:], strict=True):
-        if token == key and following:  # else the parser says that the value is missing
-            yield following
-        elif token.startswith(f"{key}="):
-            yield token.partition("=")[2]
-
-
-def _in_the_users_words(parser: jsonargparse.ArgumentParser, argv: list[str], message: str) -> UserError:
-    known = {option for action in parser._actions for option in action.option_strings}
-    for token, following in zip(argv, [*argv, ""][1:], strict=True):
-        key, equals, value = token.partition("=")
-        if not key.startswith("--") or key == "--":
-            continue
-        if key not in known:
-            said = value if equals else following
-            return UserError(f"unknown option '{key}' (value '{said}') on the command line: {nearest(key, known)}")
-        section, _, name = key[2:].partition(".")
-        if name and section in SECTIONS:
-            if not equals and (not following or following.startswith("--")):
-                return UserError(f"command line: {key} needs a value")
-            try:
-                from_dict(SECTIONS[section], {name: yaml.safe_load(value if equals else following)}, section)
-            except UserError as error:
-                return UserError(f"command line: {error}")
-            except yaml.YAMLError:
-                continue
-    return UserError(f"command line: {' '.join(message.split())}")

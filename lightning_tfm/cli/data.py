@@ -7,23 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import Settings, make_parser, parse
+from lightning_tfm.cli.arguments import Parser, make_parser, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.settings import Settings
 
 ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Fetch, check, clean and encode a corpus; look at it; carry it to another machine.")
-    parser.add_argument("action", type=str, help=" | ".join(ACTIONS))
+    parser.add_argument("action", help=" | ".join(ACTIONS))
     names = "wmt14-en-de, wmt14-en-fr, multi30k, files, or the import path of a class of yours [data.corpus]"
-    parser.add_argument("corpus", type=str, nargs="?", default=None, help=names)
+    parser.add_argument("corpus", nargs="?", help=names)
     parser.add_argument(
-        "--sets", type=list[str], default=[], help="prepare: further test sets: '[newstest2014-filtered]'"
+        "--sets",
+        action="extend",
+        type=words,
+        default=[],
+        help="prepare: another test set: newstest2014-filtered; may be repeated",
     )
-    parser.add_argument("--file", type=str | None, default=None, help="pack, unpack: the bundle [<corpus>.tar]")
-    parser.add_argument("--split", type=str | None, default=None, help="show: a split by its name [data.train]")
+    parser.add_argument("--file", help="pack, unpack: the bundle [<corpus>.tar]")
+    parser.add_argument("--split", help="show: a split by its name [data.train]")
     parser.add_argument("--pairs", type=int, default=5, help="show: so many random pairs")
     settings, data = _parsed(parser, argv)
     action = settings.verb["action"]
@@ -35,7 +40,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"no space left ({error.filename or data.folder}); make room and run the same again") from error
 
 
-def _parsed(parser: Any, argv: Sequence[str]) -> tuple[Settings, Data]:
+def _parsed(parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
     """The settings, with the shipped experiment of a fetched corpus where no --config names another."""
     from lightning_tfm.data.wmt.manifest import SOURCES
 

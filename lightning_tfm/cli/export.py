@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from lightning_tfm.cli.arguments import make_parser
 from lightning_tfm.cli.score import find
@@ -10,8 +9,8 @@ from lightning_tfm.cli.score import find
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Write a trained run as one folder that others load.")
-    parser.add_argument("--to", type=Literal["safetensors", "ctranslate2"], default="safetensors", help="the format")
-    parser.add_argument("--folder", type=str | None, default=None, help="new folder to write [<format> in the run's]")
+    parser.add_argument("--to", choices=["safetensors", "ctranslate2"], default="safetensors", help="the format")
+    parser.add_argument("--folder", help="new folder to write [<format> in the run's]")
     folder, experiment, settings = find(parser, argv)
 
     from lightning_tfm.inference.export import to_ctranslate2, to_safetensors

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse, printed
-from lightning_tfm.cli.study import Mode
+from lightning_tfm.cli.study import MODES
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.directory import RunFolder
@@ -21,7 +21,7 @@ from lightning_tfm.study.rows import user_classes
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Train one experiment, or one row of the table, and score it.")
-    parser.add_argument("--wandb", type=Mode | None, default=None, help="mirror to W&B [off; online for an agent]")
+    parser.add_argument("--wandb", choices=MODES, help="mirror to W&B [off; online for an agent]")
     text = "trace ten steps into the run's folder [off]; the same as --trainer.profile true"
     parser.add_argument("--profile", action="store_true", help=text)
     settings = parse(parser, argv)
@@ -38,7 +38,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.study.cell import Cell
 
     prepared = prepare(exact.data, settings.out)

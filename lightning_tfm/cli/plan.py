@@ -37,9 +37,9 @@ class Rate:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "What a sweep would run, what is there, and what it would take.")
-    parser.add_argument("sweep", type=str, help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
-    parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
-    parser.add_argument("--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3")
+    parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
+    parser.add_argument("--name", help="name of the study [as in the file]")
+    parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
     add_auto_options(parser)
     add_search_options(parser)

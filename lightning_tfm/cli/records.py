@@ -12,8 +12,8 @@ ACTIONS = ("pack", "unpack")
 def main(verb: str, argv: Sequence[str]) -> int:
     about = "Pack the records of a study's finished runs into one file, without text or weights, or unpack one."
     parser = make_parser(verb, about, experiment=False)
-    parser.add_argument("action", type=str, help="pack STUDY FILE | unpack FILE")
-    parser.add_argument("names", type=str, nargs="+", help="the study's name and the file, or the file")
+    parser.add_argument("action", help="pack STUDY FILE | unpack FILE")
+    parser.add_argument("names", nargs="+", help="the study's name and the file, or the file")
     options = parse_plain(parser, argv)
     action, names, root = options["action"], options["names"], Path(options["out"])
     if action not in ACTIONS:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.table import _only
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
-    parser.add_argument("study", type=str, nargs="?", default=None, help="name of the study under <out>/studies")
-    parser.add_argument("--format", type=Literal["html", "md", "csv", "json", "tex"], default="html")
-    parser.add_argument(
-        "--to", type=str | None, default=None, help="file to write; - for standard output [beside study]"
-    )
+    parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
+    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html")
+    parser.add_argument("--to", help="file to write; - for standard output [beside study]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")

@@ -15,12 +15,12 @@ ACTIONS = ("list", "retry", "remove", "gc")
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "List runs, try failed ones again, remove one, give disk space back.", experiment=False)
-    parser.add_argument("action", type=str, help=" | ".join(ACTIONS))
-    parser.add_argument("run", type=str, nargs="?", default=None, help="start of a run's name, for retry and remove")
+    parser.add_argument("action", help=" | ".join(ACTIONS))
+    parser.add_argument("run", nargs="?", help="start of a run's name, for retry and remove")
     parser.add_argument("--json", action="store_true", help="list as JSON")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
     parser.add_argument("--force", action="store_true", help="remove: also a run that a study uses")
-    parser.add_argument("--storage", type=str, default="", help="retry: the database of studies that use one")
+    parser.add_argument("--storage", default="", help="retry: the database of studies that use one")
     options = parse_plain(parser, argv)
     action, run = options["action"], options["run"]
     if action not in ACTIONS:

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-import jsonargparse
-
-from lightning_tfm.cli.arguments import Settings, make_parser, parse
-from lightning_tfm.config import Experiment, to_dict, training_hash, training_identity
+from lightning_tfm.cli.arguments import Parser, make_parser, parse
+from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import user_classes
+from lightning_tfm.study.settings import Settings
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -20,7 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         verb, f"Score the {which} text with a trained run: --evaluation.beam 8 and the like may differ."
     )
     parser.add_argument(
-        "--set", type=str, default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"
+        "--set", default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"
     )
     folder, experiment, settings = find(parser, argv)
     name = settings.verb["set"] or getattr(experiment.data, which)
@@ -46,12 +45,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def find(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Settings]:
+def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Settings]:
     """A finished run, by its directory or by the configuration that made it, and its experiment as now to be evaluated.
 
     Raises UserError where there is none, or where something else than the evaluation is asked to differ.
     """
-    parser.add_argument("run", type=str, nargs="?", default=None, help="a run's directory, or the start of its name")
+    parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings = parse(parser, argv)
     run = settings.verb["run"]
     if run is None:
@@ -61,9 +60,7 @@ def find(parser: jsonargparse.ArgumentParser, argv: Sequence[str]) -> tuple[RunF
 
     folder = find_trained(run, settings.out)
     recorded = experiment_of(folder)
-    plain = to_dict(recorded)
-    parser.set_defaults({f"{s.name}.{k}": v for s in fields(Experiment) for k, v in plain[s.name].items()})
-    experiment = parse(parser, argv).experiment
+    experiment = parse(parser, argv, base=recorded).experiment
     other = [s.name for s in fields(Experiment) if s.name != "evaluation"]
     changed = [s for s in other if getattr(experiment, s) != getattr(recorded, s)]
     if changed:

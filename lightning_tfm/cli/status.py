@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "What of a study is done, running, waiting, failed, gone.", experiment=False)
-    parser.add_argument("study", type=str, help="name of the study under <out>/studies")
+    parser.add_argument("study", help="name of the study under <out>/studies")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--watch", action="store_true", help="look again until all is done")
-    parser.add_argument("--storage", type=str, default="", help="where its queue is [as the study was started]")
+    parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["json"] and options["watch"]:
         raise UserError("--json and --watch: one of the two")

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import jsonargparse
-
+from lightning_tfm.cli.arguments import Parser
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import Places, find_places, visible_gpus
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from lightning_tfm.study.definition import Definition
     from lightning_tfm.study.tune import Search
 
-Mode = Literal["off", "offline", "online"]
+MODES = ("off", "offline", "online")
 JOBS_EVERY = 15.0
 """seconds between two looks at the jobs of a cluster"""
 MORE = "more runs to come"
@@ -54,18 +53,15 @@ class Crew:
     """submit the workers as jobs instead of forking them here"""
 
 
-def add_options(parser: jsonargparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """The options of a verb that runs workers."""
     parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
-    parser.add_argument("--storage", type=str, default="", help=STORAGE)
+    parser.add_argument("--storage", default="", help=STORAGE)
     parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
-    parser.add_argument("--wandb", type=Mode, default="off", help="mirror runs to W&B")
-    parser.add_argument("--launcher", type=Literal["local", "slurm"], default="local", help="where the workers run")
-    for f in dataclasses.fields(Slurm):
-        parser.add_argument(
-            f"--slurm.{f.name}", type=f.type, default=f.default, help="of each job, for --launcher slurm"
-        )
+    parser.add_argument("--wandb", choices=MODES, default="off", help="mirror runs to W&B")
+    parser.add_argument("--launcher", choices=["local", "slurm"], default="local", help="where the workers run")
+    parser.add_fields("slurm", Slurm, "of each job, for --launcher slurm")
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
@@ -209,7 +205,7 @@ def work(
     from lightning_tfm.queue.launch import run_study
     from lightning_tfm.queue.queue import Queue
     from lightning_tfm.queue.storage import find_storage, remember, remembered
-    from lightning_tfm.queue.wandb_process import mirrored
+    from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.runs.attempt import make_train
     from lightning_tfm.study import definition, tune
     from lightning_tfm.study.plans import plans_of

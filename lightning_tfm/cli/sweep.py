@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser
-
-from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
+from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
@@ -25,15 +24,13 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.")
-    parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/table3.yaml")
-    parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
-    parser.add_argument(
-        "--seeds", type=str | None, default=None, help="seeds instead of the file's: 1,2,3 or 1-3, or auto"
-    )
+    parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
+    parser.add_argument("--name", help="name of the study [as in the file]")
+    parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
     add_auto_options(parser)
     add_options(parser)
     for option in ("--sampler", "--trials"):
-        parser.add_argument(option, type=str, default="", help="of a search, see: lightning-tfm tune --help")
+        parser.add_argument(option, default="", help="of a search, see: lightning-tfm tune --help")
     asked = parse(parser, argv).verb
     if is_search_file(asked["sweep"]):
         from lightning_tfm.cli import tune
@@ -57,15 +54,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
 AUTO = ("first_seeds", "max_seeds", "max_runs")
 
 
-def add_auto_options(parser: ArgumentParser) -> None:
+def add_auto_options(parser: Parser) -> None:
     """Of --seeds auto; what is not given stays as the study began, or as report/sequential.py has it."""
-    parser.add_argument("--first-seeds", type=int | None, default=None, help="of --seeds auto: seeds of every row [3]")
-    parser.add_argument(
-        "--max-seeds", type=int | None, default=None, help="of --seeds auto: of a row that stays open [8]"
-    )
-    parser.add_argument(
-        "--max-runs", type=int | None, default=None, help="of --seeds auto: stop before more runs in all"
-    )
+    parser.add_argument("--first-seeds", type=int, help="of --seeds auto: seeds of every row [3]")
+    parser.add_argument("--max-seeds", type=int, help="of --seeds auto: of a row that stays open [8]")
+    parser.add_argument("--max-runs", type=int, help="of --seeds auto: stop before more runs in all")
 
 
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:

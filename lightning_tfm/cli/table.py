@@ -3,28 +3,25 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from lightning_tfm.cli.arguments import check_file, make_parser, parse_plain
-from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import parameters, render, table
 from lightning_tfm.study.rows import all_rows
-from lightning_tfm.yaml_files import read_yaml
+from lightning_tfm.study.settings import load_experiment
 
 FIRST_CODE = "experiments/first_code.yaml"
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Print the table of a study, from the records of its runs.", experiment=False)
-    parser.add_argument("study", type=str, nargs="?", default=None, help="name of the study under <out>/studies")
-    parser.add_argument(
-        "--format", type=Literal["text", "markdown", "csv", "json"], default="text", help="of the output"
-    )
+    parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
+    parser.add_argument("--format", choices=["text", "markdown", "csv", "json"], default="text", help="of the output")
     parser.add_argument("--width", type=int, default=0, help="columns of the text; 0: the terminal's")
     parser.add_argument("--params", action="store_true", help="printed against computed parameter counts; no training")
-    parser.add_argument("--vocab", type=int | None, default=None, help=f"pieces for --params [as {FIRST_CODE}]")
-    parser.add_argument("--rows", type=list[str], default=[], help="file with rows of your own, for --params")
+    parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
+    parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
     print(_params(options) if options["params"] else _study(options), end="")
     return 0
@@ -60,9 +57,7 @@ def _params(options: dict[str, Any]) -> str:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --params knows text and json")
-    file = read_yaml(FIRST_CODE)
-    check_file(file)
-    base = from_dict(Experiment, file.values)
+    base = load_experiment(FIRST_CODE)
     V = base.data.vocab_size if options["vocab"] is None else options["vocab"]
     if V < 1:
         raise UserError(f"--vocab={V}: must be above 0")

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import jsonargparse
-
-from lightning_tfm.cli.arguments import Settings, checked, make_parser, parse, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.study.tune import Search
 
@@ -20,8 +19,8 @@ TRIALS = 50
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Search a space of configurations and write the best one as an experiment file.")
-    parser.add_argument("sweep", type=str, help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
-    parser.add_argument("--name", type=str | None, default=None, help="name of the study [as in the file]")
+    parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
+    parser.add_argument("--name", help="name of the study [as in the file]")
     add_search_options(parser)
     add_options(parser)
     asked = parse(parser, argv).verb["sweep"]
@@ -69,9 +68,9 @@ def with_data(search: Search, root: Path) -> Search:
     return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name)
 
 
-def add_search_options(parser: jsonargparse.ArgumentParser) -> None:
+def add_search_options(parser: Parser) -> None:
     """Options of a search beside its files."""
-    parser.add_argument("--sampler", type=str, default="", help="of a search: " + " | ".join(SAMPLERS))
+    parser.add_argument("--sampler", default="", help="of a search: " + " | ".join(SAMPLERS))
     parser.add_argument("--trials", type=int, default=0, help=f"of a search, in all [as in the file, else {TRIALS}]")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Send a study's records to W&B: wandb replay STUDY.", experiment=False)
-    parser.add_argument("action", type=str, help="replay")
-    parser.add_argument("study", type=str, help="name of the study under <out>/studies, or folder of a run")
-    parser.add_argument("--mode", type=Literal["offline", "online"], default="online", help="where to")
-    parser.add_argument("--storage", type=str, default="", help="where its queue is [as the study was started]")
+    parser.add_argument("action", help="replay")
+    parser.add_argument("study", help="name of the study under <out>/studies, or folder of a run")
+    parser.add_argument("--mode", choices=["offline", "online"], default="online", help="where to")
+    parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["action"] != "replay":
         raise UserError(f"wandb {options['action']}: did you mean 'replay'?")

@@ -3,22 +3,19 @@
 Between the looks of `--seeds auto` it waits.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import documentation, make_parser, parse_plain
+from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.study import add_options, join, make_crew
 from lightning_tfm.config import Hardware, from_dict
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Work on a study that was started elsewhere.", experiment=False)
-    parser.add_argument("study", type=str, help="name of the study")
+    parser.add_argument("study", help="name of the study")
     add_options(parser)
-    for f in dataclasses.fields(Hardware):
-        text = documentation().get((Hardware.__name__, f.name), "")
-        parser.add_argument(f"--trainer.{f.name}", type=f.type, default=f.default, help=text.replace("%", "%%"))
+    parser.add_fields("trainer", Hardware)
     options = parse_plain(parser, argv)
     crew = make_crew(options, from_dict(Hardware, options["trainer"], "trainer"))
     states = join(options["study"], Path(options["out"]), crew)

@@ -46,15 +46,15 @@ class Step:
 
 def pad(rows: Sequence[np.ndarray], first: int | None = None, last: int | None = None) -> Tensor:
     """int64 [B, longest] of `rows`, each with the ids `first` and `last` put around it where given."""
-    before, after = first is not None, last is not None
-    width = max((len(row) for row in rows), default=0) + before + after
+    before = int(first is not None)
+    width = max((len(row) for row in rows), default=0) + before + (last is not None)
     padded = np.full((len(rows), width), PAD, dtype=np.int64)
     for line, row in zip(padded, rows, strict=True):
         end = before + len(row)
-        if before:
+        if first is not None:
             line[0] = first
         line[before:end] = row
-        if after:
+        if last is not None:
             line[end] = last
     return torch.from_numpy(padded)
 

@@ -26,7 +26,8 @@ from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.store import SIDES, Split, SplitWriter
 from lightning_tfm.data.tokenizer import Tokenizer, WordEncoder, count_words, train_tokenizer
-from lightning_tfm.data.wmt.checksums import record_all, write_atomic
+from lightning_tfm.data.wmt.checksums import record_all
+from lightning_tfm.durable import TEMPORARY, write_atomic
 from lightning_tfm.errors import UserError
 
 BATCH = 8192
@@ -66,8 +67,8 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
         "splits": splits,
         "made_of": made_of,
     }
-    for name in WORK:
-        (folder / name).unlink(missing_ok=True)
+    for path in (*(folder / name for name in WORK), *folder.glob(f".*{TEMPORARY}")):
+        path.unlink(missing_ok=True)
     write_atomic(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
     record_all(folder)
 
@@ -292,13 +293,13 @@ def _encode(
             f"split '{reader.name}' changed while it was read: {inspected['pairs']['read']} pairs, then {read}"
         )
     split = Split(folder, role, tokenizer.V)
-    lengths = (split.source_lengths, split.target_lengths)
+    sides = (split.source_lengths, split.target_lengths)
     digest = hashlib.sha256(f"{inspected['text_sha256']} {tokenizer.fingerprint}".encode())
     return {
         "name": reader.name,
         "fingerprint": digest.hexdigest(),
         **inspected,
-        "pieces": {side: _lengths(lengths[i], unknown[i]) for i, side in enumerate(SIDES)},
+        "pieces": {side: _lengths(sides[i], unknown[i]) for i, side in enumerate(SIDES)},
     }
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
 from lightning_tfm.data.prepare import BUILDING, Prepared, publish
-from lightning_tfm.data.wmt.checksums import NAME, Checksums, sha256, write_atomic
+from lightning_tfm.data.wmt.checksums import NAME, Checksums, sha256
 from lightning_tfm.data.wmt.official import OfficialCorpus, folder_of, text_name
 from lightning_tfm.data.wmt.unpack import BROKEN
+from lightning_tfm.durable import replacing, write_atomic
 from lightning_tfm.errors import UserError
 
 VERSION = 1
@@ -35,12 +36,10 @@ def pack(data: Data, prepared: Prepared, to: Path) -> dict[str, Any]:
         "store": prepared.folder.name,
         "files": {name: {"sha256": sha256(path), "bytes": path.stat().st_size} for name, path in files.items()},
     }
-    part = to.with_name(f"{to.name}.part")
-    with tarfile.open(part, "w") as tar:
+    with replacing(to) as file, tarfile.open(fileobj=file, mode="w") as tar:
         _add(tar, "bundle.json", json.dumps(index, indent=1).encode())
         for name, path in files.items():
             tar.add(path, name, filter=_anonymous)
-    part.replace(to)
     return index
 
 

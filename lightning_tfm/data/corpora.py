@@ -7,8 +7,10 @@ its import path in `data.corpus`. Where it has an `__init__`, that is given the 
 import hashlib
 import importlib
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
@@ -81,7 +83,7 @@ class OwnCorpus(Corpus):
     the class from `Corpus` instead and say what changes with the text.
     """
 
-    def __init__(self, made_by: type, data: Data):
+    def __init__(self, made_by: Any, data: Data):
         self.source, self.target = data.source, data.target
         self.made_by, self._path = made_by, data.corpus
         self._own = made_by() if made_by.__init__ is object.__init__ else made_by(data)
@@ -104,7 +106,7 @@ class OwnCorpus(Corpus):
         return f"{self._path}, {split}.{language}"
 
 
-CORPORA: dict[str, type[Corpus]] = {
+CORPORA: dict[str, Callable[[Data], Corpus]] = {
     "builtin": BuiltinCorpus,
     "files": FilesCorpus,
     **dict.fromkeys(SOURCES, OfficialCorpus),
@@ -136,7 +138,7 @@ def make_corpus(data: Data) -> Corpus:
             f"data.corpus={data.corpus}: a subclass of Corpus needs {lacking} too; a class with lines(split) that "
             "derives from nothing does not"
         )
-    return found(data)
+    return cast("Callable[[Data], Corpus]", found)(data)
 
 
 def corpus_fingerprint(corpus: Corpus, split: str) -> str:
@@ -144,5 +146,5 @@ def corpus_fingerprint(corpus: Corpus, split: str) -> str:
     if type(corpus) in CORPORA.values():
         return corpus.fingerprint(split)
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
-    source = inspect.getsource(inspect.getmodule(made_by))
+    source = inspect.getsource(sys.modules[made_by.__module__])
     return f"{hashlib.sha256(source.encode()).hexdigest()} {corpus.fingerprint(split)}"

@@ -12,6 +12,7 @@ from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.data.store import Split
+from lightning_tfm.data.textset import EncodedText
 
 EVALUATION_TOKENS = 4096
 """Source or target tokens of one batch when scoring. Fixed, so that scores do not depend on the hardware."""
@@ -47,7 +48,7 @@ class TranslationData(pl.LightningDataModule):
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
     def train_dataloader(self) -> "StepLoader":
-        trainer = self.trainer
+        trainer = self._trainer()
         split = self.prepared.split(self.experiment.data.train)
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         return StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
@@ -60,12 +61,15 @@ class TranslationData(pl.LightningDataModule):
 
     def _share_of(self, split_name: str) -> "Batches":
         """This rank's batches of a split: whole batches are dealt, so over all ranks every line comes exactly once."""
-        return Batches(
-            evaluation_batches(self.prepared.split(split_name))[self.trainer.global_rank :: self.trainer.world_size]
-        )
+        trainer = self._trainer()
+        return Batches(evaluation_batches(self.prepared.split(split_name))[trainer.global_rank :: trainer.world_size])
+
+    def _trainer(self) -> pl.Trainer:
+        assert self.trainer is not None, "a trainer asks for its loaders"
+        return self.trainer
 
 
-def evaluation_batches(split: Split) -> list[Batch]:
+def evaluation_batches(split: Split | EncodedText) -> list[Batch]:
     """All batches of a split, sentences of like length together; `index_B` holds line numbers from 0."""
     source, target = split.source_lengths + 1, split.target_lengths + 1
     order = np.lexsort((target, source))

@@ -5,13 +5,12 @@ tokenizer. It is built beside under another name and moved there in one step, so
 processes that build the same one at once end with one.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +23,7 @@ from lightning_tfm.data.build import Say, build
 from lightning_tfm.data.corpora import Corpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.durable import lock, sync_file
 from lightning_tfm.errors import UserError
 
 STORE_VERSION = 1
@@ -104,7 +104,10 @@ def _building(folder: Path, say: Say) -> Iterator[Path | None]:
         path.mkdir(exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            shared = _lock(descriptor, lambda: say(f"{folder}: another process prepares it; waiting"))
+            try:
+                shared = lock(descriptor, waiting=lambda: say(f"{folder}: another process prepares it; waiting"))
+            except OSError:  # no such locks on this file system: each process builds its own
+                shared = False
             if shared and not _is_at(descriptor, path):  # published or removed while we waited
                 continue
             mine = path if shared else Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
@@ -120,19 +123,6 @@ def _building(folder: Path, say: Say) -> Iterator[Path | None]:
         finally:
             os.close(descriptor)
     yield None
-
-
-def _lock(descriptor: int, waiting: Callable[[], None]) -> bool:
-    """Wait for the lock on an open folder; False where this file system has no such locks."""
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -174,8 +164,4 @@ def publish(building: Path, folder: Path) -> None:
     except OSError:
         if not folder.is_dir():
             raise
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(folder.parent)

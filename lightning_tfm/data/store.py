@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lightning_tfm.durable import sync_file
 from lightning_tfm.errors import UserError
 
 SIDES = ("source", "target")
@@ -95,19 +96,13 @@ class SplitWriter:
         """Bytes of every file, which now survive a loss of power."""
         for file in self._files.values():
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(Path(file.name))
         return {f"{side}.{kind}": file.tell() for (side, kind), file in self._files.items()}
 
     def close(self) -> None:
+        self.flush()
         for file in self._files.values():
-            sync_and_close(file)
-
-
-def sync_and_close(file) -> None:
-    """Close a file whose content is to survive a loss of power."""
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
+            file.close()
 
 
 def _path(folder: Path, name: str, side: str, kind: str) -> Path:

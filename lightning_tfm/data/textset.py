@@ -64,8 +64,8 @@ class TextSet:
                 rule, side = wrong
                 path = corpus.name(split, (corpus.source, corpus.target)[side])
                 raise UserError(f"{path}:{number}: broken line ({rule}): correct it, held-out pairs are never dropped")
-        sides = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
-        self._text = EncodedText(*sides, pairs)
+        sources, targets = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
+        self._text = EncodedText(sources, targets, pairs)
         text = hashlib.sha256("".join(f"{source}\n{target}\n" for source, target in pairs).encode()).hexdigest()
         self._fingerprint = hashlib.sha256(f"{text} {tokenizer.fingerprint}".encode()).hexdigest()
 

@@ -121,8 +121,8 @@ class WordEncoder:
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids of all lines one after the other, int32; pieces of each line, int64)."""
         if self._whole or any(not line.isascii() and SPACE in line for line in lines):
-            rows = self._tokenizer.encode(lines, self._threads)
-            return np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int64)
+            encoded = self._tokenizer.encode(lines, self._threads)
+            return np.concatenate(encoded), np.array([len(row) for row in encoded], dtype=np.int64)
         rows = [[word for word in spaced(line).split(" ") if word] for line in lines]
         words = [word for row in rows for word in row]
         index = np.fromiter(map(self._known.get, words, repeat(-1)), dtype=np.int64, count=len(words))

@@ -96,7 +96,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
     ):
         for there, here in zip(side.layer, layers, strict=True):
             _fill_layer(there, here)
-        if m.norm == "pre":
+        if isinstance(norm, torch.nn.LayerNorm):
             _norm(side.layer_norm, norm)
     spec.decoder.projection.weight = embedding
     spec.decoder.projection.bias = np.zeros(len(pieces), dtype=np.float32)

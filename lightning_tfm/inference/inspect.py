@@ -73,7 +73,7 @@ def attention(trained: Trained, split: Split) -> dict[str, Any]:
     for i in dict.fromkeys(lines):
         source, target = split.source(i), split.target(i)
         kinds = weights(trained, source, target)
-        names = {
+        names: dict[str, Any] = {
             "source": [*(piece(int(x)) for x in source), piece(EOS)],
             "target_in": ["<s>", *(piece(int(x)) for x in target)],
         }

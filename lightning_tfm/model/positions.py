@@ -73,6 +73,8 @@ def sinusoids(T: int, d_model: int, layout: str) -> Tensor:
 class Sinusoidal(EmbeddingScheme):
     """The paper's fixed sinusoids (3.5)."""
 
+    table_TD: Tensor
+
     def __init__(self, sizes: PositionSizes):
         super().__init__(sizes)
         self.d_model, self.layout = sizes.d_model, sizes.sinusoid_layout
@@ -113,6 +115,8 @@ class NoPositions(EmbeddingScheme):
 class Rotary(RotationScheme):
     """Rotary embedding (Su et al. 2021): channel pairs (2i, 2i+1) turned by pos / 10000^(2i/d_k)."""
 
+    table_TK: Tensor
+
     def __init__(self, sizes: PositionSizes):
         super().__init__(sizes)
         self.d_k = sizes.d_k
@@ -149,6 +153,8 @@ class Shaw(BiasScheme):
 
 class ALiBi(BiasScheme):
     """Linear bias (Press et al. 2022): -m_h |t - s| with slopes m_h = 2^(-8 h / H), h = 1 … H, at any H."""
+
+    slopes_H11: Tensor
 
     def __init__(self, sizes: PositionSizes):
         super().__init__(sizes)

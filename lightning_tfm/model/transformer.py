@@ -5,7 +5,9 @@ B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +63,9 @@ class Transformer(nn.Module):
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
         self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
         self.dropout = Dropout(c.P_drop)
-        self.encoder = nn.ModuleList(EncoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
-        self.decoder = nn.ModuleList(DecoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        encoder = nn.ModuleList(EncoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        decoder = nn.ModuleList(DecoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         pre = c.norm == "pre"
         self.encoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()

@@ -18,6 +18,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightning_tfm.durable import to_json, write_atomic
@@ -107,8 +108,9 @@ class Queue:
                     f"the storage holds no study '{self.name}': start it with lightning-tfm sweep"
                 ) from None
             with self._exclusive():
+                wanted = [StudyDirection[direction.upper()] for direction in directions]
                 study = optuna.create_study(
-                    study_name=self.name, storage=self._storage, directions=list(directions), load_if_exists=True
+                    study_name=self.name, storage=self._storage, directions=wanted, load_if_exists=True
                 )
         found = [direction.name.lower() for direction in study.directions]
         if create and found != list(directions):

@@ -1,21 +1,27 @@
-"""W&B's face of our records: reads the run folders and logs what it finds, in a process of its own (wandb_process).
+"""Mirrors our records to W&B: one process beside a study reads the run folders and logs what it finds.
 
-What has arrived is asked of W&B itself, for its client reports success also where nothing was written: offline its
-files are read back, online the run's summary says the last step. What is missing there is sent later, by `replay` too:
-the records on disk are the truth.
+Training never touches W&B: no rank opens a run there, and no trouble of W&B reaches a run. What has arrived is asked of
+W&B itself, for its client reports success also where nothing was written: offline its files are read back, online the
+run's summary says the last step. What is missing there is sent later, by `replay` too: the records on disk are the
+truth.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.processes import children, forked, let_come
 from lightning_tfm.runs.record import RunRecord, to_plain
 from lightning_tfm.study.cell import Cell
 
@@ -24,6 +30,12 @@ NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 STEP = "optimizer_step"
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
+Mode = Literal["offline", "online"]
+LOOK = 1.0
+"""seconds between two looks at the records"""
+PATIENCE = 60.0
+"""seconds that the mirror gets for what is left when the study has ended"""
+DIED = "ended early, see mirror.log"
 
 
 class NotArrived(Exception):
@@ -32,10 +44,10 @@ class NotArrived(Exception):
 
 @dataclass
 class Mirror:
-    """Logs runs to W&B. `mode` is offline or online; offline files lie in `folder`/wandb."""
+    """Logs runs to W&B; offline files lie in `folder`/wandb."""
 
     folder: Path
-    mode: str
+    mode: Mode
     group: str
     _open: dict[str, Any] = field(default_factory=dict)
     _sent: dict[str, set[int]] = field(default_factory=dict)
@@ -62,7 +74,8 @@ class Mirror:
 
         if not path.is_file():
             return
-        head, *rows = csv.reader(path.read_text().splitlines())
+        first, *rows = csv.reader(path.read_text().splitlines())
+        head: list[str | int] = [*first]
         run = self._init(f"table-{self.group}", f"{self.group} table", {}, "table", [])
         run.log({"table": wandb.Table(columns=head, data=rows)})
         run.finish()
@@ -176,7 +189,7 @@ class Mirror:
             )
 
 
-def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -> None:
+def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell]) -> None:
     """Send what W&B does not have yet of finished and unfinished runs, and the study's table. Raises UserError."""
     import wandb
 
@@ -187,3 +200,81 @@ def replay(folder: Path, mode: str, group: str, root: Path, cells: list[Cell]) -
         mirror.table(folder / "table.csv")
     except (NotArrived, wandb.Error, OSError) as error:
         raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
+
+
+@contextmanager
+def mirrored(
+    mode: Mode | Literal["off"],
+    root: Path,
+    group: str,
+    folder: Path,
+    cells: Callable[[], list[Cell]],
+    say: Callable[[str], None],
+    target: str = "",
+) -> Iterator[None]:
+    """Mirror the runs of a study while the block runs, from a process of its own. `mode` off: do nothing.
+
+    A mirror that died meanwhile is started again once, when the block ends, and sends what is missing; until then W&B
+    shows nothing new. Where that fails too, `say` is told which `wandb replay` sends the rest later: that of `target`,
+    or of the study if it is empty.
+    """
+    if mode == "off":
+        yield
+        return
+
+    def start() -> int:
+        return forked(lambda: _be_mirror(Mirror(folder, mode, group), root, cells))
+
+    pid = start()
+    try:
+        yield
+    finally:
+        trouble = _end_mirror(pid)
+        if trouble == DIED:
+            trouble = _end_mirror(start())
+        if trouble:
+            later = f"what is missing there: lightning-tfm wandb replay {target or group}"
+            say(f"W&B: the mirror {trouble}; no run was harmed; {later}")
+
+
+def _end_mirror(pid: int) -> str:
+    """Let a mirror take its last look and end; returns what went wrong."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return DIED if status else ""
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return f"did not end within {PATIENCE:g} s and was stopped"
+    except (ProcessLookupError, ChildProcessError):  # it died before, and somebody collected it
+        return DIED
+
+
+def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> int:
+    """Body of the mirror's process: look until SIGTERM arrives, and once after it; returns the exit code."""
+    over: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
+    let_come()
+    os.setpgid(0, 0)
+    mirror.folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    try:
+        last = False
+        while not last:
+            last = bool(over)
+            mirror.look(root, cells())
+            end = time.monotonic() + LOOK
+            while not over and time.monotonic() < end:
+                time.sleep(0.05)
+        mirror.close()
+        return 0
+    finally:
+        for pid in children():  # W&B's service
+            os.kill(pid, signal.SIGKILL)

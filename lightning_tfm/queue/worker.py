@@ -57,8 +57,9 @@ class Worker:
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         let_come()
+        stopped: tuple[Claim | None, bool] = (None, False)
         while not self.stop:
-            claim, done = self._ask(self._next, (None, False))
+            claim, done = self._ask(self._next, stopped)
             if claim is not None:
                 self._run(claim)
             elif done:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.durable import LockTimeout, append_whole, locked, sync_file, temporary, to_json, write_durably
+from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.runs.record import RunRecord
@@ -169,7 +169,8 @@ class RunFolder:
                 attempt = Attempt(self, number, token)
                 attempt.pulse.touch()
                 record = {"number": number, "token": token, "owner": me().to_dict(), "time": time.time(), "ended": None}
-                write_durably(attempt.file, to_json(record))  # exclusive: a second guard where locks do not work
+                with new_file(attempt.file) as file:  # exclusive: a second guard where locks do not work
+                    file.write(to_json(record))
         except LockTimeout:
             raise RunIsOwned(self.path, self.owner()) from None
         threading.Thread(target=_keep_beating, args=(attempt.pulse, self.beat), name="heartbeat", daemon=True).start()
@@ -249,15 +250,8 @@ class Attempt:
         """Replace `path` by `data`, whole or not at all."""
         self.check()
         path.parent.mkdir(parents=True, exist_ok=True)
-        half = temporary(path)
-        write_durably(half, data)
-        try:
-            with self.guard():
-                os.replace(half, path)
-        except StaleAttempt:
-            half.unlink(missing_ok=True)
-            raise
-        sync_file(path.parent)
+        with replacing(path, self.guard) as file:
+            file.write(data)
 
     def write_json(self, path: Path, value: Any) -> None:
         """Replace `path` by readable JSON. Raises ValueError for NaN."""

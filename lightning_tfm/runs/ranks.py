@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -69,7 +70,9 @@ def fork_ranks(
     STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them, on
     the first node. `beside()` starts the other nodes, in a process of its own that lives and dies with the ranks.
     """
-    context = multiprocessing.get_context("spawn" if spawn else "fork")
+    context: SpawnContext | ForkContext = (
+        multiprocessing.get_context("spawn") if spawn else multiprocessing.get_context("fork")
+    )
     world = here * node.count
     with _free_port("127.0.0.1" if node.count == 1 else "") as port:
         common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(here), "MASTER_ADDR": node.address}
@@ -101,8 +104,8 @@ def fork_ranks(
             _supervise(ranks, stop.numbers)
         finally:
             _end(ranks)
-            for rank in ranks:
-                rank.last_words.close()
+            for ended in ranks:
+                ended.last_words.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 

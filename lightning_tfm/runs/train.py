@@ -7,6 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import lightning.pytorch as pl
 import torch
@@ -17,6 +18,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.store import Split
+from lightning_tfm.data.textset import TextSet
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
@@ -31,7 +34,8 @@ from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import Timetable
 
-PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
+Precision = Literal["32-true", "bf16-mixed", "64-true"]
+PRECISION: dict[str, Precision] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
 
 
 def prepare_process(hardware: Hardware) -> None:
@@ -53,7 +57,7 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
     ddp = DDPStrategy(
         process_group_backend="nccl" if gpu else "gloo",
         gradient_as_bucket_view=True,
-        broadcast_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
+        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
     )
     # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
     environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
@@ -144,7 +148,9 @@ class Run:
         """
         found: dict[str, Score] = {}
         splits = {"dev": self.experiment.data.dev, "test": self.experiment.data.test}
-        weights = ["last"] + ["average"] * bool(self.experiment.training.average_last)
+        weights: list[Literal["last", "average"]] = ["last"]
+        if self.experiment.training.average_last:
+            weights.append("average")
         for which in weights:
             if which == "average":
                 module.transformer.load_state_dict(average(sorted(self.folder.snapshots.glob("step-*.pt"))))
@@ -214,7 +220,7 @@ class Run:
 
 def score_split(
     module: TransformerModule,
-    prepared: Prepared,
+    prepared: Prepared | TextSet,
     split_name: str,
     how: Evaluation,
     rank: int,
@@ -263,7 +269,7 @@ def counted(e: Experiment, module: TransformerModule, V: int) -> Parameters:
     return Parameters(**parts | {"positions": total - parts["total"], "total": total})
 
 
-def run_flops(e: Experiment, V: int, train, source_tokens: int, target_tokens: int) -> int:
+def run_flops(e: Experiment, V: int, train: Split, source_tokens: int, target_tokens: int) -> int:
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     seen = target_tokens / target.sum()

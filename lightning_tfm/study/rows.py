@@ -76,27 +76,6 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
     return override(base, row.change | seeded, f"{row.where}: row '{row.name}'")
 
 
-def load_experiment(*files: str | Path, row: str | None = None, seed: int | None = None) -> Experiment:
-    """The experiment of YAML files merged left to right, as the command line reads them, with a row's change applied.
-
-    At the paper's scale: call `.scaled()` for the true sizes. A file's `trainer` (hardware) is left aside. Raises
-    UserError naming file, line, key and the nearest valid one.
-    """
-    experiment, extra = Experiment(), []
-    for path in files:
-        file = read_yaml(path)
-        row, seed = row or file.values.get("row"), file.values.get("seed") if seed is None else seed
-        extra += file.values.get("rows") or []
-        for section, keys in file.values.items():
-            if section not in ("trainer", "row", "rows", "seed", "out"):
-                changes = keys.items() if isinstance(keys, dict) else [("", keys)]
-                for key, value in changes:
-                    experiment = override(experiment, {f"{section}.{key}": value}, file.where(section, str(key)))
-    if seed is not None:
-        experiment = override(experiment, {"training.seed": seed}, "seed")
-    return experiment if row is None else apply(experiment, find_row(all_rows(extra), row))
-
-
 def _row(file: YamlFile, name: str, values: Any) -> Row:
     where = file.where(name)
     if not isinstance(values, dict):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_tfm.config import BOS, EOS, PAD, Experiment, Model, check
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.positions import BiasScheme, EmbeddingScheme, PositionScheme
+from lightning_tfm.model.positions import BiasScheme, EmbeddingScheme, PositionScheme, RotationScheme
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.size import BUILTIN_SCHEMES, count_parameters
 from lightning_tfm.model.transformer import Noise, Transformer
@@ -66,7 +66,7 @@ class SchemeSuite:
                     assert bias.isfinite().all(), f"bias {where} is not finite: masks are the model's own"
                 elif isinstance(scheme, EmbeddingScheme):
                     _shape(f"embed {where}", scheme.embed(x_BTD, 1.5, start), *x_BTD.shape)
-                else:
+                elif isinstance(scheme, RotationScheme):
                     _shape(f"rotate {where}", scheme.rotate(q_BHTK, start), *q_BHTK.shape)
             _shape("the logits", model(source, target), B, T, V)
 

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.training.checkpoints import write
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
+from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import Timetable, learning_rate
 from lightning_tfm.training.stopwatch import PARTS
 
@@ -111,6 +112,7 @@ class Conductor(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Step, batch_idx: int
     ) -> None:
+        assert isinstance(module, TransformerModule)
         self._lap("train")
         step, when = trainer.global_step, self.timetable
         self.tokens["source"] += batch.source_tokens
@@ -140,6 +142,7 @@ class Conductor(pl.Callback):
             raise Interrupted(signum)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, TransformerModule)
         self._take_parts(module)
         if self.signum > ASKED:  # it came after the last step had been looked at
             raise Interrupted(self.signum)
@@ -173,7 +176,7 @@ class Conductor(pl.Callback):
         self.seconds[part] += now - self._clock
         self._clock = now
 
-    def _log(self, module: pl.LightningModule, step: int) -> None:
+    def _log(self, module: TransformerModule, step: int) -> None:
         loss, nll = (self.pending / self.pending_tokens).tolist()
         self.pending, self.pending_tokens = np.zeros(2), 0
         if self.record is not None:
@@ -182,25 +185,27 @@ class Conductor(pl.Callback):
             line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tokens["target"]}
             self.record.append_metrics(line | {"seconds": round(self.seconds["train"] + self.seconds["data"], 3)})
 
-    def _validate(self, module: pl.LightningModule, step: int) -> None:
+    def _validate(self, module: TransformerModule, step: int) -> None:
         found = perplexity(evaluate_lines(module, self.batches, self.n))
         if self.record is not None:
             self.record.append_metrics({"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl})
 
-    def _snapshot(self, module: pl.LightningModule, step: int) -> None:
+    def _snapshot(self, module: TransformerModule, step: int) -> None:
         if self.record is not None:
             self.snapshots.mkdir(parents=True, exist_ok=True)
             path = self.snapshots / f"step-{step:08d}.pt"
             write(module.transformer.state_dict(), _half(path))
             self.record.commit(_half(path), path)
 
-    def _take_parts(self, module: pl.LightningModule) -> None:
+    def _take_parts(self, module: TransformerModule) -> None:
         """Move the module's seconds over here, where they survive in checkpoints."""
-        for part, seconds in module.stopwatch.seconds.items():
+        watch = module.stopwatch
+        assert watch is not None, "made as training began"
+        for part, seconds in watch.seconds.items():
             self.parts[part] += seconds
-            module.stopwatch.seconds[part] = 0.0
+            watch.seconds[part] = 0.0
 
-    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+    def _save(self, trainer: pl.Trainer, module: TransformerModule, step: int) -> None:
         self._take_parts(module)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         path = self.checkpoints / f"step-{step:08d}.ckpt"

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ import torch
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.module import TranslationData
+from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
@@ -124,7 +126,7 @@ def predict(exact: Experiment, found: Measured, devices: int, rate: float = 0.0,
     return Cost(devices, step, found.target_tokens / step, steps * step, steps * found.flops)
 
 
-def _plan(exact: Experiment, root: Path):
+def _plan(exact: Experiment, root: Path) -> tuple[Plan, int, str]:
     """The experiment's plan over its text where that is prepared or can be, else over lengths like those of news."""
     try:
         prepared = prepare(exact.data, root)
@@ -132,15 +134,13 @@ def _plan(exact: Experiment, root: Path):
         draw = generator("cost", "lengths")
         lengths = np.clip(draw.lognormal(*NEWS, (2, SYNTHETIC)), 2, exact.data.max_len).astype(np.int64)
         lengths[1] = np.clip(lengths[0] * draw.lognormal(0, 0.2, SYNTHETIC), 2, exact.data.max_len).astype(np.int64)
-        from lightning_tfm.data.plan import Plan
-
         plan = Plan(lengths[0], lengths[1], exact.training.tokens, exact.training.seed)
         return plan, exact.data.vocab_size, f"lengths like those of news: {str(error).splitlines()[0]}"
     data = TranslationData(exact, root)
     return data.plan(), prepared.tokenizer.V, f"lengths of {prepared.folder}"
 
 
-def _micro_batch(plan, step: int, V: int, micro_tokens: int) -> Batch:
+def _micro_batch(plan: Plan, step: int, V: int, micro_tokens: int) -> Batch:
     """The middle micro-batch of a step, with random pieces."""
     parts = plan.micro_batches(step, 0, 1, micro_tokens)
     positions = parts[len(parts) // 2]
@@ -166,7 +166,7 @@ def _pass(module: TransformerModule, step: int, batch: Batch, device: torch.devi
     (loss / batch.target_tokens).backward()
 
 
-def _timed(call, device: torch.device) -> float:
+def _timed(call: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
     began = time.perf_counter()
@@ -176,7 +176,7 @@ def _timed(call, device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def _step_flops(exact: Experiment, V: int, plan, step: int) -> int:
+def _step_flops(exact: Experiment, V: int, plan: Plan, step: int) -> int:
     ids = plan.global_batch(step)
     source, target = plan.source_lengths[ids], plan.target_lengths[ids]
     pairs = AttentionPairs(int(source @ source), int(target @ target), int(source @ target))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,9 @@ import torch.distributed as dist
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.model.search import beam_search
+
+if TYPE_CHECKING:
+    from lightning_tfm.training.module import TransformerModule
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,13 @@ class Perplexity:
         return math.exp(self.nll / self.tokens) if self.nll / self.tokens < 700 else math.inf
 
 
-def score_batch(module, batch: Batch) -> dict[int, Line]:
+def score_batch(module: "TransformerModule", batch: Batch) -> dict[int, Line]:
     """Line number -> nll and tokens."""
     nll, tokens = module.sentence_nll(batch).tolist(), batch.target_lengths_B.tolist()
     return {line: Line(*values) for line, *values in zip(batch.index_B.tolist(), nll, tokens, strict=True)}
 
 
-def translate_batch(module, batch: Batch, how: Evaluation) -> dict[int, Line]:
+def translate_batch(module: "TransformerModule", batch: Batch, how: Evaluation) -> dict[int, Line]:
     """As `score_batch`, with the best translation."""
     scored = score_batch(module, batch)
     found = beam_search(module.transformer, batch.source_BS, how.beam, how.alpha, how.extra_len)
@@ -70,7 +74,9 @@ def perplexity(lines: Iterable[Line]) -> Perplexity:
 
 
 @torch.no_grad()
-def evaluate_lines(module, batches: list[Batch], n: int, how: Evaluation | None = None) -> list[Line]:
+def evaluate_lines(
+    module: "TransformerModule", batches: list[Batch], n: int, how: Evaluation | None = None
+) -> list[Line]:
     """All `n` lines scored, and translated where `how` is given; `batches` is this rank's share. A collective.
 
     Leaves the module's mode as it was.

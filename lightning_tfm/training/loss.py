@@ -5,6 +5,8 @@ et al. 2016, cited in 5.4) or, with q_y = 1 - eps, b = eps/(V-1) (`others`: the 
 log p_c, its gradient in the logits p - q. Rows go through in chunks, so that logits of the whole batch never exist.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -29,7 +31,7 @@ def chunk_rows(V: int, itemsize: int) -> int:
 
 class _SmoothedNLL(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, q_y: float, b: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, q_y: float, b: float) -> tuple[Tensor, Tensor]:
         N, V = x_ND.shape[0], E_WD.shape[0]
         grad_x, grad_E = torch.empty_like(x_ND), torch.zeros_like(E_WD)
         loss, nll = x_ND.new_zeros((), dtype=E_WD.dtype), x_ND.new_zeros((), dtype=E_WD.dtype)
@@ -55,7 +57,7 @@ class _SmoothedNLL(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_loss: Tensor, _: Tensor):
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_x, grad_E = ctx.saved_tensors
         return grad_x * grad_loss, grad_E * grad_loss, None, None, None
 

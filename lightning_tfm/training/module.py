@@ -4,7 +4,7 @@ The loss of a step is its sum over target tokens divided by their number over al
 plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -66,6 +66,7 @@ class TransformerModule(pl.LightningModule):
 
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
+        assert watch is not None and not isinstance(optimizer, list)
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
@@ -122,7 +123,7 @@ class TransformerModule(pl.LightningModule):
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
         return None
 
-    def _without_sync(self):
+    def _without_sync(self) -> AbstractContextManager[None]:
         strategy = self.trainer.strategy
         return strategy.block_backward_sync() if hasattr(strategy, "block_backward_sync") else nullcontext()
 

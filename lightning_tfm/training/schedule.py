@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from lightning_tfm.config import Training
+from lightning_tfm.config import Hardware, Training
 
 
 def learning_rate(step: int, d_model: int, t: Training) -> float:
@@ -33,7 +33,7 @@ class Timetable:
     average_every: int = 1
 
     @classmethod
-    def of(cls, hardware, training) -> "Timetable":
+    def of(cls, hardware: Hardware, training: Training) -> "Timetable":
         """The defaults of `Hardware` made definite."""
         steps = training.steps
         validate = hardware.validate_every or max(1, math.ceil(steps / 8))

@@ -1,6 +1,7 @@
 """Where the time of a training step goes, without waiting for the device."""
 
 import time
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ class Stopwatch:
     def __init__(self, device: torch.device):
         self.seconds = dict.fromkeys(PARTS, 0.0)
         self.gpu = device.type == "cuda"
-        self._last: float | torch.cuda.Event = self._now()
+        self._last = self._now()
         self._laps: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
 
     def start(self) -> None:
@@ -35,7 +36,8 @@ class Stopwatch:
             part, began, ended = self._laps.pop(0)
             self.seconds[part] += began.elapsed_time(ended) / 1e3
 
-    def _now(self) -> "float | torch.cuda.Event":
+    def _now(self) -> Any:
+        """Seconds; on a GPU an event of its stream."""
         if not self.gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)

@@ -1,7 +1,6 @@
 """Cleaning, counting, encoding in stages: each rule counted and located, each stage taken up after a kill."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -217,12 +216,9 @@ def _kill(name: str, call: int, data: Data, root: Path) -> None:
     [("count_words", 30), ("train_tokenizer", 1), ("Tokenizer", 1), ("_encode", 3), ("write_atomic", 4)]
     + [("write_atomic", call) for call in (2, 6, 9)],
 )
-def test_killed_anywhere_it_goes_on_to_the_same_store(files, tmp_path, name, call, monkeypatch):
+def test_killed_anywhere_it_goes_on_to_the_same_store(files, tmp_path, forks, name, call, monkeypatch):
     data = files({"train.en": b"ein Haus\n" * 3 + b"\n" + b"der Wind am Tor\n" * 36}, bad_lines="drop")
-    worker = multiprocessing.get_context("fork").Process(target=_kill, args=(name, call, data, tmp_path / "a"))
-    worker.start()
-    worker.join(60)
-    assert worker.exitcode == -signal.SIGKILL
+    assert forks.join(forks.start(lambda: _kill(name, call, data, tmp_path / "a")), 60) == -signal.SIGKILL
     (left,) = (tmp_path / "a" / "data").iterdir()
     assert left.name.startswith(BUILDING)
     monkeypatch.setattr(module, "BATCH", 5)

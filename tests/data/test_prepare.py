@@ -2,11 +2,11 @@
 
 import gzip
 import json
-import multiprocessing
 import os
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.prepare import BUILDING, Prepared, prepare
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
+from tests.waiting import wait_for
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 real_text = pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
@@ -193,24 +194,20 @@ def test_vocabulary_larger_than_the_text_allows(files, tmp_path):
     assert os.listdir(tmp_path / "data") == []
 
 
-def _prepare_and_report(data: Data, root: Path, barrier, queue) -> None:
-    barrier.wait()
-    prepared = prepare(data, root)
-    queue.put((str(prepared.folder), prepared.train_fingerprint, prepared.split("train").source(3).tolist()))
+def test_processes_at_once_end_with_one_store(files, tmp_path, forks):
+    data, root = files(), tmp_path / "root"
 
+    def prepare_and_report(number: int) -> None:
+        (tmp_path / f"ready{number}").touch()
+        wait_for(lambda: len(list(tmp_path.glob("ready?"))) == 4)
+        found = prepare(data, root)
+        result = (found.folder.name, found.train_fingerprint, found.split("train").source(3).tolist())
+        (tmp_path / f"result{number}").write_text(json.dumps(result))
 
-def test_processes_at_once_end_with_one_store(files, tmp_path):
-    context = multiprocessing.get_context("fork")
-    barrier, queue, data = context.Barrier(4), context.Queue(), files()
-    workers = [context.Process(target=_prepare_and_report, args=(data, tmp_path, barrier, queue)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    results = [queue.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    assert all(result == results[0] for result in results)
-    assert os.listdir(tmp_path / "data") == [Path(results[0][0]).name]
+    workers = [forks.start(partial(prepare_and_report, number)) for number in range(4)]
+    assert [forks.join(worker, 60) for worker in workers] == [0, 0, 0, 0]
+    (result,) = {path.read_text() for path in tmp_path.glob("result?")}
+    assert os.listdir(root / "data") == [json.loads(result)[0]]
 
 
 def _die_while_building(data: Data, root: Path) -> None:
@@ -218,12 +215,9 @@ def _die_while_building(data: Data, root: Path) -> None:
     prepare(data, root)
 
 
-def test_a_killed_builder_leaves_nothing_that_is_taken_for_whole_and_the_next_goes_on(files, tmp_path):
+def test_a_killed_builder_leaves_nothing_that_is_taken_for_whole_and_the_next_goes_on(files, tmp_path, forks):
     data = files()
-    worker = multiprocessing.get_context("fork").Process(target=_die_while_building, args=(data, tmp_path))
-    worker.start()
-    worker.join(60)
-    assert worker.exitcode == -signal.SIGKILL
+    assert forks.join(forks.start(lambda: _die_while_building(data, tmp_path)), 60) == -signal.SIGKILL
     left = os.listdir(tmp_path / "data")
     assert len(left) == 1 and left[0].startswith(BUILDING)
     prepared = prepare(data, tmp_path)

@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.study.cell import Cell
 from tests.browser import chromium
 from tests.records import leave
+from tests.waiting import wait_for
 
 
 def program() -> str:
@@ -70,12 +70,12 @@ def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
 
 
 def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
-    end = time.monotonic() + 60
-    while True:
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
         try:
             with urllib.request.urlopen(address, timeout=5) as answer:
-                assert answer.status == 200
-                return
+                return answer.status == 200
         except OSError:
-            assert server.poll() is None and time.monotonic() < end, log.read_text()
-            time.sleep(0.3)
+            return False
+
+    wait_for(answers, 60, log.read_text, pause=0.3)

@@ -15,6 +15,7 @@ from lightning_tfm.queue.journal import open_journal
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.study.cell import Cell
+from tests.waiting import wait_for
 
 TORN = b'{"op_code":4,"worker'
 
@@ -129,7 +130,7 @@ def test_a_writer_killed_with_the_lock_delays_nobody(tmp_path: Path, said: list[
             time.sleep(30)
 
     pid = forks.start(holder)
-    forks.until((tmp_path / "held").exists)
+    wait_for((tmp_path / "held").exists)
     forks.kill(pid)
     with locked(path.with_name("journal.log.flock"), timeout=0):  # free at once
         pass

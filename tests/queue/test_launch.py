@@ -26,6 +26,7 @@ from lightning_tfm.runs.processes import children
 from lightning_tfm.study.cell import Cell
 from tests.family import leads_group, offspring
 from tests.records import leave
+from tests.waiting import wait_for
 
 STEPS = 10
 ENDLESS = 3600.0
@@ -66,8 +67,8 @@ class Fake:
         attempt.truncate_metrics(step)
         while step < STEPS:
             time.sleep(self.step_seconds)
-            while self.held and step == STEPS - 1 and not (self.root / "go").exists():
-                time.sleep(0.01)
+            if self.held and step == STEPS - 1:
+                wait_for((self.root / "go").exists)
             step += 1
             attempt.append_metrics({"step": step, "loss": hash((task.cell.row, step)) % 1000})
             attempt.write(checkpoint, str(step).encode())
@@ -135,7 +136,7 @@ def test_a_run_that_somebody_else_works_on_is_waited_for(tmp_path: Path, forks) 
         attempt.release()
 
     pid = forks.start(other)
-    forks.until((tmp_path / "ready").exists)
+    wait_for((tmp_path / "ready").exists)
     assert {state.state for state in study(tmp_path, fake, 2, workers=1)} == {"done"}
     assert [row for row, _ in fake.notes("began")] == ["r1"] and forks.join(pid) == 0
 
@@ -194,10 +195,10 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, forks) -> None
     fake = Fake(tmp_path, 0.05, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 2, workers=2))
     for count in (2, 3):
-        forks.until(lambda count=count: len(fake.notes("began")) >= count)
+        wait_for(lambda count=count: len(fake.notes("began")) >= count)
         row, pid = fake.notes("began")[-1]
         folder = RunFolder(tmp_path, next(cell.training_hash for cell in make_cells(2) if cell.row == row))
-        forks.until(lambda folder=folder: folder.read_progress() is not None)
+        wait_for(lambda folder=folder: folder.read_progress() is not None)
         os.kill(pid, signal.SIGKILL)
     fake.let_go()
     assert forks.join(launcher) == 0
@@ -222,7 +223,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
     launcher = forks.start(lambda: study(tmp_path, fake, 8, workers=3, storage=storage, patience=5))
     victims: set[int] = set()
     for _ in range(5):
-        forks.until(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
+        wait_for(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
         time.sleep(0.1)
         victim = sorted(workers_of(launcher) - victims)[0]
         os.kill(victim, signal.SIGKILL)
@@ -240,10 +241,10 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
 def test_an_outage_of_the_database_costs_no_run(tmp_path: Path, forks, postgres) -> None:
     fake = Fake(tmp_path, 0.1, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 4, workers=2, storage=postgres.url, grace=4.0))
-    forks.until(lambda: len(fake.notes("began")) == 2)
+    wait_for(lambda: len(fake.notes("began")) == 2)
     postgres.control("stop")
     fake.let_go()
-    forks.until(lambda: "the storage does not answer, waiting for it" in shown(tmp_path))
+    wait_for(lambda: "the storage does not answer, waiting for it" in shown(tmp_path))
     time.sleep(2)
     postgres.control("start")
     assert forks.join(launcher) == 0
@@ -253,11 +254,11 @@ def test_an_outage_of_the_database_costs_no_run(tmp_path: Path, forks, postgres)
 def test_nothing_survives_the_launchers_kill_and_the_next_call_goes_on(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.05, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 3, workers=2))
-    forks.until(lambda: len(fake.notes("began")) == 2)
+    wait_for(lambda: len(fake.notes("began")) == 2)
     family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
     assert len(family) == 4
     forks.kill(launcher)
-    forks.until(lambda: not any(forks.alive(pid) for pid in family))
+    wait_for(lambda: not any(forks.alive(pid) for pid in family))
     fake.let_go()
     study(tmp_path, fake, 3, workers=2)
     assert_whole(tmp_path, fake, 3)
@@ -278,7 +279,7 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
             raise
 
     launcher = forks.start(lambda: study(tmp_path, train, 3, workers=2))
-    forks.until(lambda: len(fake.notes("began")) == 2)
+    wait_for(lambda: len(fake.notes("began")) == 2)
     family = workers_of(launcher) | {pid for _, pid in fake.notes("began")}
     os.kill(launcher, number)
     assert forks.join(launcher) == code
@@ -301,7 +302,7 @@ def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, f
         time.sleep(ENDLESS)
 
     launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=0.3))
-    forks.until(lambda: fake.notes("began"))
+    wait_for(lambda: fake.notes("began"))
     os.kill(launcher, signal.SIGTERM)
     assert forks.join(launcher) == 143
     assert states(tmp_path)["r0"].state == "waiting"
@@ -311,7 +312,7 @@ def test_a_run_that_does_not_stop_is_killed_after_the_patience(tmp_path: Path, f
 def test_a_worker_that_never_had_a_run_stops_too(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.2, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=3))
-    forks.until(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
+    wait_for(lambda: fake.notes("began") and len(workers_of(launcher)) == 3)
     time.sleep(0.3)
     os.kill(launcher, signal.SIGTERM)
     assert forks.join(launcher) == 143
@@ -328,27 +329,27 @@ def test_a_second_ctrl_c_kills_at_once(tmp_path: Path, forks, monkeypatch) -> No
         time.sleep(ENDLESS)
 
     launcher = forks.start(lambda: study(tmp_path, train, 1, workers=1, patience=ENDLESS))
-    forks.until(lambda: fake.notes("began"))
+    wait_for(lambda: fake.notes("began"))
     os.kill(launcher, signal.SIGINT)
-    forks.until(lambda: "stopping" in shown(tmp_path))
+    wait_for(lambda: "stopping" in shown(tmp_path))
     os.kill(launcher, signal.SIGINT)  # too soon: taken for the same one
     time.sleep(processes.ONE_SIGNAL)
     assert started(launcher) is not None
     os.kill(launcher, signal.SIGINT)
     assert forks.join(launcher) == 130
-    forks.until(lambda: not forks.alive(fake.notes("began")[0][1]))
+    wait_for(lambda: not forks.alive(fake.notes("began")[0][1]))
 
 
 def test_a_stopped_worker_and_run_lose_the_cell_and_cannot_write_when_woken(tmp_path: Path, forks) -> None:
     fake = Fake(tmp_path, 0.1, held=True)
     launcher = forks.start(lambda: study(tmp_path, fake, 1, workers=2, grace=2.0))
-    forks.until(lambda: len(fake.notes("began")) == 1)
+    wait_for(lambda: len(fake.notes("began")) == 1)
     [(_, run)] = fake.notes("began")
     worker = int(Path(f"/proc/{run}/stat").read_text().rpartition(")")[2].split()[1])
     for pid in (worker, run):
         os.kill(pid, signal.SIGSTOP)
     fake.let_go()
-    forks.until(lambda: len(fake.notes("began")) == 2)
+    wait_for(lambda: len(fake.notes("began")) == 2)
     for pid in (run, worker):
         os.kill(pid, signal.SIGCONT)
     assert forks.join(launcher) == 0

@@ -12,6 +12,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import RETRIES, Queue
 from lightning_tfm.queue.storage import Storage, find_storage
 from lightning_tfm.study.cell import Cell
+from tests.waiting import wait_for
 
 
 @pytest.fixture(params=["journal", pytest.param("postgres", marks=pytest.mark.long)])
@@ -105,7 +106,7 @@ def test_a_sampler_that_computes_holds_up_its_own_study_alone(both: Storage, nam
     def slow() -> None:
         def propose(trial_id: int, number: int) -> Cell:
             (tmp_path / "computing").touch()
-            forks.until((tmp_path / "enough").exists)
+            wait_for((tmp_path / "enough").exists)
             return cells(1)[0]
 
         Queue(name, both, budget=2).begin(propose)
@@ -116,7 +117,7 @@ def test_a_sampler_that_computes_holds_up_its_own_study_alone(both: Storage, nam
         assert queue.finish(queue.claim(), 1.0)
 
     computing = forks.start(slow)
-    forks.until((tmp_path / "computing").exists)
+    wait_for((tmp_path / "computing").exists)
     own = forks.start(lambda: (Queue(name, both, budget=2).enqueue(cells(1)), (tmp_path / "queued").touch()))
     assert forks.join(forks.start(lambda: other(f"{name}, another"))) == 0
     assert Queue(name, both, budget=2, create=False).states() == [], "looking waits for nobody"

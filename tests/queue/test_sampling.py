@@ -24,6 +24,7 @@ from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.study.tune import Search, is_search, load, save
 from tests.records import leave
+from tests.waiting import wait_for
 
 STEPS = 8
 SPACE = [
@@ -72,8 +73,7 @@ def train_until_stopped(task: Task) -> None:
         return train(task)
     for step in range(1, STEPS + 1):
         task.attempt.append_metrics({"step": step, "dev_ppl": loss(task.cell.change) + 1 / step})
-    while not task.attempt.stop_asked():
-        time.sleep(0.02)
+    wait_for(task.attempt.stop_asked)
     raise Stopped(STEPS)
 
 
@@ -184,7 +184,7 @@ def test_a_stop_request_reaches_only_the_attempt_it_was_made_for(tmp_path: Path,
 def test_a_killed_worker_s_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) -> None:
     slow = search(trials=2, space=[Parameter("training.lr_factor", "uniform", [], 5.0, 6.0)])
     launcher = forks.start(lambda: run(tmp_path, slow, workers=1))
-    forks.until(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
+    wait_for(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
     pid = int((tmp_path / "begun").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)
     assert forks.join(launcher) == 0
@@ -204,8 +204,8 @@ def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> Non
         name="none", space=[Parameter("model.d_model", "categorical", [512])], constraints={"parameters": 9.0}
     )
     save(none, tmp_path)
-    with pytest.raises(UserError, match="cannot go on"):
-        run_study("none", [], tmp_path, train, stream=(tmp_path / "x").open("w"), search=none)
+    with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot go on"):
+        run_study("none", [], tmp_path, train, stream=stream, search=none)
     assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
 
 

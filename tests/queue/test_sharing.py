@@ -15,6 +15,7 @@ from lightning_tfm.runs.attempt import Task, Train
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
 from tests.records import leave
+from tests.waiting import wait_for
 
 CELLS = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(8)]
 
@@ -32,8 +33,7 @@ def train_together(task: Task) -> None:
     """`train`, which nobody begins before both machines have a run: none takes them all."""
     root = task.folder.root
     (root / "here").touch()
-    while not all((root.parent / name / "here").exists() for name in ("home", "away")):
-        time.sleep(0.02)
+    wait_for(lambda: all((root.parent / name / "here").exists() for name in ("home", "away")))
     train(task)
 
 

@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
 from lightning_tfm.queue.storage import find_storage
 from tests.cluster import NoSlurm, slurm
 from tests.tiny import write_corpus
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, f
         again.append(job.checkpoint())
 
     def tell() -> None:
-        forks.until(ready.exists, 60)
+        wait_for(ready.exists, 60)
         for pid in (job.process.pid, os.getpid()):
             os.kill(pid, signal.SIGUSR2)
 
@@ -45,6 +45,7 @@ def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, f
     try:
         with pytest.raises(RuntimeError, match="exit code -15"):
             job()
+        job.process.wait()
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGUSR2), before, strict=True):
             signal.signal(number, handler)
@@ -60,7 +61,7 @@ def test_a_job_that_is_told_to_end_tells_its_worker_and_leaves_the_rest_to_slurm
         f"signal.signal(signal.SIGTERM, end); pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
     )
     pid = forks.start(lambda: WorkerJob([sys.executable, "-c", program])())
-    forks.until(ready.exists, 60)
+    wait_for(ready.exists, 60)
     os.kill(pid, signal.SIGTERM)
     assert forks.join(pid) == 143 and told.exists()
 
@@ -93,10 +94,7 @@ def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> No
 @pytest.mark.long
 def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
     (job,) = submit(Slurm(minutes=5), "nothing", ["--out", str(tmp_path)], tmp_path, cluster="local")
-    end = time.monotonic() + 120
-    while not job.done():
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_for(job.done, 120, pause=0.2)
     with pytest.raises(Exception, match="exit code 2"):
         job.result()
     assert "no study 'nothing'" in (job.stderr() or "")
@@ -175,14 +173,6 @@ class Cluster:
         return "\n".join(path.read_text() for path in sorted((self.folder / "slurm").glob("*_log.*")))
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, "the launcher ended"
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.5)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellation(tmp_path: Path, cluster) -> None:
@@ -198,7 +188,7 @@ def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellat
     with shown.open("w") as file:
         launcher = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
     try:
-        wait_for(lambda: len(study.at_work()) >= 2, launcher, 120)
+        wait_for(lambda: launcher.poll() is not None or len(study.at_work()) >= 2, 120, pause=0.5)
         (requeued, first), (cancelled, second), *_ = study.at_work().items()
         study.call("scontrol", "requeue", requeued)
         study.call("scancel", cancelled)

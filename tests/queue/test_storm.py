@@ -144,7 +144,8 @@ def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, requ
     print(f"{kind}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
     assert storm.woken or RUNS * STEPS * STEP_SECONDS / WORKERS < 7 * EVERY + 2 * GRACE + EVERY, "too short for all"
     assert_whole(tmp_path, [tmp_path], storage)
-    final = run_study("storm", cells(), tmp_path, train, storage=storage, stream=(tmp_path / "again").open("w"))
+    with (tmp_path / "again").open("w") as stream:
+        final = run_study("storm", cells(), tmp_path, train, storage=storage, stream=stream)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
     assert_nobody_left([tmp_path])
 
@@ -166,9 +167,8 @@ def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, s
     print(
         f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"
     )
-    final = run_study(
-        "storm", cells(), roots[0], train, storage=postgres.url, stream=(tmp_path / "again").open("w"), carry=not shared
-    )
+    with (tmp_path / "again").open("w") as stream:
+        final = run_study("storm", cells(), roots[0], train, storage=postgres.url, stream=stream, carry=not shared)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
     assert_whole(roots[0], roots, postgres.url)
     assert_nobody_left(roots)

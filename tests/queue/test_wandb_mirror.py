@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import wandb
 
-from lightning_tfm.queue.wandb_mirror import Mirror
-from lightning_tfm.queue.wandb_process import mirrored
+from lightning_tfm.queue.wandb_mirror import Mirror, mirrored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
 from tests.queue.offline import read_back
 from tests.records import leave
+from tests.waiting import wait_for
 
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
 
@@ -60,6 +60,23 @@ def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path
         assert all(h["train/loss"] == 5 / h["optimizer_step"] for h in steps)
         assert all(h["dev/ppl"] == 9 / h["optimizer_step"] for h in steps)
         assert [h["dev/bleu"] for h in history if "dev/bleu" in h] == [11.0]
+
+
+def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder, died = tmp_path / "studies" / "s", tmp_path / "died"
+    write_run(tmp_path, CELLS[0], range(1, 7), whole=True)
+
+    def cells() -> list[Cell]:
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return CELLS[:1]
+
+    with mirrored("offline", tmp_path, "s", folder, cells, said.append):
+        wait_for(died.exists, 10, "the mirror's first look")
+    (history,) = read_back(folder).values()
+    assert [h["optimizer_step"] for h in history if "train/loss" in h] == [1, 2, 3, 4, 5, 6] and not said
 
 
 def test_a_killed_mirror_harms_nobody_and_is_said(tmp_path: Path) -> None:

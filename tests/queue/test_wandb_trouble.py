@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.queue import wandb_process
-from lightning_tfm.queue.wandb_mirror import Mirror
+from lightning_tfm.queue import wandb_mirror
+from lightning_tfm.queue.wandb_mirror import Mirror, mirrored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
@@ -21,6 +21,7 @@ from tests import held
 from tests.queue.offline import read_back
 from tests.records import leave
 from tests.tiny import write_corpus
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
@@ -60,10 +61,11 @@ class Fit:
         return self.out / "studies" / "fit"
 
     def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < end, self.said.read_text()
-            time.sleep(0.02)
+        def there() -> object:
+            assert self.process.poll() is None, self.said.read_text()
+            return condition()
+
+        wait_for(there, seconds, self.said.read_text)
 
     def step(self) -> int:
         found = list(self.out.glob("runs/*/progress.json"))
@@ -167,26 +169,26 @@ def test_its_disk_full_in_mid_run_is_said_and_replay_sends_the_rest(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path: Path, monkeypatch) -> None:
+def test_its_server_out_of_reach_is_said_and_nothing_is_taken_for_sent(tmp_path: Path, forks, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    monkeypatch.setattr(wandb_process, "PATIENCE", 8.0)
+    monkeypatch.setattr(wandb_mirror, "PATIENCE", 8.0)
     cell = Cell("r", 1, "a" * 64, 1.0)
     folder, said = RunFolder(tmp_path, cell.training_hash), []
     files = tmp_path / "studies" / "s"
-    with wandb_process.mirrored("online", tmp_path, "s", files, lambda: [cell], said.append):
+    with mirrored("online", tmp_path, "s", files, lambda: [cell], said.append):
         attempt = folder.claim()
         attempt.write_json(folder.experiment, {})
         began = time.monotonic()
         for step in range(1, 21):
             attempt.append_metrics({"step": step, "loss": 1 / step})
             time.sleep(0.1)
-        assert time.monotonic() - began < wandb_process.PATIENCE, "the run waited for W&B"
+        assert time.monotonic() - began < wandb_mirror.PATIENCE, "the run waited for W&B"
         leave(attempt, steps=20, scores={})
         attempt.release()
     assert len(said) == 1 and "lightning-tfm wandb replay s" in said[0]
     assert not (folder.path / "wandb.json").exists()
-    mirror = Mirror(files, "offline", "s")
-    mirror.look(tmp_path, [cell])
+    look = forks.start(lambda: Mirror(files, "offline", "s").look(tmp_path, [cell]))  # W&B stays in this process
+    assert forks.join(look) == 0
     (history,) = read_back(files).values()
     assert [item["optimizer_step"] for item in history if "train/loss" in item] == list(range(1, 21))

@@ -17,7 +17,7 @@ import torch
 
 from lightning_tfm import config
 from lightning_tfm.data.module import StepLoader, TranslationData
-from lightning_tfm.study.rows import load_experiment
+from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import learning_rate
 from tests.regression.place import processor

@@ -1,14 +1,10 @@
 """Synthetic studies (see synthetic.py)."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from synthetic import Generator
+from tests.report.synthetic import Generator
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ def test_without_bleu_in_the_paper():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    from synthetic import Generator
+    from tests.report.synthetic import Generator
 
     made = Generator(tmp_path_factory.mktemp("r"), ROWS, [1, 2, 3])
     effects = {"A-h1": 0.07, "A-h4": -0.05, "A-h32": 0.04, "C-N2": 0.2, "C-N8": -0.02, "D-eps0.0": -0.06}

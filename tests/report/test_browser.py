@@ -6,13 +6,13 @@ import threading
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
-from synthetic import Generator, write_search
 
 from lightning_tfm.report import search
 from lightning_tfm.report.build import make
 from lightning_tfm.report.serve import Live, make_server, version
 from lightning_tfm.study.rows import all_rows
 from tests.browser import chromium
+from tests.report.synthetic import Generator, write_search
 
 pytestmark = pytest.mark.long
 HOSTILE = "</script><script>alert(1)</script>"

@@ -8,11 +8,11 @@ import sys
 import time
 
 import pytest
-from synthetic import Generator
-from test_page import HOSTILE, Parser
 
 from lightning_tfm.report.build import make
 from lightning_tfm.study.rows import Paper, Row
+from tests.report.synthetic import Generator
+from tests.report.test_page import HOSTILE, Parser
 
 MEASURE = """
 import resource, sys

@@ -7,13 +7,13 @@ import re
 
 import pytest
 from jinja2 import UndefinedError
-from synthetic import Generator
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import SUFFIX, make
 from lightning_tfm.report.document import environment
 from lightning_tfm.report.formats import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.report.synthetic import Generator
 
 HOSTILE = "<script>alert('1')</script>\"'&\u202e|$%"
 

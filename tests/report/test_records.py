@@ -53,7 +53,7 @@ MALFORMED = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    from synthetic import Generator
+    from tests.report.synthetic import Generator
 
     found = Generator(tmp_path_factory.mktemp("r"), ["base", "A-h1"], [1, 2])
     found.write_all()

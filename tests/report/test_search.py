@@ -7,13 +7,13 @@ import re
 from itertools import pairwise
 
 import pytest
-from synthetic import SPACE, write_search
-from test_page import HOSTILE, Parser
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import search_figures as figures
 from lightning_tfm.report.search import best, make
+from tests.report.synthetic import SPACE, write_search
+from tests.report.test_page import HOSTILE, Parser
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from synthetic import Generator
 
 from lightning_tfm.report.serve import Live, make_server, version
+from tests.report.synthetic import Generator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +55,7 @@ def test_page_is_made_once_for_each_state_and_to_no_other_host(made):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 get(address + path, Host=host)
             assert refused.value.code == code
+            refused.value.close()
     finally:
         server.shutdown()
         server.server_close()

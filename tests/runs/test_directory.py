@@ -16,6 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.owner import Owner, me
 from tests.records import leave
+from tests.waiting import wait_for
 
 HASH = "ab" * 32
 
@@ -58,7 +59,7 @@ def test_racing_claimers_have_one_winner(folder: RunFolder, forks) -> None:
             losers += [pid for pid in pids if pid not in losers and not forks.alive(pid)]
             return len(losers) == 5
 
-        forks.until(collect)
+        wait_for(collect)
         winner = next(pid for pid in pids if pid not in losers)
         assert folder.owner() is not None and folder.owner().pid == winner
         assert [forks.join(pid) for pid in losers] == [7] * 5
@@ -68,9 +69,9 @@ def test_racing_claimers_have_one_winner(folder: RunFolder, forks) -> None:
 
 def test_a_killed_owner_loses_the_run_at_once_even_as_a_zombie(folder: RunFolder, forks) -> None:
     pid = forks.start(lambda: (folder.claim(), time.sleep(30)))
-    forks.until(lambda: folder.owner() is not None)
+    wait_for(lambda: folder.owner() is not None)
     os.kill(pid, signal.SIGKILL)  # not collected: a zombie
-    forks.until(lambda: not forks.alive(pid))
+    wait_for(lambda: not forks.alive(pid))
     assert folder.claim().number == 2
 
 
@@ -119,8 +120,7 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
         attempt = folder.claim()
         attempt.write(folder.result, b"mine")
         (marks / "ready").touch()
-        while not (marks / "go").exists():
-            time.sleep(0.01)
+        wait_for((marks / "go").exists)
         half = folder.path / "half.ckpt"
         half.write_bytes(b"late")
         refused = 0
@@ -140,7 +140,7 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
         raise SystemExit(refused)
 
     pid = forks.start(owner)
-    forks.until((marks / "ready").exists)
+    wait_for((marks / "ready").exists)
     time.sleep(2.2)
     with pytest.raises(RunIsOwned):  # silent it is not: its heart beats
         folder.claim()
@@ -167,7 +167,7 @@ def test_an_owner_stopped_inside_a_write_keeps_the_run_until_it_is_killed(
             time.sleep(60)
 
     pid = forks.start(owner)
-    forks.until((folder.path / "inside").exists)
+    wait_for((folder.path / "inside").exists)
     with pytest.raises(LockTimeout), locked(folder.attempts / "lock", timeout=0.1):
         pass
     forks.kill(pid)

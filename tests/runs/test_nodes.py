@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from tests.cluster import NoSlurm, slurm
 from tests.family import offspring
 from tests.queue.test_slurm import SLOW, TINY
 from tests.tiny import metrics, write_corpus
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 STEPS = 120
@@ -102,13 +102,6 @@ def others(run: Path) -> list[int]:
     return sorted(found, key=lambda pid: bool(offspring(pid)), reverse=True)
 
 
-def wait_for(condition: Callable[[], object], seconds: float, said: Callable[[], str]) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain\n" + said()
-        time.sleep(0.1)
-
-
 def states(folder: Path) -> list[CellState]:
     if not (folder / "journal.log").exists():
         return []
@@ -154,16 +147,16 @@ def test_runs_over_two_nodes_are_those_of_two_processes_and_outlive_a_death_on_e
         asked = command(there, "--launcher=slurm", "--slurm.nodes=2", "--slurm.minutes=9")
         launcher = subprocess.Popen(asked, cwd=tmp_path, env=environment, stdout=file, stderr=file)
     try:
-        wait_for(at_work, 120, said)  # the second node's rank is killed
+        wait_for(at_work, 120, said, pause=0.1)  # the second node's rank is killed
         first, rank = others(hurt[0])
         os.kill(rank, signal.SIGKILL)
-        wait_for(lambda: first not in others(hurt[0]), 30, said)
-        wait_for(at_work, 120, said)  # the run's process on the first node is killed
+        wait_for(lambda: first not in others(hurt[0]), 30, said, pause=0.1)
+        wait_for(at_work, 120, said, pause=0.1)  # the run's process on the first node is killed
         seen = others(hurt[1])
         worker = next(state.owner.pid for state in states(study) if state.owner is not None)
         (process,) = offspring(worker)
         os.kill(process, signal.SIGKILL)
-        wait_for(lambda: not set(seen) & set(others(hurt[1])), 30, said)
+        wait_for(lambda: not set(seen) & set(others(hurt[1])), 30, said, pause=0.1)
         assert launcher.wait(300) == 0, said()
     finally:
         if launcher.poll() is None:

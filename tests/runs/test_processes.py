@@ -13,6 +13,7 @@ import pytest
 import lightning_tfm
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import STOP_SIGNALS, children, forked, held_back, let_come
+from tests.waiting import wait_for
 
 PACKAGE = Path(lightning_tfm.__file__).parent
 
@@ -88,9 +89,9 @@ def test_a_child_dies_with_its_parent(tmp_path: Path, forks) -> None:
         time.sleep(60)
 
     pid = forks.start(parent)
-    forks.until(lambda: (tmp_path / "child").exists() and "\n" in (tmp_path / "child").read_text())
+    wait_for(lambda: (tmp_path / "child").exists() and "\n" in (tmp_path / "child").read_text())
     forks.kill(pid)
-    forks.until(lambda: started(int((tmp_path / "child").read_text())) is None)
+    wait_for(lambda: started(int((tmp_path / "child").read_text())) is None)
 
 
 def test_no_text_is_written_twice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
 from lightning_tfm.runs.ranks import fork_ranks
+from tests.waiting import wait_for
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -66,8 +67,7 @@ def test_the_first_rank_that_dies_takes_the_others_down(note: Note, end, words: 
     def rank() -> None:
         note()
         if os.environ["RANK"] == "1":
-            while len(note.pids()) < 3:
-                time.sleep(0.01)
+            wait_for(lambda: len(note.pids()) == 3)
             end()
         time.sleep(60)
 
@@ -114,7 +114,7 @@ def test_a_slow_rank_may_finish_its_checkpoint_after_the_others_ended(
             raise
 
     run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
-    forks.until(lambda: len(note.pids()) == 2)
+    wait_for(lambda: len(note.pids()) == 2)
     os.kill(run, signal.SIGTERM)
     assert forks.join(run) == 143 and (note.folder / "saved").exists()
 
@@ -126,8 +126,7 @@ def test_a_rank_that_ignores_sigterm_is_killed(note: Note, monkeypatch: pytest.M
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         note()
         if os.environ["RANK"] == "0":
-            while len(note.pids()) < 2:
-                time.sleep(0.01)
+            wait_for(lambda: len(note.pids()) == 2)
             raise SystemExit(1)
         time.sleep(60)
 
@@ -147,7 +146,7 @@ def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: 
             raise SystemExit(code) from None
 
     run = forks.start(lambda: fork_ranks(rank, 2, threads=1))
-    forks.until(lambda: len(note.pids()) == 2)
+    wait_for(lambda: len(note.pids()) == 2)
     os.kill(run, number)
     assert forks.join(run) == code
     assert len(list(note.folder.glob("saved*"))) == 2
@@ -156,9 +155,9 @@ def test_a_stop_signal_reaches_every_rank(note: Note, forks, number: int, code: 
 
 def test_no_rank_survives_the_kill_of_its_parent(note: Note, forks) -> None:
     run = forks.start(lambda: fork_ranks(lambda: (note(), time.sleep(60)), 3, threads=1))
-    forks.until(lambda: len(note.pids()) == 3)
+    wait_for(lambda: len(note.pids()) == 3)
     forks.kill(run)
-    forks.until(lambda: not any(started(pid) for pid in note.pids()))
+    wait_for(lambda: not any(started(pid) for pid in note.pids()))
 
 
 def test_handlers_are_put_back(note: Note) -> None:

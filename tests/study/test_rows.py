@@ -83,7 +83,7 @@ def write(folder: Path, text: str | bytes) -> Path:
     [
         ("X: {group: X, chnge: {}}", r"mine\.yaml:1: row 'X': unknown key 'chnge': did you mean 'change'"),
         ("X: {group: X, change: {model.heads: 4}}", r"mine\.yaml:1: row 'X': unknown key 'model\.heads'"),
-        ("X: {group: X, change: {model.h: four}}", "row 'X': model.h='four': expected int"),
+        ("X: {group: X, change: {model.h: four}}", "row 'X': model.h='four': expected a whole number"),
         ("X: {group: X, change: {model.norm: pr}}", "did you mean 'pre'"),
         ("X: {group: X, change: {model.positions: learnt}}", "did you mean 'learned'"),
         ("X: {group: X, change: {evaluation.beam: 1}}", "'evaluation.beam'.*same for all rows"),

@@ -62,7 +62,7 @@ def test_the_shipped_searches() -> None:
 MALFORMED = [
     ("lr_factor:", "lr_fator:", "", "unknown parameter 'training.lr_fator': did you mean 'training.lr_factor'"),
     ("[2, 4]", "[]", "", "model.N.values=.*not empty"),
-    ("[2, 4]", "[2, two]", "", "model.N='two': expected int"),
+    ("[2, 4]", "[2, two]", "", "model.N='two': expected a whole number"),
     ("[2, 4]", "[2, 3]", "", "model.N=3 is not divisible by miniature.depth=2"),
     ("dev/ppl", "dev/loss", "", "f.yaml:3: metric.name='dev/loss': did you mean 'dev/ppl'"),
     ("goal: minimize", "goal: maximize", "", "dev/ppl is there to minimize"),

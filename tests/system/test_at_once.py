@@ -10,6 +10,7 @@ import pytest
 from lightning_tfm.runs.outcome import EXIT_CODES
 from tests import held
 from tests.tiny import write_corpus
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
@@ -39,9 +40,9 @@ def test_one_run_is_trained_once(tmp_path: Path, forks, first: str, monkeypatch)
         with (tmp_path / name).open("w") as file:
             started[name] = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
         if name == first:
-            forks.until(lambda: list(out.glob("runs/*/progress.json")), 90)
+            wait_for(lambda: list(out.glob("runs/*/progress.json")), 90)
     if first == "fit":
-        forks.until(lambda: list(out.glob("studies/both/cells/*/*.json")), 90)
+        wait_for(lambda: list(out.glob("studies/both/cells/*/*.json")), 90)
     else:
         started["fit"].wait(90)
     (tmp_path / "go").touch()

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.family import leads_group, offspring
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
@@ -41,9 +41,7 @@ def command(*argv: str) -> subprocess.Popen:
 def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     first = start(tmp_path, *AUTO)
-    patience = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/result.json")) and first.poll() is None and time.monotonic() < patience:
-        time.sleep(0.05)
+    wait_for(lambda: list(tmp_path.glob("runs/*/result.json")) or first.poll() is not None, 120, "a run", pause=0.05)
     os.kill(first.pid, how)
     first.communicate()
     looks = tmp_path / "studies/tiny/looks.json"
@@ -68,14 +66,11 @@ def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
 def test_who_works_along_stays_until_the_last_look(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     first = start(tmp_path, *AUTO[:-1], "1")
-    patience = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*")) and first.poll() is None and time.monotonic() < patience:
-        time.sleep(0.05)
+    wait_for(lambda: list(tmp_path.glob("runs/*")) or first.poll() is not None, 120, "a run", pause=0.05)
     (worker,) = (pid for pid in offspring(first.pid) if leads_group(pid))
     os.kill(worker, signal.SIGSTOP)  # its run goes on; the next one is for whom comes along, however fast the machine
     helper = command("work", "tiny", "--out", str(tmp_path), "--workers", "1", "--trainer.threads", "1")
-    while len(list(tmp_path.glob("runs/*"))) < 2 and helper.poll() is None and time.monotonic() < patience:
-        time.sleep(0.05)
+    wait_for(lambda: len(list(tmp_path.glob("runs/*"))) > 1 or helper.poll() is not None, 120, "two runs", pause=0.05)
     os.kill(worker, signal.SIGCONT)
     error = helper.communicate()[1]
     assert helper.returncode == 0, error

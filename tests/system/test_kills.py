@@ -5,10 +5,10 @@ a shorter form sets the variable lower.
 """
 
 import json
-import multiprocessing
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -20,6 +20,7 @@ import torch
 from lightning_tfm.config import Experiment, Hardware
 from tests.system.moments import MOMENTS, Strike
 from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
+from tests.waiting import wait_for
 
 KILLS = int(os.environ.get("LIGHTNING_TFM_KILLS", "20"))
 RANK_KILLS = max(1, KILLS // 2)
@@ -81,16 +82,14 @@ def same(run: Path, expected: Path) -> None:
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000020.ckpt", "step-00000022.ckpt"]
 
 
-def start(root: Path, *args) -> multiprocessing.Process:
+def start(forks, root: Path, *args) -> int:
     def quiet() -> None:
         log = os.open(root / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os._exit(armed(*args)[0])
+        sys.exit(armed(*args)[0])
 
-    process = multiprocessing.get_context("fork").Process(target=quiet)
-    process.start()
-    return process
+    return forks.start(quiet)
 
 
 def gone(pid: int) -> bool:
@@ -102,22 +101,17 @@ def gone(pid: int) -> bool:
 
 def nothing_left(pids: Path) -> None:
     for pid in map(int, pids.read_text().split() if pids.exists() else []):
-        end = time.monotonic() + NOTICED
-        while not gone(pid):
-            assert time.monotonic() < end, f"process {pid} was left behind"
-            time.sleep(0.02)
+        wait_for(lambda pid=pid: gone(pid), NOTICED, f"process {pid} was left behind")
 
 
-def kill_and_finish(e: Experiment, root: Path, hardware: Hardware, strike: Strike) -> Path:
+def kill_and_finish(forks, e: Experiment, root: Path, hardware: Hardware, strike: Strike) -> Path:
     """A run that is struck once, and then left in peace. Returns its directory."""
-    process = start(root, e, root, hardware, strike, root / "pids")
-    process.join(NOTICED + 60)
-    assert process.exitcode is not None, "still running"
+    ended = forks.join(start(forks, root, e, root, hardware, strike, root / "pids"), NOTICED + 60)
     if hardware.devices == 1:
-        assert process.exitcode == -signal.SIGKILL
+        assert ended == -signal.SIGKILL
     else:
         outcome = next(root.glob("runs/*/outcome.json"))
-        assert process.exitcode == 1
+        assert ended == 1
         assert f"rank {strike.rank} of 2: killed by SIGKILL" in json.loads(outcome.read_bytes())["reason"]
     nothing_left(root / "pids")
     code, path = in_child(attempt, e, root, hardware)
@@ -126,18 +120,16 @@ def kill_and_finish(e: Experiment, root: Path, hardware: Hardware, strike: Strik
     return path
 
 
-def kill_by_the_clock(e: Experiment, root: Path, hardware: Hardware, draw: random.Random) -> Path:
+def kill_by_the_clock(forks, e: Experiment, root: Path, hardware: Hardware, draw: random.Random) -> Path:
     """As above, but at a time that nobody chose, and on two ranks the launcher, too."""
-    process = start(root, e, root, hardware, Strike(), root / "pids")
+    pid = start(forks, root, e, root, hardware, Strike(), root / "pids")
     time.sleep(draw.uniform(0.0, 1.5))
-    victims = [process.pid]
+    victims = [pid]
     if hardware.devices > 1 and (root / "pids").exists():
         victims += [pid for pid in map(int, (root / "pids").read_text().split()) if not gone(pid)]
     with suppress(ProcessLookupError):  # it came to its end in this moment
         os.kill(draw.choice(victims), signal.SIGKILL)
-    struck = time.monotonic()
-    process.join(NOTICED)
-    assert process.exitcode is not None, f"not noticed within {time.monotonic() - struck:.0f} s"
+    forks.join(pid, NOTICED)
     nothing_left(root / "pids")
     code, path = in_child(attempt, e, root, hardware)
     assert code == 0
@@ -150,26 +142,26 @@ def nth(draw: random.Random, seen: Counter, moment: str) -> int:
 
 
 @pytest.mark.parametrize("moment", ["half a checkpoint", "validation", "epoch's end"])
-def test_one_process_killed(corpus, unbroken, tmp_path, moment):
+def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
     strike = Strike(moment, max(2, unbroken[2][moment] // 2))
-    same(kill_and_finish(make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
+    same(kill_and_finish(forks, make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
 
 
-def test_a_rank_of_two_killed(corpus, unbroken, tmp_path):
-    run = kill_and_finish(make(corpus), tmp_path, Hardware(devices=2, **HARDWARE), Strike("forward", 13, rank=1))
+def test_a_rank_of_two_killed(corpus, unbroken, tmp_path, forks):
+    run = kill_and_finish(forks, make(corpus), tmp_path, Hardware(devices=2, **HARDWARE), Strike("forward", 13, rank=1))
     same(run, unbroken[1])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(KILLS))
-def test_one_process_killed_at_every_moment(corpus, unbroken, tmp_path, number):
+def test_one_process_killed_at_every_moment(corpus, unbroken, tmp_path, forks, number):
     draw = random.Random(number)
     if number % 2:
-        run = kill_by_the_clock(make(corpus), tmp_path, Hardware(**HARDWARE), draw)
+        run = kill_by_the_clock(forks, make(corpus), tmp_path, Hardware(**HARDWARE), draw)
     else:
         moment = MOMENTS[number // 2 % len(MOMENTS)]
         strike = Strike(moment, nth(draw, unbroken[2], moment))
-        run = kill_and_finish(make(corpus), tmp_path, Hardware(**HARDWARE), strike)
+        run = kill_and_finish(forks, make(corpus), tmp_path, Hardware(**HARDWARE), strike)
     same(run, unbroken[0])
 
 
@@ -178,27 +170,28 @@ ON_ALL_RANKS = ("forward", "update", "validation", "epoch's end", "decoding")
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(RANK_KILLS))
-def test_a_rank_of_two_killed_at_every_moment(corpus, unbroken, tmp_path, number):
+def test_a_rank_of_two_killed_at_every_moment(corpus, unbroken, tmp_path, forks, number):
     draw = random.Random(100 + number)
     hardware = Hardware(devices=2, **HARDWARE)
     if number % 3 == 2:
-        run = kill_by_the_clock(make(corpus), tmp_path, hardware, draw)
+        run = kill_by_the_clock(forks, make(corpus), tmp_path, hardware, draw)
     else:
         rank = draw.randint(0, 1)
         moment = draw.choice(ON_ALL_RANKS if rank else MOMENTS)
         share = Counter({name: max(1, count // 2 - 1) for name, count in unbroken[2].items()})
         seen = share if moment in ("validation", "decoding") else unbroken[2]
-        run = kill_and_finish(make(corpus), tmp_path, hardware, Strike(moment, nth(draw, seen, moment), rank=rank))
+        run = kill_and_finish(
+            forks, make(corpus), tmp_path, hardware, Strike(moment, nth(draw, seen, moment), rank=rank)
+        )
     same(run, unbroken[1])
 
 
-def test_killed_again_and_again(corpus, unbroken, tmp_path):
+def test_killed_again_and_again(corpus, unbroken, tmp_path, forks):
     """Every attempt dies a few steps further; what is lost is never more than the steps since the last checkpoint."""
     e, hardware = make(corpus), Hardware(**HARDWARE)
     for _ in range(5):
-        process = start(tmp_path, e, tmp_path, hardware, Strike("update", 6), tmp_path / "pids")
-        process.join()
-        if process.exitcode != -signal.SIGKILL:
+        pid = start(forks, tmp_path, e, tmp_path, hardware, Strike("update", 6), tmp_path / "pids")
+        if forks.join(pid) != -signal.SIGKILL:
             break
     code, path = in_child(attempt, e, tmp_path, hardware)
     assert code == 0 and len(list((path / "attempts").glob("*.json"))) >= 5

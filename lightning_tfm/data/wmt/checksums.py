@@ -1,15 +1,12 @@
 """What a file was when it was first used: sizes and checksums, held against it ever after."""
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.data.store import sync_and_close
+from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import UserError
 
 NAME = "checksums.json"
@@ -73,26 +70,3 @@ def record_all(folder: Path) -> None:
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Whole or not at all, also over a loss of power."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        sync_and_close(file)
-    temporary.replace(path)
-
-
-@contextmanager
-def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path`; another process waits, after a call of `waiting`. The system frees it on any death."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting:
-                waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

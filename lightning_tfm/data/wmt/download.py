@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.data.store import sync_and_close
-from lightning_tfm.data.wmt.checksums import Checksums, locked, write_atomic
+from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.unpack import check_archive
+from lightning_tfm.durable import locked, sync_file, write_atomic
 from lightning_tfm.errors import UserError
 
 BLOCK = 1 << 20
@@ -58,9 +58,8 @@ def fetch(remote: Remote, folder: Path, say: Say) -> Path:
     if records.whole(remote.name):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(
-        path.with_name(f".{path.name}.lock"), lambda: say(f"{remote.name}: another process fetches it; waiting")
-    ):
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, waiting=lambda: say(f"{remote.name}: another process fetches it; waiting")):
         if records.whole(remote.name):
             return path
         if path.is_file():  # put there by hand
@@ -192,12 +191,13 @@ def _attempt(url: str, path: Path, say: Say) -> None:
 
 
 def _copy(answer: Any, part: Path, mode: str) -> None:
-    with part.open(mode) as file:
-        try:
+    file = part.open(mode)
+    try:
+        with file:
             while block := answer.read1(BLOCK):
                 file.write(block)
-        finally:
-            sync_and_close(file)
+    finally:
+        sync_file(part)
 
 
 def _check_space(part: Path, total: int | None, here: int) -> None:

@@ -32,7 +32,7 @@ class Part:
 class Source:
     """A corpus: its archives, the parts of its splits, and the experiment file whose data section is meant for it."""
 
-    languages: tuple[str, str]
+    languages: tuple[str, ...]
     remotes: tuple[Remote, ...]
     splits: dict[str, tuple[Part, ...]]
     experiment: str
@@ -77,7 +77,7 @@ def _wmt14(other: str, pair: str, filtered_lines: int, experiment: str, more: tu
         *more,
     )
     dev = Part("newstest2013", DEV.name, _both("test/newstest2013-src.{}.sgm", *languages), 3000, test=True)
-    remotes = (EUROPARL, COMMONCRAWL, NEWS, DEV, TEST, FILTERED)
+    remotes: tuple[Remote, ...] = (EUROPARL, COMMONCRAWL, NEWS, DEV, TEST, FILTERED)
     if more:
         remotes += (UN, GIGA)
     return Source(
@@ -123,7 +123,7 @@ def _multi30k() -> Source:
         for members in names.values()
         for name in members.values()
     )
-    splits = {s: (Part(s, "", names[s], lines),) for s, lines in MULTI30K_SPLITS.items()}
+    splits: dict[str, tuple[Part, ...]] = {s: (Part(s, "", names[s], lines),) for s, lines in MULTI30K_SPLITS.items()}
     return Source(languages, remotes, splits, "experiments/multi30k.yaml")
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus, read_pairs
-from lightning_tfm.data.wmt.checksums import Checksums, locked, sha256, write_atomic
+from lightning_tfm.data.wmt.checksums import Checksums, sha256
 from lightning_tfm.data.wmt.download import Remote, Say, fetch
 from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
 from lightning_tfm.data.wmt.unpack import extract
+from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import UserError, nearest
 
 MIRROR = "LIGHTNING_TFM_MIRROR"
@@ -117,7 +118,7 @@ def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str,
             fetch(_mirrored(remotes[name]), folder, say)
         return
     archive = fetch(_mirrored(remotes[part.archive]), folder, say)
-    with locked(folder / ".text.lock", lambda: say(f"{part.name}: another process unpacks; waiting")):
+    with locked(folder / ".text.lock", waiting=lambda: say(f"{part.name}: another process unpacks; waiting")):
         missing = {language: name for language, name in names.items() if not checksums.whole(name)}
         if missing:
             _unpack(part, archive, folder, missing, say)

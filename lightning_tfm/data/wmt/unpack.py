@@ -7,6 +7,7 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from lightning_tfm.durable import replacing
 from lightning_tfm.errors import UserError
 
 TARS = (".tgz", ".tar.gz", ".tar", ".tar.xz")
@@ -40,8 +41,8 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     if not archive.name.endswith(TARS):
         (path,) = members.values()
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(archive, part := _part(path))
-        part.replace(path)
+        with archive.open("rb") as stream, replacing(path) as file:
+            shutil.copyfileobj(stream, file, 1 << 20)
         return
     try:
         _extract(archive, dict(members))
@@ -64,9 +65,8 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
                 raise UserError(f"{archive}: '{name}' is not a regular file")
             path = missing.pop(name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _part(path).open("wb") as file:
+            with replacing(path) as file:
                 shutil.copyfileobj(stream, file, 1 << 20)
-            _part(path).replace(path)
             if not missing:
                 return
     if missing:
@@ -91,7 +91,3 @@ def _check_tail(path: Path, name: str) -> None:
         with gzip.open(path) as file:
             while file.read(1 << 20):
                 pass
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")

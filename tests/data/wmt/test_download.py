@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import tarfile
 from pathlib import Path
@@ -225,16 +224,11 @@ def test_a_file_larger_than_the_disk_is_not_begun(tmp_path):
         fetch(Remote("a.bin", (f"{url}/a.bin",)), tmp_path, quiet)
 
 
-def test_two_processes_at_once_fetch_once(tmp_path):
+def test_two_processes_at_once_fetch_once(tmp_path, forks):
     file = File(CONTENT * 20, cut_after=300_000)
-    fork = multiprocessing.get_context("fork")
     with serve({"a.bin": file}) as url:
         remote = Remote("a.bin", (f"{url}/a.bin",))
-        workers = [fork.Process(target=fetch, args=(remote, tmp_path, quiet)) for _ in range(3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+        workers = [forks.start(lambda: fetch(remote, tmp_path, quiet)) for _ in range(3)]
+        assert [forks.join(worker, 60) for worker in workers] == [0, 0, 0]
     assert file.asked.count("") == 1 and (tmp_path / "a.bin").read_bytes() == file.content
     assert json.loads((tmp_path / "checksums.json").read_bytes())["a.bin"]["bytes"] == len(file.content)

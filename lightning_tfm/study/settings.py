@@ -1,0 +1,122 @@
+"""What an experiment is asked to be: files and single settings, merged left to right, for the command line and Python.
+
+A setting is a dotted key with its value (`model.h`, 16), or one of `row`, `seed`, `out` and `rows`, all of which may
+stand in a file, too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.rows import Row, all_rows, apply, check_positions, find_row
+from lightning_tfm.yaml_files import read_yaml
+
+SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trainer": Hardware}
+PLAIN: dict[str, type] = {"row": str, "seed": int, "out": str}
+APPENDED = "rows+"
+"""as `rows`, beside those that were asked for before"""
+
+Setting = tuple[str, Any, str]
+"""key, value, and where it was written, for errors"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What files and single settings ask for. `base` is without the row, at the paper's scale."""
+
+    base: Experiment
+    hardware: Hardware
+    row: Row | None
+    rows: dict[str, Row]
+    out: Path
+    verb: dict[str, Any] = field(default_factory=dict)
+    """a verb's own arguments"""
+    files: tuple[str, ...] = ()
+    """experiment files, as they were named"""
+
+    @property
+    def experiment(self) -> Experiment:
+        """`base` with the row's change, at the paper's scale."""
+        return self.base if self.row is None else apply(self.base, self.row)
+
+    @property
+    def name(self) -> str:
+        """What people may call the experiment: its row, else its files."""
+        return self.row.name if self.row else "+".join(Path(file).stem for file in self.files) or "experiment"
+
+    @property
+    def exact(self) -> Experiment:
+        """The experiment at its true sizes, checked. Raises UserError."""
+        return checked(self.experiment, self.row.name if self.row else "experiment")
+
+
+def checked(experiment: Experiment, row: str) -> Experiment:
+    """`experiment` at its true sizes. Raises UserError where values contradict each other, naming `row`."""
+    exact = experiment.scaled(row)
+    try:
+        check(exact)
+        check_positions(exact.model.positions)
+    except UserError as error:
+        raise UserError(f"{row}: {error}") from None
+    return exact
+
+
+def load_experiment(*files: str | Path, row: str | None = None, seed: int | None = None) -> Experiment:
+    """The experiment of YAML files merged left to right, as the command line reads them, with a row's change applied.
+
+    At the paper's scale: call `.scaled()` for the true sizes. A file's `trainer` (hardware) is left aside. Raises
+    UserError naming file, line, key and the nearest valid one.
+    """
+    settings = [setting for file in files for setting in in_file(file)]
+    settings += [(key, value, "Python") for key, value in (("row", row), ("seed", seed)) if value is not None]
+    return merged(settings).experiment
+
+
+def in_file(name: str | Path) -> Iterator[Setting]:
+    """The settings of an experiment file. Raises UserError where it is not YAML, or a section is no mapping."""
+    file = read_yaml(name)
+    for key, value in file.values.items():
+        if key not in SECTIONS:
+            yield key, value, file.where(key)
+        elif not isinstance(value, dict):
+            raise UserError(f"{file.where(key)}: {key}={value!r}: expected keys and values")
+        else:
+            yield from ((f"{key}.{inner}", leaf, file.where(key, str(inner))) for inner, leaf in value.items())
+
+
+def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Settings:
+    """Settings over `base` (the paper's base model), later ones over earlier ones.
+
+    Raises UserError naming where it was written, key, value and the nearest valid key.
+    """
+    sections = to_dict(base or Experiment()) | {"trainer": {}}
+    plain: dict[str, Any] = dict.fromkeys(PLAIN)
+    files: list[str] = []
+    for key, value, where in settings:
+        section, _, name = key.partition(".")
+        if section in sections and name:
+            try:
+                sections[section][name] = getattr(from_dict(SECTIONS[section], {name: value}, section), name)
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
+        elif key in PLAIN:
+            if value is not None and type(value) is not PLAIN[key]:
+                raise UserError(f"{where}: {key}={value!r}: expected {WORDS[PLAIN[key]]}")
+            plain[key] = value
+        elif key in ("rows", APPENDED):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise UserError(f"{where}: rows={value!r}: expected a list of files")
+            files = value if key == "rows" else [*files, *value]
+        else:
+            valid = (*SECTIONS, *PLAIN, "rows")
+            raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {nearest(key, valid)}")
+    hardware = from_dict(Hardware, sections.pop("trainer"))
+    experiment = from_dict(Experiment, sections)
+    if plain["seed"] is not None:
+        experiment = override(experiment, {"training.seed": plain["seed"]}, "seed")
+    rows = all_rows(files)
+    row = None if plain["row"] is None else find_row(rows, plain["row"])
+    return Settings(experiment, hardware, row, rows, Path(plain["out"] or "results"))
