@@ -15,6 +15,7 @@ from lightning_tfm.errors import UserError, nearest
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
+TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 Kind = TypeVar("Kind")
 
 
@@ -94,9 +95,6 @@ def read_yaml(name: str | Path) -> YamlFile:
         values = {}
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected keys and values, got {values!r}")
-    for key in values:
-        if not isinstance(key, str):
-            raise UserError(f"{path}: the key {key!r} is read as a {type(key).__name__}; put it in quotes")
     return YamlFile(path, values, lines)
 
 
@@ -115,6 +113,8 @@ def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple
         return
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
+        if key_node.tag not in TEXT_TAGS:
+            raise UserError(f"{path}:{line}: the key {key_node.value!r} is not read as text; put it in quotes")
         inner = (*keys, str(key_node.value))
         if inner in lines:
             raise UserError(f"{path}:{line}: '{key_node.value}' stands here twice, first in line {lines[inner]}")

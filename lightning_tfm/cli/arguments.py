@@ -21,6 +21,8 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 
+MODES = ("off", "offline", "online")
+"""of W&B"""
 HELP = {
     "row": "a row by name: the experiment becomes this row's (see experiments/table3.yaml)",
     "seed": "short for --training.seed",

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import make_parser, parse, printed
-from lightning_tfm.cli.study import MODES
+from lightning_tfm.cli.arguments import MODES, make_parser, parse, printed
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.directory import RunFolder

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.cli.arguments import Parser
+from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import Places, find_places, visible_gpus
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lightning_tfm.study.definition import Definition
     from lightning_tfm.study.tune import Search
 
-MODES = ("off", "offline", "online")
 JOBS_EVERY = 15.0
 """seconds between two looks at the jobs of a cluster"""
 MORE = "more runs to come"

@@ -83,6 +83,33 @@ class Spec(Schema):
         return [f.name for f in fields(self) if f.name != "distribution" and getattr(self, f.name) is not None]
 
 
+def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> Parameter:
+    """A searched parameter. Raises UserError where it does not fit the field of `base`."""
+    where = file.where("parameters", name)
+    _check_key(where, name, base)
+    distribution = spec.distribution
+    if distribution is None:  # as W&B takes it
+        whole = type(spec.min) is int and type(spec.max) is int
+        distribution = "categorical" if spec.values is not None else "int_uniform" if whole else "uniform"
+    takes = RANGES.get(distribution)
+    if takes is None:
+        raise UserError(f"{where}: {name}.distribution={distribution!r}: {CANNOT}; valid: {', '.join(RANGES)}")
+    if set(spec.given) != takes:
+        got = ", ".join(sorted(spec.given)) or "nothing"
+        raise UserError(f"{where}: {name}: {distribution} takes {', '.join(sorted(takes))}, got {got}")
+    if spec.values is not None:
+        if len({repr(value) for value in spec.values}) < len(spec.values):
+            raise UserError(f"{where}: {name}: a value stands there twice")
+        found = Parameter(name, distribution, spec.values)
+    else:
+        assert spec.min is not None and spec.max is not None
+        found = Parameter(name, distribution, [], spec.min, spec.max, spec.q or 0.0)
+        _check_range(where, found, base)
+    for value in found.values or (found.low, found.high):
+        override(base, {name: value}, where)
+    return found
+
+
 def _check_key(where: str, name: str, base: Experiment) -> None:
     """Raise UserError unless `name` is a key that a search may set."""
     plain = to_dict(base)
@@ -96,50 +123,19 @@ def _check_key(where: str, name: str, base: Experiment) -> None:
         raise UserError(f"{where}: unknown parameter '{name}': {nearest(name, valid)}")
 
 
-def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> Parameter:
-    where = file.where("parameters", name)
-    _check_key(where, name, base)
-    low, high, step = spec.min, spec.max, spec.q
-    distribution = spec.distribution
-    if distribution is None:  # as W&B takes it
-        whole = type(low) is int and type(high) is int
-        distribution = "categorical" if spec.values is not None else "int_uniform" if whole else "uniform"
-    takes = RANGES.get(distribution)
-    if takes is None:
-        valid = ", ".join(RANGES)
-        raise UserError(f"{where}: {name}.distribution={distribution!r}: {CANNOT}; valid: {valid}")
-    if set(spec.given) != takes:
-        got = ", ".join(sorted(spec.given)) or "nothing"
-        raise UserError(f"{where}: {name}: {distribution} takes {', '.join(sorted(takes))}, got {got}")
-    if spec.values is not None:
-        if len({repr(value) for value in spec.values}) < len(spec.values):
-            raise UserError(f"{where}: {name}: a value stands there twice")
-    else:
-        _check_range(where, name, distribution, spec, base)
-    for value in spec.values if spec.values is not None else (low, high):
-        override(base, {name: value}, where)
-    if spec.values is not None:
-        return Parameter(name, distribution, spec.values)
-    assert low is not None and high is not None
-    return Parameter(name, distribution, [], low, high, step or 0.0)
-
-
-def _check_range(where: str, name: str, distribution: str, spec: Spec, base: Experiment) -> None:
-    assert spec.min is not None and spec.max is not None
-    section, _, key = name.partition(".")
-    if (type(to_dict(base)[section][key]) is int) != (distribution == "int_uniform"):
-        whole = distribution != "int_uniform"
+def _check_range(where: str, p: Parameter, base: Experiment) -> None:
+    section, _, key = p.name.partition(".")
+    whole = type(to_dict(base)[section][key]) is int
+    if whole != (p.distribution == "int_uniform"):
         kind = "whole numbers: use int_uniform or values" if whole else "fractions: use uniform or log_uniform_values"
-        raise UserError(f"{where}: {name}: {distribution} does not fit, it takes {kind}")
-    if not spec.min < spec.max:
-        raise UserError(f"{where}: {name}: min={spec.min} must lie below max={spec.max}")
-    if distribution == "log_uniform_values" and spec.min <= 0:
-        raise UserError(f"{where}: {name}.min={spec.min}: a logarithm needs numbers above 0")
-    if spec.q is None:
-        return
-    if spec.q <= 0:
-        raise UserError(f"{where}: {name}.q={spec.q}: must be above 0")
-    if abs(spec.min / spec.q - round(spec.min / spec.q)) > 1e-9:
+        raise UserError(f"{where}: {p.name}: {p.distribution} does not fit, it takes {kind}")
+    if not p.low < p.high:
+        raise UserError(f"{where}: {p.name}: min={p.low} must lie below max={p.high}")
+    if p.distribution == "log_uniform_values" and p.low <= 0:
+        raise UserError(f"{where}: {p.name}.min={p.low}: a logarithm needs numbers above 0")
+    if p.distribution == "q_uniform" and p.step <= 0:
+        raise UserError(f"{where}: {p.name}.q={p.step}: must be above 0")
+    if p.distribution == "q_uniform" and abs(p.low / p.step - round(p.low / p.step)) > 1e-9:
         raise UserError(
-            f"{where}: {name}.min={spec.min} must be a multiple of q={spec.q}: the two engines round differently"
+            f"{where}: {p.name}.min={p.low} must be a multiple of q={p.step}: the two engines round differently"
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, MinLen
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import WORDS, Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
@@ -36,6 +36,8 @@ Goal = Literal["minimize", "maximize"]
 
 @dataclass(frozen=True)
 class Metric(Schema):
+    """What W&B watches."""
+
     REFUSED: ClassVar = {"target": CANNOT}
     name: Literal["dev/ppl", "dev/bleu"]
     goal: Goal | None = None
@@ -200,16 +202,16 @@ def read_sweep(path: str | Path) -> Sweep:
     if asked.method != "grid":
         raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation is a 'grid'")
     if asked.metric is not None and asked.metric.goal is not None:
-        _check_goal(file, "metric", asked.metric.name, asked.metric.goal)
+        _check_goal(file, ("metric", "goal"), asked.metric.name, asked.metric.goal)
     lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
     if "row" not in lists:
         raise UserError(f"{file.where('parameters')}: an ablation needs the parameter 'row' (and may have 'seed')")
     rows, seeds = lists.pop("row"), lists.pop("seed", [])
-    for key, values, kind, expected in (("row", rows, str, "text"), ("seed", seeds, int, "a whole number")):
+    for key, values, kind in (("row", rows, str), ("seed", seeds, int)):
         where = file.where("parameters", key)
         for value in values:
             if type(value) is not kind:
-                raise UserError(f"{where}: {key}={value!r}: expected {expected}")
+                raise UserError(f"{where}: {key}={value!r}: expected {WORDS[kind]}")
         if len(set(values)) < len(values):
             raise UserError(f"{where}: a {key} stands there twice")
     for key, values in lists.items():
@@ -222,7 +224,7 @@ def read_sweep(path: str | Path) -> Sweep:
                 "each value, or give one value"
             )
     fixed = [f"--{key}={values[0]}" for key, values in lists.items()]
-    return Sweep(asked.name or file.path.stem, file.path, rows, seeds, read_command(file, asked.command) + fixed)
+    return Sweep(asked.name or file.path.stem, file.path, rows, seeds, _command(file, asked.command) + fixed)
 
 
 def read_search(path: str | Path) -> SearchFile:
@@ -232,7 +234,7 @@ def read_search(path: str | Path) -> SearchFile:
     if not asked.parameters:
         raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")
     goal = asked.metric.goal or "minimize"  # W&B's default
-    _check_goal(file, "metric", asked.metric.name, goal)
+    _check_goal(file, ("metric", "goal"), asked.metric.name, goal)
     early = asked.early_terminate
     if early and (
         {"min_iter", "max_iter", "s"} & set(file.values["early_terminate"]) not in ({"min_iter"}, {"max_iter", "s"})
@@ -267,7 +269,7 @@ def read_search(path: str | Path) -> SearchFile:
         constraints={key: limit for key, limit in more.constraints.items()},
         pruner=more.pruner,
         early=early,
-        arguments=read_command(file, asked.command) + arguments,
+        arguments=_command(file, asked.command) + arguments,
         specs={key: spec for key, spec in asked.parameters.items() if key not in fixed},
         file=file,
     )
@@ -284,7 +286,28 @@ def check_sampler(sampler: str, method: str, where: str) -> str:
     return sampler
 
 
-def read_command(file: YamlFile, command: list[str]) -> list[str]:
+def _beside(path: Path) -> tuple[YamlFile | None, _Beside]:
+    """NAME.study.yaml and its content, checked; defaults where there is none."""
+    beside = path.with_name(f"{path.stem}.study.yaml")
+    if not beside.is_file():
+        return None, _Beside()
+    file = read_yaml(beside)
+    asked = checked(_Beside, file)
+    for name, goal in asked.objectives.items():
+        _check_goal(file, ("objectives", name), name, goal)
+    for key in ("objectives", "constraints"):
+        if key in file.values and not file.values[key]:
+            raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")
+    for key in file.values.get("pruner", ()):
+        valid = PRUNERS.get(asked.pruner.type, ("type",))
+        if key not in ("type", *valid):
+            raise UserError(f"{file.where('pruner', key)}: unknown key 'pruner.{key}': {nearest(key, valid)}")
+    if "pruner" in file.values and asked.pruner.type == "none":
+        raise UserError(f"{file.where('pruner')}: pruner needs a type: {', '.join(PRUNERS)}")
+    return file, asked
+
+
+def _command(file: YamlFile, command: list[str]) -> list[str]:
     """The arguments of a sweep file's command, without '${args}'. Raises UserError."""
     where = file.where("command")
     start = next((start for start in PROGRAMS if command[: len(start)] == start), None)
@@ -300,30 +323,9 @@ def read_command(file: YamlFile, command: list[str]) -> list[str]:
     return rest
 
 
-def _beside(path: Path) -> tuple[YamlFile | None, _Beside]:
-    """NAME.study.yaml and its content, checked; defaults where there is none."""
-    beside = path.with_name(f"{path.stem}.study.yaml")
-    if not beside.is_file():
-        return None, _Beside()
-    file = read_yaml(beside)
-    asked = checked(_Beside, file)
-    for name, goal in asked.objectives.items():
-        _check_goal(file, "objectives", name, goal)
-    for key in ("objectives", "constraints"):
-        if key in file.values and not file.values[key]:
-            raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")
-    for key in file.values.get("pruner", ()):
-        valid = PRUNERS.get(asked.pruner.type, ("type",))
-        if key not in ("type", *valid):
-            raise UserError(f"{file.where('pruner', key)}: unknown key 'pruner.{key}': {nearest(key, valid)}")
-    if "pruner" in file.values and asked.pruner.type == "none":
-        raise UserError(f"{file.where('pruner')}: pruner needs a type: {', '.join(PRUNERS)}")
-    return file, asked
-
-
-def _check_goal(file: YamlFile, key: str, name: str, goal: str) -> None:
+def _check_goal(file: YamlFile, keys: tuple[str, str], name: str, goal: str) -> None:
     if goal != OBJECTIVES[name]:
-        raise UserError(f"{file.where(key, name)}: {key} {name}: goal={goal!r}: {name} is there to {OBJECTIVES[name]}")
+        raise UserError(f"{file.where(*keys)}: {'.'.join(keys)}={goal!r}: {name} is to be {OBJECTIVES[name]}d")
 
 
 def _values(file: YamlFile, key: str, spec: Listed) -> list[Any]:

@@ -96,7 +96,7 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("X: {group: X, change: {}, params: 6.5}", "params=6.5: expected a whole number"),
         ("X: {group: X, change: {}", "mine.yaml:1: not YAML"),
         ("- X", "expected keys and values"),
-        ("1: {group: X, change: {}}", "the key 1 is read as a int"),
+        ("1: {group: X, change: {}}", "mine.yaml:1: the key '1' is not read as text; put it in quotes"),
         ("", "holds no rows"),
         (b"ok: 1\nX: \xff", "mine.yaml:2: not UTF-8"),
     ],
