@@ -1,13 +1,15 @@
-"""Records of runs that nobody trained."""
+"""Records of runs that nobody trained, and rows of their reports."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from lightning_tfm.config import Experiment, evaluation_hash, to_dict, training_hash, training_identity
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report.summary import ClaimSummary, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import Git, Machine, Parameters, RunRecord, Score, Seconds, Texts, to_plain
-from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.rows import Fingerprints, Paper
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 DEV = Score(
@@ -70,3 +72,17 @@ def record_of(e: Experiment, prints: Fingerprints, V: int = 300, **changes: Any)
 def leave(attempt: Attempt, **changes: Any) -> None:
     """End a run with `record`."""
     attempt.write_json(attempt.folder.result, to_plain(record(**changes)))
+
+
+def summary_row(name: str, verdict: str = "", base: bool = False, **numbers: Any) -> SummaryRow:
+    """A row of a report with this verdict in perplexity; none for base."""
+    other = Difference("undecided", "", None)
+    of_ppl, of_bleu = (None, None) if base else (Difference(verdict, "", None, weighed=bool(numbers), **numbers), other)
+    ppl, bleu = Metric(5.0, None, {"1": 5.0}, of_ppl), Metric(25.0, None, {"1": 25.0}, of_bleu)
+    return SummaryRow("A", name, base, {}, {}, [], None, 1, None, None, Paper(None, None, None), {}, ppl, bleu)
+
+
+def summary(rows: list[SummaryRow], claims: Sequence[ClaimSummary] = ()) -> Summary:
+    """A report of these rows."""
+    head = {f.name: None for f in fields(Summary)} | {"alpha": 0.05, "looks": None, "finished": len(rows)}
+    return Summary(**head | {"claims": list(claims), "rows": rows})

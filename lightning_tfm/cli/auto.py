@@ -27,7 +27,7 @@ from lightning_tfm.report.sequential import (
     open_rows,
     read_looks,
 )
-from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.summarise import summarise
 from lightning_tfm.study import definition
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.definition import Definition

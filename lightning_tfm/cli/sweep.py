@@ -105,9 +105,8 @@ def defined(
 
 
 def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew: Crew) -> int:
-    from lightning_tfm.report.build import make
-    from lightning_tfm.report.records import write
-    from lightning_tfm.report.render import to_text
+    from lightning_tfm.report.build import make, write_table
+    from lightning_tfm.report.text import to_text
 
     root = settings.out
     asked, cells = defined(settings, name, rows, seeds)
@@ -115,15 +114,15 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew:
     try:
         states = go()
     finally:
-        built = write(definition.load(root, name), root)
-    print(to_text(built, shutil.get_terminal_size((80, 24)).columns), end="")
+        table = write_table(definition.load(root, name), root)
+    print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
     reported = write_page(name, root, lambda: _said(make(name, root)))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
 
 
 def _said(made: "Report") -> "Report":
-    from lightning_tfm.report.formats import to_words
+    from lightning_tfm.report.text import to_words
 
     print(to_words(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
     return made

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import parameters, render, table
+from lightning_tfm.report import parameters
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
 
@@ -28,20 +28,24 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _study(options: dict[str, Any]) -> str:
-    from lightning_tfm.report.records import write
+    from lightning_tfm.report import formats
+    from lightning_tfm.report.build import write_table
+    from lightning_tfm.report.text import to_text
     from lightning_tfm.study.definition import load
 
-    built = write(load(Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"]))
+    table = write_table(
+        load(Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"])
+    )
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     match options["format"]:
         case "markdown":
-            return render.to_markdown(built)
+            return formats.table_markdown(table)
         case "csv":
-            return table.to_csv(built)
+            return formats.table_csv(table)
         case "json":
-            return table.to_json(built)
+            return formats.table_json(table)
         case _:
-            return render.to_text(built, width)
+            return to_text(table, width)
 
 
 def _only(root: Path) -> str:

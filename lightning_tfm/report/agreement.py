@@ -31,7 +31,17 @@ import numpy as np
 from scipy.stats import rankdata
 
 from lightning_tfm.report import statistics, verdict
-from lightning_tfm.report.table import Line, Table
+from lightning_tfm.report.summary import (
+    Agreement,
+    AgreementCourse,
+    CoursePoint,
+    LastEighth,
+    MetricAgreement,
+    OfBaseSize,
+    RowSetAgreement,
+    SummaryRow,
+    Table,
+)
 
 Curve = Mapping[int, float]
 """step -> dev perplexity"""
@@ -74,34 +84,32 @@ class Trained:
     """of the seeds that have one"""
 
 
-def of_table(
-    built: Table, curves: Mapping[tuple[str, int], Curve]
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def of_table(table: Table, curves: Mapping[tuple[str, int], Curve]) -> tuple[Agreement | None, LastEighth | None]:
     """(`agree`, `last_eighth` of base) of a study's table. `curves`: of (row, seed); may be empty."""
-    every = {line.row.name: _trained(line, curves) for line in built.lines}
+    every = {row.name: _trained(row, curves) for row in table.rows}
     trained = {name: row for name, row in every.items() if row.values["ppl"]}
-    base = next((trained.get(line.row.name) for line in built.lines if not line.row.change), None)
+    base = next((trained.get(row.name) for row in table.rows if row.base), None)
     if base is None:
         return None, None
-    rows = [trained[line.row.name] for line in built.lines if line.row.change and line.row.name in trained]
-    left_out = CALIBRATED_ON if built.scale else ()
+    rows = [trained[row.name] for row in table.rows if not row.base and row.name in trained]
+    left_out = CALIBRATED_ON if table.scale else ()
     return agree(base, rows, left_out), last_eighth(base)
 
 
-def _trained(line: Line, curves: Mapping[tuple[str, int], Curve]) -> Trained:
-    paper, scores = line.row.paper, [score for score in line.scores if score.ppl > 0]
+def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
+    paper, ppl, bleu = row.paper, row.ppl.by_seed, row.bleu.by_seed
     return Trained(
-        line.row.name,
+        row.name,
         {"ppl": None if paper.ppl is None else math.log(paper.ppl), "bleu": paper.bleu},
-        {"ppl": {s.seed: math.log(s.ppl) for s in scores}, "bleu": {s.seed: s.bleu for s in scores}},
-        line.parameters,
-        line.body,
-        line.values["train steps"],
-        {s.seed: curve for s in scores if (curve := curves.get((line.row.name, s.seed)))},
+        {"ppl": {int(s): math.log(x) for s, x in ppl.items()}, "bleu": {int(s): x for s, x in bleu.items()}},
+        row.parameters,
+        row.body,
+        row.values["train steps"],
+        {int(s): curve for s in ppl if (curve := curves.get((row.name, int(s))))},
     )
 
 
-def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()) -> dict[str, Any] | None:
+def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()) -> Agreement | None:
     """All figures, of both metrics, over `rows` and again without those named in `left_out`.
 
     Only rows for which the paper prints a perplexity; None where these are fewer than LEAST.
@@ -109,20 +117,17 @@ def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()
     rows = [row for row in rows if row.paper["ppl"] is not None]
     if base.paper["ppl"] is None or len(rows) < LEAST:
         return None
-    whole = {metric: _metric(base, rows, metric) for metric in SIDE}
     out = [row.name for row in rows if row.name in left_out]
-    rest = {metric: _metric(base, rows, metric, out) for metric in SIDE} if 0 < len(out) <= len(rows) - LEAST else None
-    return {
-        **whole,
-        "calibrated on": out if rest else None,
-        "not calibrated on": rest,
-        "curve": _course(base, rows),
-    }
+    ppl, rest = _metric(base, rows, "ppl"), None
+    if 0 < len(out) <= len(rows) - LEAST and (ppl_of_rest := _metric(base, rows, "ppl", out)):
+        rest = RowSetAgreement(ppl_of_rest, _metric(base, rows, "bleu", out))
+    assert ppl is not None, "there are enough rows"
+    return Agreement(ppl, _metric(base, rows, "bleu"), out if rest else None, rest, _course(base, rows))
 
 
 def _metric(
     base: Trained, rows: Sequence[Trained], metric: str, left_out: Collection[str] = ()
-) -> dict[str, Any] | None:
+) -> MetricAgreement | None:
     every = [row for row in rows if row.paper[metric] is not None]
     if base.paper[metric] is None:
         return None
@@ -131,37 +136,36 @@ def _metric(
     used, error_R = [every[i] for i in kept], error_R[kept]
     if len(used) < LEAST:
         return None
-    paper_R = np.array([round(row.paper[metric] - base.paper[metric], 9) for row in used])
+    paper_R = np.array([round(_printed(row, metric) - _printed(base, metric), 9) for row in used])
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
     size_R = SIDE[metric] * _sizes(used)
     same = [i for i, row in enumerate(used) if _of_size(row, base)]
     over_rows = statistics.spearman(ours_R, paper_R)
-    return {
-        "rows": len(used),
-        "spearman": _number(rank_correlation(ours_R, paper_R)),
-        "noise interval": noise_interval(ours_R, error_R, paper_R),
-        "interval over rows": None if over_rows is None else [_number(x) for x in over_rows[1:]],
-        "parameter count alone": _number(rank_correlation(size_R, paper_R)),
-        "given parameter count": _number(partial_rank_correlation(ours_R, paper_R, size_R)),
-        "size of base": {
-            "rows": len(same),
-            "spearman": _number(rank_correlation(ours_R[same], paper_R[same])) if len(same) >= LEAST else None,
-        },
-        "ceiling": _number(ceiling(paper_R, NOISE[metric], ours_R, error_R)),
-        **_signs([row.name for row in used], ours_R, paper_R, metric),
-    }
-
-
-def _signs(names: Sequence[str], ours_R: np.ndarray, paper_R: np.ndarray, metric: str) -> dict[str, Any]:
     clear_R = np.abs(paper_R) > verdict.CLEAR[metric]
     with_paper_R = clear_R & (ours_R * paper_R > 0)
-    return {
-        "clear beyond": _number(verdict.CLEAR[metric]),
-        "clear rows": int(clear_R.sum()),
-        "with the paper": int(with_paper_R.sum()),
-        "if every change is worse": int((clear_R & (paper_R * SIDE[metric] < 0)).sum()),
-        "against the paper": [name for name, out in zip(names, clear_R & ~with_paper_R, strict=True) if out],
-    }
+    return MetricAgreement(
+        rows=len(used),
+        spearman=_number(rank_correlation(ours_R, paper_R)),
+        noise_interval=noise_interval(ours_R, error_R, paper_R),
+        interval_over_rows=None if over_rows is None else [_number(x) for x in over_rows[1:]],
+        parameter_count_alone=_number(rank_correlation(size_R, paper_R)),
+        given_parameter_count=_number(partial_rank_correlation(ours_R, paper_R, size_R)),
+        size_of_base=OfBaseSize(
+            len(same), _number(rank_correlation(ours_R[same], paper_R[same])) if len(same) >= LEAST else None
+        ),
+        ceiling=_number(ceiling(paper_R, NOISE[metric], ours_R, error_R)),
+        clear_beyond=_rounded(verdict.CLEAR[metric]),
+        clear_rows=int(clear_R.sum()),
+        with_the_paper=int(with_paper_R.sum()),
+        if_every_change_is_worse=int((clear_R & (paper_R * SIDE[metric] < 0)).sum()),
+        against_the_paper=[row.name for row, out in zip(used, clear_R & ~with_paper_R, strict=True) if out],
+    )
+
+
+def _printed(row: Trained, metric: str) -> float:
+    value = row.paper[metric]
+    assert value is not None, "the rows were chosen so"
+    return value
 
 
 def _sizes(rows: Sequence[Trained]) -> np.ndarray:
@@ -244,7 +248,7 @@ def ceiling(paper_R: np.ndarray, paper_sd: float, ours_R: np.ndarray, error_R: n
 # --- in the course of training ---
 
 
-def last_eighth(row: Trained) -> dict[str, Any] | None:
+def last_eighth(row: Trained) -> LastEighth | None:
     """By what share the dev perplexity fell from 7/8 of the training to its end (geometric mean over seeds).
 
     Negative where it rose. None where no seed was validated between 3/4 and 7/8, and at the end.
@@ -258,7 +262,7 @@ def last_eighth(row: Trained) -> dict[str, Any] | None:
     if not falls:
         return None
     fall = -math.expm1(-mean(falls))
-    return {"fall": _number(fall), "threshold": STILL_FALLING, "still falling": fall > STILL_FALLING}
+    return LastEighth(_rounded(fall), STILL_FALLING, fall > STILL_FALLING)
 
 
 def read_at(curve: Curve, steps: int, shares: Sequence[float]) -> np.ndarray:
@@ -267,7 +271,7 @@ def read_at(curve: Curve, steps: int, shares: Sequence[float]) -> np.ndarray:
     return np.interp(shares, [step / steps for step in known], [math.log(curve[step]) for step in known])
 
 
-def _course(base: Trained, rows: Sequence[Trained]) -> dict[str, Any] | None:
+def _course(base: Trained, rows: Sequence[Trained]) -> AgreementCourse | None:
     """The rank correlation in log PPL at every validation of base; the rows are the same throughout.
 
     Rows without a curve to the end are left out; so are validations near which a row has none.
@@ -284,16 +288,16 @@ def _course(base: Trained, rows: Sequence[Trained]) -> dict[str, Any] | None:
     shares = [step / base.steps for step in at]
     values = [{seed: read_at(c, row.steps, shares) for seed, c in kept.items()} for row, kept in whole]
     base_V = np.mean([read_at(c, base.steps, shares) for c in mine.values()], axis=0)
-    paper_R = np.array([row.paper["ppl"] - base.paper["ppl"] for row, _ in whole]).round(9)
+    paper_R = np.array([_printed(row, "ppl") - _printed(base, "ppl") for row, _ in whole]).round(9)
     points = []
     for v, (step, share) in enumerate(zip(at, shares, strict=True)):
         now = [{seed: float(of_V[v]) for seed, of_V in seeds.items()} for seeds in values]
         ours_R = np.array([mean(seeds.values()) for seeds in now]) - base_V[v]
         interval = noise_interval(ours_R, standard_errors(now), paper_R)
-        found = {"share": _number(share), "step": step, "base ppl": _number(math.exp(base_V[v]))}
-        points.append(found | {"spearman": _number(rank_correlation(ours_R, paper_R)), "noise interval": interval})
+        spearman = _number(rank_correlation(ours_R, paper_R))
+        points.append(CoursePoint(_rounded(share), step, _rounded(math.exp(base_V[v])), spearman, interval))
     null = rank_correlation(-_sizes([row for row, _ in whole]), paper_R)
-    return {"rows": len(whole), "parameter count alone": _number(null), "points": points}
+    return AgreementCourse(len(whole), _number(null), points)
 
 
 def _to_the_end(row: Trained) -> dict[int, Curve]:
@@ -306,5 +310,10 @@ def _near(shares: Sequence[float], curve: Curve, steps: int) -> list[bool]:
 
 
 def _number(value: float) -> float | None:
-    """To six decimals, so that the order of a sum on another machine does not change a byte; None for NaN."""
-    return round(float(value), 6) + 0.0 if math.isfinite(value) else None
+    """`_rounded`; None for NaN."""
+    return _rounded(value) if math.isfinite(value) else None
+
+
+def _rounded(value: float) -> float:
+    """To six decimals, so that the order of a sum on another machine does not change a byte."""
+    return round(float(value), 6) + 0.0

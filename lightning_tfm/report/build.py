@@ -1,24 +1,46 @@
-"""A study's report from its records."""
+"""A study's table and its report from its records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from lightning_tfm.report import formats, records
-from lightning_tfm.report.cells import Cells, read_cells
+from lightning_tfm.durable import write_atomic
+from lightning_tfm.report import agreement, formats, records
+from lightning_tfm.report.cells import Cells, read_cells, read_validations
 from lightning_tfm.report.page import page
 from lightning_tfm.report.sequential import read_looks
-from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.summarise import summarise, tabulate
+from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study import definition
+from lightning_tfm.study.definition import Definition, file_of
 
 SUFFIX = {"html": "html", "md": "md", "csv": "csv", "json": "json", "tex": "tex"}
+
+
+def write_table(study: Definition, root: Path) -> Table:
+    """Build the study's table and write table.md, table.csv and table.json beside study.json."""
+    found = records.collect(study, root)
+    table = tabulate(study, found)
+    scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
+    runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
+    agreed, fall = agreement.of_table(table, {key: read_validations(runs[key].path) for key in scored})
+    table = replace(table, agreement=agreed, last_eighth=fall)
+    folder = file_of(root, study.name).parent
+    for name, text in (
+        ("table.md", formats.table_markdown(table)),
+        ("table.csv", formats.table_csv(table)),
+        ("table.json", formats.table_json(table)),
+    ):
+        write_atomic(folder / name, text.encode())
+    return table
 
 
 @dataclass(frozen=True)
 class Report:
     """The summary and the cells it came from."""
 
-    summary: dict[str, Any]
+    summary: Summary
     cells: Cells
 
     def render(self, kind: str, texts: bool = True, live: str = "") -> str:

@@ -16,9 +16,9 @@ from lightning_tfm.report import power, resampling, statistics
 from lightning_tfm.report.cells import Cell, Cells
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.statistics import ALPHA, Differences
+from lightning_tfm.report.summary import METRICS
 from lightning_tfm.report.verdict import CLEAR, SMALLER_ALPHA, Evidence
 
-METRICS = ("ppl", "bleu")
 Key = tuple[str, str]
 """(row, metric)"""
 Boots = dict[str, dict[tuple[str, int], np.ndarray]]

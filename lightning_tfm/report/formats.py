@@ -1,154 +1,206 @@
-"""The report's table alone: Markdown, CSV, JSON, LaTeX. Pure functions of the summary."""
+"""A table without tests and a report's table with them as Markdown, CSV, JSON; the latter as LaTeX too.
+
+Pure functions of the table and the summary.
+"""
 
 import csv
 import io
 import json
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lightning_tfm.report import agreement_text
+from lightning_tfm.report import agreement_text, text
 from lightning_tfm.report.plateau import FAR, said
-from lightning_tfm.report.render import millions
-from lightning_tfm.report.table import COLUMNS
-from lightning_tfm.report.verdict import counted, phrase
+from lightning_tfm.report.summary import COLUMNS, Metric, Summary, SummaryRow, Table, plain
+from lightning_tfm.report.text import claim_line, millions, word_counts
+from lightning_tfm.report.verdict import phrase
 
-Plain = Mapping[str, Any]
-TESTED = ["p (BH)", "p (Holm)", "against the paper"]
-HEADS = ["group", "row", "n", "PPL", "Δ PPL %", *TESTED, "BLEU", "Δ BLEU", *TESTED]
-HEADS += ["params", "FLOPs", "seconds", "paper PPL", "paper BLEU", "paper params"]
+PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
 
-def to_json(report: Plain) -> str:
-    """Everything the report says, as data."""
-    return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+    """A table, its numbers to the right, and a list of notes."""
+    rule = ["---", "---", *["---:"] * (len(heads) - 2)]
+    body = "\n".join("| " + " | ".join(map(_harmless, row)) + " |" for row in [heads, rule, *rows])
+    return body + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
 
 
-def to_markdown(report: Plain) -> str:
-    """The table, the words counted, the claims and the agreement with the paper."""
-    rule = ["---", "---", *["---:"] * (len(HEADS) - 2)]
-    rows = [HEADS, rule, *(_markdown_row(r, report["alpha"]) for r in report["rows"])]
-    body = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in rows)
-    notes = [
-        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; words go by p (BH), corrected over "
-        f"the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
-        f"{report['signature'] or 'not there yet'}",
-        *word_counts(report),
-    ]
-    if report["looks"] is not None:
-        notes.append(
-            f"seeds were added where a verdict was open, {len(report['looks'])} of at most {report['most looks']} "
-            f"looks so far; p is corrected for that too, intervals are at {report['interval level']:.2%}"
-        )
-    if report["scale"]:
-        notes.append(f"a miniature of the paper: {report['scale']}")
-    notes += agreement_text.notes(report["agreement"], report["last eighth"])
-    notes += [claim_line(claim) for claim in report["claims"]]
-    notes += [
-        f"{r['row']}: {said(r)} (seed {', '.join(map(str, r['plateaued']))}: more than {FAR:g} median absolute "
-        "deviations above the row's median; they stay in every number)"
-        for r in report["rows"]
-        if r["plateaued"]
-    ]
-    if two_seeds(report):
-        notes.append(TWO_SEEDS)
-    notes += [f"{r['row']}, seed {seed}: {why}" for r in report["rows"] for seed, why in r["missing"].items()]
-    return body + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
-
-
-def _plain(text: str) -> str:
+def _harmless(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _markdown_row(r: Plain, alpha: float) -> list[str]:
-    paper = r["paper"]
-    return [
-        r["group"],
-        r["row"],
-        f"n={r['n']}",
-        *_metric(r, "ppl", 2, alpha),
-        *_metric(r, "bleu", 1, alpha),
-        millions(r["parameters"]),
-        "" if r["flops"] is None else f"{r['flops']:.2e}",
-        "" if r["seconds"] is None else f"{r['seconds']:.0f}",
-        "" if paper["ppl"] is None else f"{paper['ppl']:.2f}",
-        "" if paper["bleu"] is None else f"{paper['bleu']:.1f}",
-        "" if paper["params"] is None else f"{paper['params']}M",
-    ]
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([heads, *rows])
+    return out.getvalue()
 
 
+def _missing(row: SummaryRow) -> str:
+    return "; ".join(f"seed {seed}: {why}" for seed, why in row.missing.items())
+
+
+# --- without tests ---
+
+
+def table_markdown(table: Table) -> str:
+    """Every column, blank where a row equals base."""
+    heads = ["group", "row", *COLUMNS, "params", "n", "dev PPL", "dev BLEU", *PAPER]
+    rows = (
+        [
+            *(row.group, f"`{row.name}`"),
+            *(text.value(row, name) for name in COLUMNS),
+            *(millions(row.parameters), str(row.n)),
+            *text.scores(row),
+            *text.paper(row, "M"),
+        ]
+        for row in table.rows
+    )
+    return _markdown(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
+
+
+def table_csv(table: Table) -> str:
+    """One line for each row, blanks filled in, full precision."""
+    heads = ["group", "row", *COLUMNS, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd", *PAPER[:2]]
+    rows = (
+        [
+            *(row.group, row.name, *row.values.values(), row.parameters, row.n),
+            *(row.ppl.mean, row.ppl.sd, row.bleu.mean, row.bleu.sd),
+            *(row.paper.ppl, row.paper.bleu, row.paper.params, _missing(row)),
+        ]
+        for row in table.rows
+    )
+    return _csv([*heads, "paper params (million)", "missing"], rows)
+
+
+def table_json(table: Table) -> str:
+    """Everything, at full precision."""
+    head = {"schema": 1, "study": table.study, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
+    whole = {"agreement": plain(table.agreement), "last eighth": plain(table.last_eighth)}
+    return json.dumps(head | whole | {"rows": [_table_row(row) for row in table.rows]}, indent=1) + "\n"
+
+
+def _table_row(row: SummaryRow) -> dict[str, Any]:
+    return {
+        "group": row.group,
+        "row": row.name,
+        **row.values,
+        "equal to base": row.blank,
+        "parameters": row.parameters,
+        "n": row.n,
+        "dev PPL": _untested(row.ppl),
+        "dev BLEU": _untested(row.bleu),
+        "missing": row.missing,
+        "paper": {"PPL": row.paper.ppl, "BLEU": row.paper.bleu, "params (million)": row.paper.params},
+    }
+
+
+def _untested(metric: Metric) -> dict[str, Any]:
+    return {key: value for key, value in plain(metric).items() if key != "difference"}
+
+
+# --- with tests ---
+
+TESTED = ["p (BH)", "p (Holm)", "against the paper"]
 TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom found"
 
 
-def two_seeds(report: Plain) -> bool:
-    """Whether any row is tested with two seeds of it or of base."""
-    counts = [r["n"] for r in report["rows"]]
-    base = next((r["n"] for r in report["rows"] if r["base"]), 0)
-    return base > 1 and 2 in (base, *counts)
+def to_json(report: Summary) -> str:
+    """Everything the report says, as data."""
+    return json.dumps(plain(report), indent=1, ensure_ascii=False) + "\n"
 
 
-def to_words(report: Plain, width: int) -> str:
-    """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
-    lines = [*word_counts(report), *(claim_line(claim) for claim in report["claims"])]
-    lines += [f"{r['row']}: {said(r)}" for r in report["rows"] if r["plateaued"]]
-    return "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+def to_markdown(report: Summary) -> str:
+    """The table, the words counted, the claims and the agreement with the paper."""
+    heads = ["group", "row", "n", "PPL", "Δ PPL %", *TESTED, "BLEU", "Δ BLEU", *TESTED]
+    heads += ["params", "FLOPs", "seconds", *PAPER]
+    return _markdown(heads, (_markdown_row(row, report.alpha) for row in report.rows), map(_harmless, _notes(report)))
 
 
-def word_counts(report: Plain) -> list[str]:
-    """How often each word was said, of each metric."""
-    lines = []
-    for metric in ("ppl", "bleu"):
-        found = counted(report["rows"], metric)
-        parts = [f"{n} {word}" for word, n in found.items()]
-        lines.append(f"{metric.upper()}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
-    return lines
+def _notes(report: Summary) -> list[str]:
+    notes = [
+        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; words go by p (BH), corrected over "
+        f"the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
+        f"{report.signature or 'not there yet'}",
+        *word_counts(report),
+    ]
+    if report.looks is not None:
+        notes.append(
+            f"seeds were added where a verdict was open, {len(report.looks)} of at most {report.most_looks} "
+            f"looks so far; p is corrected for that too, intervals are at {report.interval_level:.2%}"
+        )
+    if report.scale:
+        notes.append(f"a miniature of the paper: {report.scale}")
+    notes += agreement_text.notes(report.agreement, report.last_eighth)
+    notes += map(claim_line, report.claims)
+    notes += [
+        f"{row.name}: {said(row)} (seed {', '.join(map(str, row.plateaued))}: more than {FAR:g} median absolute "
+        "deviations above the row's median; they stay in every number)"
+        for row in report.rows
+        if row.plateaued
+    ]
+    if two_seeds(report):
+        notes.append(TWO_SEEDS)
+    return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]
 
 
-def claim_line(claim: Plain) -> str:
-    """“Text” word (p)."""
-    return f"“{claim['text']}” {claim['verdict']}" + ("" if claim["p"] is None else f" (p {claim['p']:.2g})")
+def _markdown_row(row: SummaryRow, alpha: float) -> list[str]:
+    return [
+        *(row.group, row.name, f"n={row.n}"),
+        *_tested(row, "ppl", 2, alpha),
+        *_tested(row, "bleu", 1, alpha),
+        millions(row.parameters),
+        "" if row.flops is None else f"{row.flops:.2e}",
+        "" if row.seconds is None else f"{row.seconds:.0f}",
+        *text.paper(row, "M"),
+    ]
 
 
-def _metric(r: Plain, metric: str, digits: int, alpha: float) -> list[str]:
-    found, d = r[metric], r[metric]["difference"]
-    if found["mean"] is None:
-        return ["–", "", "", "", ""]
-    value = f"{found['mean']:.{digits}f}" + ("" if found["sd"] is None else f" ± {found['sd']:.{digits}f}")
-    if d is None or d.get("estimate") is None:
+def _tested(row: SummaryRow, metric: str, digits: int, alpha: float) -> list[str]:
+    """Score, difference, both p and the word."""
+    found = row.metric(metric)
+    value, d = text.score(found, digits), found.difference
+    if found.mean is None or d is None or d.estimate is None:
         return [value, "", "", "", ""]
-    shown = d["percent"] if metric == "ppl" else d
-    interval = "" if shown["lower"] is None else f" [{shown['lower']:+.{digits}f}, {shown['upper']:+.{digits}f}]"
-    word = phrase(d) if r["n"] > 1 else ""
-    if d["holm"] is not None and d["holm"] < alpha:
-        word = word.replace(d["verdict"], f"**{d['verdict']}**")
-    ps = ["" if d[p] is None else f"{d[p]:.2g}" for p in ("p", "holm")]
-    return [value, f"{shown['estimate']:+.{digits}f}{interval}", *ps, word]
+    interval = "" if d.shown.lower is None else f" [{d.shown.lower:+.{digits}f}, {d.shown.upper:+.{digits}f}]"
+    word = phrase(d) if row.n > 1 else ""
+    if d.holm is not None and d.holm < alpha:
+        word = word.replace(d.verdict, f"**{d.verdict}**")
+    ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
+    return [value, f"{d.shown.estimate:+.{digits}f}{interval}", *ps, word]
 
 
-CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict", "factor")
+def two_seeds(report: Summary) -> bool:
+    """Whether any row is tested with two seeds of it or of base."""
+    base = report.base.n if report.base else 0
+    return base > 1 and 2 in (base, *(row.n for row in report.rows))
 
 
-def to_csv(report: Plain) -> str:
+CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")
+
+
+def to_csv(report: Summary) -> str:
     """One line for each row, blanks filled in; differences in log PPL and BLEU; `factor` is d / P."""
-    head = ["group", "row", *COLUMNS, "parameters", "n", "flops", "seconds"]
+    heads = ["group", "row", *COLUMNS, "parameters", "n", "flops", "seconds"]
     for metric in ("ppl", "bleu"):
-        head += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {part}" for part in CSV_PARTS)]
-    head += ["paper ppl", "paper bleu", "paper params (million)", "plateaued", "missing"]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    for r in report["rows"]:
-        values = [r["group"], r["row"], *(r["values"][name] for name in COLUMNS)]
-        values += [r["parameters"], r["n"], r["flops"], r["seconds"]]
-        for metric in ("ppl", "bleu"):
-            d = r[metric]["difference"] or {}
-            parts = {k: d.get(k) for k in CSV_PARTS} | {"factor": (d.get("factor") or {}).get("estimate")}
-            values += [r[metric]["mean"], r[metric]["sd"], *parts.values()]
-        paper = r["paper"]
-        values += [paper["ppl"], paper["bleu"], paper["params"]]
-        values.append(" ".join(map(str, r["plateaued"])))
-        writer.writerow([*values, "; ".join(f"seed {s}: {why}" for s, why in r["missing"].items())])
-    return out.getvalue()
+        heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
+    heads += ["paper ppl", "paper bleu", "paper params (million)", "plateaued", "missing"]
+    rows = (
+        [
+            *(row.group, row.name, *row.values.values(), row.parameters, row.n, row.flops, row.seconds),
+            *_csv_metric(row.ppl),
+            *_csv_metric(row.bleu),
+            *(row.paper.ppl, row.paper.bleu, row.paper.params),
+            *(" ".join(map(str, row.plateaued)), _missing(row)),
+        ]
+        for row in report.rows
+    )
+    return _csv(heads, rows)
+
+
+def _csv_metric(found: Metric) -> list[Any]:
+    d = found.difference
+    parts = [getattr(d, part) if d else None for part in CSV_PARTS]
+    return [found.mean, found.sd, *parts, d.factor.estimate if d and d.factor else None]
 
 
 LATEX_HEADS = {
@@ -172,7 +224,7 @@ def latex(text: Any) -> str:
     return "".join(ESCAPES.get(c, c) for c in " ".join(str(text).split()) if c.isprintable())
 
 
-def to_latex(report: Plain) -> str:
+def to_latex(report: Summary) -> str:
     """The paper's own layout with booktabs: blanks where a row equals base, a rule between groups.
 
     Bold: Holm's p over the rows of the metric below the level. Needs \\usepackage{booktabs,amsmath}.
@@ -181,23 +233,23 @@ def to_latex(report: Plain) -> str:
     heads = [*LATEX_HEADS.values(), "PPL (dev)", "BLEU (dev)", "params", "$n$"]
     lines = [r"\begin{tabular}{" + columns + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
     group = None
-    for r in report["rows"]:
-        if r["group"] != group:
+    for row in report.rows:
+        if row.group != group:
             lines.append(r"\midrule")
-        label = "" if r["group"] == group or r["group"] in ("base", "big") else f"({latex(r['group'])})"
-        group = r["group"]
-        values = [latex(r["values"][name]) if name not in r["blank"] else "" for name in COLUMNS]
-        scores = [_latex_score(r, "ppl", 2, report["alpha"]), _latex_score(r, "bleu", 1, report["alpha"])]
-        rest = [label, latex(r["row"]), *values, *scores, latex(millions(r["parameters"])), str(r["n"])]
+        label = "" if row.group == group or row.group in ("base", "big") else f"({latex(row.group)})"
+        group = row.group
+        values = [latex(row.values[name]) if name not in row.blank else "" for name in COLUMNS]
+        scores = [_latex_score(row.ppl, 2, report.alpha), _latex_score(row.bleu, 1, report.alpha)]
+        rest = [label, latex(row.name), *values, *scores, latex(millions(row.parameters)), str(row.n)]
         lines.append(" & ".join(rest) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def _latex_score(r: Plain, metric: str, digits: int, alpha: float) -> str:
-    found, d = r[metric], r[metric]["difference"] or {}
-    if found["mean"] is None:
+def _latex_score(found: Metric, digits: int, alpha: float) -> str:
+    d = found.difference
+    if found.mean is None:
         return "--"
-    value = f"{found['mean']:.{digits}f}"
-    spread = "" if found["sd"] is None else rf" $\pm$ {found['sd']:.{digits}f}"
-    bold = d.get("holm") is not None and d["holm"] < alpha
+    value = f"{found.mean:.{digits}f}"
+    spread = "" if found.sd is None else rf" $\pm$ {found.sd:.{digits}f}"
+    bold = d is not None and d.holm is not None and d.holm < alpha
     return (rf"\textbf{{{value}}}" if bold else value) + spread

@@ -9,7 +9,8 @@ that lie 10 standard deviations up 60 to 90 %.
 
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+
+from lightning_tfm.report.summary import SummaryRow
 
 FAR = 5.0
 LEAST = 3
@@ -26,6 +27,6 @@ def plateaued(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]
     return {row: [s for s, x in seeds.items() if x - middle[row] > found[row] > 0] for row, seeds in rows.items()}
 
 
-def said(row: Mapping[str, Any]) -> str:
+def said(row: SummaryRow) -> str:
     """k of n seeds plateaued, of a row of the report; empty for none."""
-    return f"{len(row['plateaued'])} of {row['n']} seeds plateaued" if row["plateaued"] else ""
+    return f"{len(row.plateaued)} of {row.n} seeds plateaued" if row.plateaued else ""

@@ -1,12 +1,10 @@
-"""A study's records as they lie on disk, for the table; and the table's files."""
+"""A study's records as they lie on disk, for the table."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.config import evaluation_hash, training_hash
-from lightning_tfm.durable import write_atomic
-from lightning_tfm.report import agreement, render, table
-from lightning_tfm.report.cells import Found, read_validations
+from lightning_tfm.report.cells import Found
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, read, read_score
@@ -54,22 +52,3 @@ def _why_not(folder: RunFolder) -> str:
     if outcome is not None and outcome["outcome"] != "interrupted":
         return f"{outcome['outcome']}{at}: {outcome['reason']}"
     return f"interrupted{at}" if progress else "not run yet"
-
-
-def write(study: Definition, root: Path) -> table.Table:
-    """Build the study's table and write table.md, table.csv and table.json beside study.json."""
-    found = collect(study, root)
-    built = table.build(study, found)
-    scored = {(line.row.name, score.seed) for line in built.lines for score in line.scores}
-    runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
-    curves = {key: read_validations(runs[key].path) for key in scored}
-    whole, last_eighth = agreement.of_table(built, curves)
-    built = replace(built, agreement=whole, last_eighth=last_eighth)
-    folder = file_of(root, study.name).parent
-    for name, text in (
-        ("table.md", render.to_markdown(built)),
-        ("table.csv", table.to_csv(built)),
-        ("table.json", table.to_json(built)),
-    ):
-        write_atomic(folder / name, text.encode())
-    return built

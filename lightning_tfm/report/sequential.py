@@ -23,6 +23,7 @@ from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import Cells
+from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import OPEN, Evidence
 
 FILE = "looks.json"
@@ -84,36 +85,33 @@ def _check(first: int, budget: int) -> None:
         raise UserError(f"looks need 2 <= first <= budget, not {first} and {budget}")
 
 
-def open_rows(summary: Mapping[str, Any]) -> list[str]:
+def open_rows(summary: Summary) -> list[str]:
     """Rows that more seeds could still decide."""
     found = waiting(summary)
-    return [row["row"] for row in summary["rows"] if row["row"] in found and not _hopeless(row)]
+    return [row.name for row in summary.rows if row.name in found and not _hopeless(row)]
 
 
-def hopeless_rows(summary: Mapping[str, Any]) -> list[str]:
+def hopeless_rows(summary: Summary) -> list[str]:
     """Rows that are closed although their word is not there."""
     found = waiting(summary)
-    return [row["row"] for row in summary["rows"] if row["row"] in found and _hopeless(row)]
+    return [row.name for row in summary.rows if row.name in found and _hopeless(row)]
 
 
-def waiting(summary: Mapping[str, Any]) -> set[str]:
+def waiting(summary: Summary) -> set[str]:
     """Rows without a word in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
-    about = {f["row"] for claim in summary["claims"] if claim["verdict"] in OPEN for f in claim["findings"]}
-    return {
-        row["row"]
-        for row in summary["rows"]
-        if not row["base"] and _waits(row["ppl"]["difference"], row["row"] in about, summary["alpha"])
-    }
+    about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
+    rows = [(row.name, row.ppl.difference) for row in summary.rows]
+    return {name for name, found in rows if found and _waits(found, name in about, summary.alpha)}
 
 
-def _waits(difference: Mapping[str, Any], claimed: bool, alpha: float) -> bool:
-    p = difference.get("holm")
-    return difference["verdict"] in OPEN or (claimed and (p is None or not p < alpha))
+def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
+    p = difference.holm
+    return difference.verdict in OPEN or (claimed and (p is None or not p < alpha))
 
 
-def _hopeless(row: Mapping[str, Any]) -> bool:
-    chance = row["ppl"]["difference"].get("prospect")
-    return chance is not None and chance < HOPELESS
+def _hopeless(row: SummaryRow) -> bool:
+    found = row.ppl.difference
+    return found is not None and found.prospect is not None and found.prospect < HOPELESS
 
 
 @dataclass(frozen=True)
@@ -147,11 +145,11 @@ class Course:
         seen = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
         return replace(self, looks=[*self.looks, Look(seen)], asked=None)
 
-    def further(self, summary: Mapping[str, Any], before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
+    def further(self, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
         """What the next look waits for: its seeds of `pool` for base and every open row that has finished runs."""
         if len(self.looks) == len(self.plan.sizes):
             return self
-        last, base = self.looks[-1].seeds, next(row["row"] for row in summary["rows"] if row["base"])
+        last, base = self.looks[-1].seeds, next(row.name for row in summary.rows if row.base)
         still = {row for row in open_rows(summary) if last[row]} if last[base] else set()
         if not still:
             return self

@@ -1,176 +1,336 @@
-"""Cells -> everything the report says, as plain data: the one place where the statistics meet the table.
+"""What a table and a report say, as dataclasses: made by summarise.py, shown by text, formats and pages.
 
-Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL. Numbers are rounded to
-ten significant digits, so that the order of a sum on another machine does not change a byte.
+Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL. As JSON (`plain`) a
+field is a key, with blanks for underscores.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from statistics import mean, stdev
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.config import Miniature
-from lightning_tfm.report import agreement, claims, power, statistics, table, verdict
-from lightning_tfm.report.cells import Cells, Found, read_validations
-from lightning_tfm.report.evidence import METRICS, Key, bootstraps, untested, weigh_rows
-from lightning_tfm.report.plateau import plateaued
-from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
-from lightning_tfm.report.verdict import Evidence
-from lightning_tfm.runs.record import Missing
+from lightning_tfm.study.rows import Paper
 
-SCHEMA = 2
-
-
-def summarise(cells: Cells, course: Course | None = None) -> dict[str, Any]:
-    """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
-    study = cells.study
-    found: Found = {key: Missing(why) for key, why in cells.empty.items()}
-    found |= {key: cell.record for key, cell in cells.filled.items()}
-    built = table.build(study, found)
-    names = [line.row.name for line in built.lines]
-    shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
-    paper, full_size = paper_differences(built), study.base.miniature == Miniature()
-    looks = _each_look(cells, names, paper, full_size, course)
-    evidence = over_looks(looks)
-    far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
-    rows = [_row(line, cells, evidence, paper, full_size) for line in built.lines]
-    rows = [row | {"plateaued": far.get(row["row"], [])} for row in rows]
-    primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
-    weighed = claims.weigh(claims.asked(names), list(zip(primary, shares, strict=True)))
-    curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
-    head = {
-        "schema": SCHEMA,
-        "study": study.name,
-        "scale": built.scale,
-        "signature": built.signature,
-        "seeds": study.seeds,
-        "corpus": study.base.data.corpus,
-        "languages": [study.base.data.source, study.base.data.target],
-        "sentences": _sentences(cells),
-        "sentence noise of BLEU": any(c.bleu_S10 is not None for c in cells.filled.values()),
-        "alpha": statistics.ALPHA,
-        "interval level": 1 - statistics.ALPHA * shares[-1],
-        "looks": None if course is None else [look.seeds for look in course.looks],
-        "most looks": None if course is None else len(course.plan.sizes),
-        "power": power.ABOUT,
-        "clear": verdict.CLEAR,
-        "finished": len(cells.filled),
-        "cells": len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
-        **dict(zip(("agreement", "last eighth"), agreement.of_table(built, curves), strict=True)),
-    }
-    return rounded(head | {"claims": [_claim(one) for one in weighed], "rows": rows})
+METRICS = ("ppl", "bleu")
+COLUMNS = {
+    "N": ("model", "N"),
+    "d_model": ("model", "d_model"),
+    "d_ff": ("model", "d_ff"),
+    "h": ("model", "h"),
+    "d_k": ("model", "d_k"),
+    "d_v": ("model", "d_v"),
+    "P_drop": ("model", "P_drop"),
+    "eps_ls": ("training", "eps_ls"),
+    "positions": ("model", "positions"),
+    "train steps": ("training", "steps"),
+}
+"""the paper's columns, and where an experiment holds them"""
 
 
-def _each_look(
-    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None
-) -> list[dict[Key, Evidence]]:
-    """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
-    if course is None:
-        return [weigh_rows(cells, names, paper, full_size)]
-    boots = bootstraps(cells)
-    if not course.looks:
-        found = weigh_rows(cells, names, paper, full_size, boots=boots)
-        return [{k: untested(vars(e), e.untested or "before the first look") for k, e in found.items()}]
-    plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
-    last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [weigh_rows(restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+OPTIONAL = {"optional": True}
+"""of a field that JSON lacks where it is None"""
+WEIGHED = {"weighed": True}
+"""of a field that JSON lacks where there was nothing to weigh"""
 
 
-def paper_differences(built: table.Table) -> dict[Key, float]:
-    """(row, metric) -> the paper's difference to its base: log PPL, BLEU."""
-    base = next((line.row.paper for line in built.lines if not line.row.change), None)
-    found: dict[Key, float] = {}
-    for line in built.lines if base is not None else []:
-        paper = line.row.paper
-        if paper.ppl is not None and base.ppl is not None and line.row.change:
-            found[line.row.name, "ppl"] = math.log(paper.ppl) - math.log(base.ppl)
-        if paper.bleu is not None and base.bleu is not None and line.row.change:
-            found[line.row.name, "bleu"] = round(paper.bleu - base.bleu, 6)
-    return found
+# --- one row ---
 
 
-def _row(
-    line: table.Line,
-    cells: Cells,
-    evidence: Mapping[Key, Evidence],
-    paper: Mapping[Key, float],
-    full_size: bool,
-) -> dict[str, Any]:
-    name, mine = line.row.name, cells.of(line.row.name)
-    records = [cell.record for cell in mine]
-    plain: dict[str, Any] = {
-        "group": line.row.group,
-        "row": name,
-        "base": not line.row.change,
-        "change": {str(k): v for k, v in line.row.change.items()},
-        "values": line.values,
-        "blank": sorted(line.blank),
-        "parameters": line.parameters,
-        "n": len(mine),
-        "flops": mean(r.flops for r in records) if records else None,
-        "seconds": mean(r.seconds.total for r in records) if records else None,
-        "paper": asdict(line.row.paper),
-        "missing": {
-            str(seed): cells.empty[name, seed]
-            for seed in line.missing
-            if cells.empty.get((name, seed), NOT_ASKED) != NOT_ASKED
-        },
-    }
-    for metric in METRICS:
-        values = [getattr(cell, metric) for cell in mine]
-        plain[metric] = {
-            "mean": mean(values) if values else None,
-            "sd": stdev(values) if len(values) > 1 else None,
-            "by seed": {str(c.seed): v for c, v in zip(mine, values, strict=True)},
-            "difference": None if not line.row.change else _difference(name, metric, evidence, paper, full_size),
-        }
-    return plain
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its marginal 95 % interval."""
+
+    estimate: float | None
+    lower: float | None
+    upper: float | None
 
 
-def _difference(
-    name: str,
-    metric: str,
-    evidence: Mapping[Key, Evidence],
-    paper: Mapping[Key, float],
-    full_size: bool,
-) -> dict[str, Any]:
-    found, printed = evidence.get((name, metric)), paper.get((name, metric))
-    judged = verdict.judge(found, printed, metric, full_size)
-    plain: dict[str, Any] = {"verdict": judged.word, "why": judged.why, "paper": printed}
-    if printed is not None:
-        plain["paper is clear"] = verdict.clear(printed, metric)
-    if found is not None:
-        plain |= {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
-        if metric == "ppl":
-            keys = ("estimate", "lower", "upper", "smallest")
-            plain["percent"] = {k: 100 * math.expm1(plain[k]) for k in keys}
-        if printed is not None and verdict.clear(printed, metric):
-            plain["factor"] = _factor(found, printed)
-    if metric == "ppl" and printed is not None:
-        plain["paper percent"] = 100 * math.expm1(printed)
-    return plain
+@dataclass(frozen=True)
+class Percent(Interval):
+    """A difference in percent of PPL."""
+
+    smallest: float | None
 
 
-def _factor(found: Evidence, printed: float) -> dict[str, float]:
-    """d / P with the interval of d: the printed number is taken as it stands."""
-    ends = sorted((found.lower / printed, found.upper / printed))
-    return {"estimate": found.estimate / printed, "lower": ends[0], "upper": ends[1]}
+@dataclass(frozen=True)
+class Difference:
+    """A row's difference to base in one metric, ours and the paper's, in log PPL or BLEU.
+
+    From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
+    """
+
+    verdict: str
+    """one of verdict.WORDS"""
+    why: str
+    paper: float | None
+    """the paper's own"""
+    paper_is_clear: bool | None = field(default=None, metadata=OPTIONAL)
+    """beyond the noise of single runs"""
+    estimate: float | None = field(default=None, metadata=WEIGHED)
+    se: float | None = field(default=None, metadata=WEIGHED)
+    df: float | None = field(default=None, metadata=WEIGHED)
+    lower: float | None = field(default=None, metadata=WEIGHED)
+    upper: float | None = field(default=None, metadata=WEIGHED)
+    p: float | None = field(default=None, metadata=WEIGHED)
+    holm: float | None = field(default=None, metadata=WEIGHED)
+    equivalent: float | None = field(default=None, metadata=WEIGHED)
+    half: float | None = field(default=None, metadata=WEIGHED)
+    smallest: float | None = field(default=None, metadata=WEIGHED)
+    needed: float | None = field(default=None, metadata=WEIGHED)
+    prospect: float | None = field(default=None, metadata=WEIGHED)
+    percent: Percent | None = field(default=None, metadata=OPTIONAL)
+    """of perplexity"""
+    factor: Interval | None = field(default=None, metadata=OPTIONAL)
+    """ours over the paper's, which is taken as it stands; where the paper's is clear"""
+    paper_percent: float | None = field(default=None, metadata=OPTIONAL)
+    weighed: bool = field(default=False, metadata={"key": ""})
+    """whether there are scores of the row and of base"""
+
+    @property
+    def shown(self) -> "Percent | Difference":
+        """As it is printed: perplexity in percent."""
+        return self.percent or self
 
 
-def _claim(weighed: claims.ClaimVerdict) -> dict[str, Any]:
-    findings = [asdict(f) | {"percent": 100 * math.expm1(f.estimate)} for f in weighed.findings]
-    return {"text": weighed.claim.text, "verdict": weighed.word, "p": weighed.p, "findings": findings}
+@dataclass(frozen=True)
+class Metric:
+    """A row's scores in one metric."""
+
+    mean: float | None
+    sd: float | None
+    """over seeds (n-1)"""
+    by_seed: dict[str, float]
+    difference: Difference | None = None
+    """to base; None for base itself"""
 
 
-def _sentences(cells: Cells) -> int | None:
-    return next((len(cell.nll_S2) for cell in cells.filled.values()), None)
+@dataclass(frozen=True)
+class SummaryRow:
+    """One row of the table."""
+
+    group: str
+    name: str = field(metadata={"key": "row"})
+    base: bool
+    """it changes nothing"""
+    change: dict[str, Any]
+    """dotted keys and values at the paper's scale"""
+    values: dict[str, Any]
+    """by column, at the sizes that were trained"""
+    blank: list[str]
+    """columns equal to base, which the paper leaves blank"""
+    parameters: int | None
+    n: int
+    """finished runs"""
+    flops: float | None
+    """of one training, as is `seconds`; mean over the runs"""
+    seconds: float | None
+    paper: Paper
+    missing: dict[str, str]
+    """seed -> why its cell is empty"""
+    ppl: Metric
+    bleu: Metric
+    plateaued: list[int] = field(default_factory=list)
+    """seeds that stayed on the plateau of the loss (report/plateau.py)"""
+    body: int | None = field(default=None, metadata={"key": ""})
+    """parameters without tables of positions, by the sizes"""
+
+    def metric(self, name: str) -> Metric:
+        """ppl or bleu."""
+        return {"ppl": self.ppl, "bleu": self.bleu}[name]
+
+
+# --- agreement with the paper over all rows (report/agreement.py) ---
+
+
+@dataclass(frozen=True)
+class OfBaseSize:
+    """Rows with as many parameters as base."""
+
+    rows: int
+    spearman: float | None
+
+
+@dataclass(frozen=True)
+class MetricAgreement:
+    """In one metric, over a set of rows; correlations are rank correlations with the paper."""
+
+    rows: int
+    spearman: float | None
+    noise_interval: list[float | None] | None
+    """95 % from training noise, these rows fixed"""
+    interval_over_rows: list[float | None] | None
+    """95 % with the rows as a sample of rows"""
+    parameter_count_alone: float | None
+    given_parameter_count: float | None
+    size_of_base: OfBaseSize
+    ceiling: float | None
+    """given the paper's noise and ours"""
+    clear_beyond: float
+    clear_rows: int
+    with_the_paper: int
+    if_every_change_is_worse: int
+    against_the_paper: list[str]
+    """clear rows that are not on the paper's side"""
+
+
+@dataclass(frozen=True)
+class RowSetAgreement:
+    """Over one set of rows."""
+
+    ppl: MetricAgreement
+    bleu: MetricAgreement | None
+
+    def metric(self, name: str) -> MetricAgreement | None:
+        """ppl or bleu."""
+        return {"ppl": self.ppl, "bleu": self.bleu}[name]
+
+
+@dataclass(frozen=True)
+class CoursePoint:
+    """At one validation of base."""
+
+    share: float
+    """of each row's own training"""
+    step: int
+    """of base"""
+    base_ppl: float
+    spearman: float | None
+    noise_interval: list[float | None] | None
+
+
+@dataclass(frozen=True)
+class AgreementCourse:
+    """The rank correlation in log PPL in the course of training."""
+
+    rows: int
+    parameter_count_alone: float | None
+    points: list[CoursePoint]
+
+
+@dataclass(frozen=True)
+class Agreement(RowSetAgreement):
+    """Over all rows, and over those that a miniature's regime was not chosen on."""
+
+    calibrated_on: list[str] | None
+    not_calibrated_on: RowSetAgreement | None
+    curve: AgreementCourse | None
+
+
+@dataclass(frozen=True)
+class LastEighth:
+    """How far base had done learning."""
+
+    fall: float
+    """share by which its dev perplexity fell over the last eighth of its training; negative where it rose"""
+    threshold: float
+    still_falling: bool
+
+
+# --- the whole ---
+
+
+@dataclass(frozen=True)
+class Table:
+    """All rows without tests, and what they have in common."""
+
+    study: str
+    scale: str
+    """how the miniature divides the paper, empty at full size"""
+    signature: str
+    """of the BLEU scores, empty while there is none"""
+    seeds: list[int]
+    rows: list[SummaryRow]
+    agreement: Agreement | None = None
+    last_eighth: LastEighth | None = None
+
+
+@dataclass(frozen=True)
+class ClaimFinding:
+    """What one row says about a claim (claims.Finding)."""
+
+    row: str
+    says: str
+    estimate: float | None
+    p: float | None
+    against: float | None
+    percent: float | None
+
+
+@dataclass(frozen=True)
+class ClaimSummary:
+    """A claim of the paper's section 6.2."""
+
+    text: str
+    verdict: str
+    p: float | None
+    findings: list[ClaimFinding]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything the report says."""
+
+    schema: int
+    study: str
+    scale: str
+    signature: str
+    seeds: list[int]
+    corpus: str
+    languages: list[str]
+    """source and target"""
+    sentences: int | None
+    """of the dev text"""
+    sentence_noise: bool = field(metadata={"key": "sentence noise of BLEU"})
+    """whether BLEU is tested with the noise of sentences too: the references are at hand"""
+    alpha: float
+    interval_level: float
+    """that intervals cover with"""
+    looks: list[dict[str, list[int]]] | None
+    """row -> seeds of each look; None where seeds were fixed beforehand"""
+    most_looks: int | None
+    power: float
+    clear: dict[str, float]
+    """verdict.CLEAR"""
+    finished: int
+    cells: int
+    """finished, or asked for"""
+    agreement: Agreement | None
+    last_eighth: LastEighth | None
+    claims: list[ClaimSummary]
+    rows: list[SummaryRow]
+
+    @property
+    def base(self) -> SummaryRow | None:
+        return next((row for row in self.rows if row.base), None)
+
+
+def plain(value: Any) -> Any:
+    """For JSON."""
+    if is_dataclass(value):
+        kept = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
+        return {_key_of(f): plain(getattr(value, f.name)) for f in kept}
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def _key_of(field_: Any) -> str:
+    return field_.metadata.get("key", field_.name.replace("_", " "))
+
+
+def _left_out(value: Any, field_: Any) -> bool:
+    absent = "optional" in field_.metadata and getattr(value, field_.name) is None
+    return absent or ("weighed" in field_.metadata and not value.weighed)
 
 
 def rounded(value: Any) -> Any:
-    """Plain data at ten significant digits; NaN and infinities become None."""
+    """At ten significant digits, so that the order of a sum on another machine does not change a byte.
+
+    NaN and infinities become None, tuples lists, keys text.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: rounded(getattr(value, f.name)) for f in fields(value)})
     if isinstance(value, dict):
         return {str(k): rounded(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

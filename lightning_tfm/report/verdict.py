@@ -23,12 +23,12 @@ benchmarks/results/verdicts.txt.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lightning_tfm.report.power import MOST
 from lightning_tfm.report.statistics import ALPHA, Estimate
+from lightning_tfm.report.summary import Difference, SummaryRow
 
 REPRODUCED, CONTRADICTED, UNCLEAR = "reproduced", "contradicted", "found here, paper unclear"
 SMALLER, NEITHER = "smaller than printed", "no difference in either"
@@ -115,21 +115,21 @@ def judge(
     return Verdict(UNDECIDED, f"neither a difference nor its absence shown; {_seeds(e)}")
 
 
-def phrase(difference: Mapping[str, Any]) -> str:
-    """A word with the number that belongs to it, from the report's data."""
-    word = difference["verdict"]
-    if word in (REPRODUCED, SMALLER):
-        f = difference["factor"]
-        return f"{word}, × {f['estimate']:.2f} [{f['lower']:.2f}, {f['upper']:.2f}]"
-    if word == UNDECIDED and difference.get("p") is not None:
-        n = difference["needed"]
+def phrase(difference: Difference) -> str:
+    """A word with the number that belongs to it."""
+    word, factor = difference.verdict, difference.factor
+    if word in (REPRODUCED, SMALLER) and factor is not None:
+        return f"{word}, × {factor.estimate:.2f} [{factor.lower:.2f}, {factor.upper:.2f}]"
+    if word == UNDECIDED and difference.p is not None:
+        n = difference.needed
         return f"{word}, " + (f"> {MOST} seeds" if n is None else f"about {n:.0f} seeds")
-    return str(word)
+    return word
 
 
-def counted(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, int]:
+def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
     """How often each word was said in the report's rows."""
-    found = [row[metric]["difference"]["verdict"] for row in rows if row[metric]["difference"]]
+    differences = [row.metric(metric).difference for row in rows]
+    found = [difference.verdict for difference in differences if difference]
     return {word: found.count(word) for word in WORDS if word in found}
 
 

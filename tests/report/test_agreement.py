@@ -26,6 +26,7 @@ from lightning_tfm.report.agreement import (
     standard_errors,
 )
 from lightning_tfm.report.build import make
+from lightning_tfm.report.summary import OfBaseSize
 from lightning_tfm.study.rows import Paper, Row, all_rows
 
 RNG = np.random.default_rng(5)
@@ -79,45 +80,43 @@ def test_partial_rank_correlation_is_that_of_the_residuals_of_ranks():
 
 
 def test_figures_by_hand():
-    found = agree(BASE, FIVE)["ppl"]
+    found = agree(BASE, FIVE).ppl
     ours = [np.mean(list(r.values["ppl"].values())) for r in FIVE]
     paper = [5.29, 6.11, 4.66, 4.91, 4.33]
-    assert found["rows"] == 5
-    assert found["spearman"] == pytest.approx(stats.spearmanr(ours, paper).statistic, abs=1e-6)
+    assert found.rows == 5
+    assert found.spearman == pytest.approx(stats.spearmanr(ours, paper).statistic, abs=1e-6)
     # sizes 100, 60, 200, 100, 400, the smaller the worse: ranks of minus the size 3.5, 5, 2, 3.5, 1
-    assert found["parameter count alone"] == pytest.approx(
-        stats.spearmanr([3.5, 5, 2, 3.5, 1], paper).statistic, abs=1e-6
-    )
-    assert (found["clear rows"], found["with the paper"], found["if every change is worse"]) == (4, 3, 2)
-    assert found["against the paper"] == ["better"]
-    assert found["clear beyond"] == pytest.approx(verdict.CLEAR["ppl"], abs=1e-6)
-    assert found["size of base"] == {"rows": 2, "spearman": None}
-    low, high = found["interval over rows"]
-    assert low < found["noise interval"][0] <= found["spearman"] <= found["noise interval"][1] < high
+    assert found.parameter_count_alone == pytest.approx(stats.spearmanr([3.5, 5, 2, 3.5, 1], paper).statistic, abs=1e-6)
+    assert (found.clear_rows, found.with_the_paper, found.if_every_change_is_worse) == (4, 3, 2)
+    assert found.against_the_paper == ["better"]
+    assert found.clear_beyond == pytest.approx(verdict.CLEAR["ppl"], abs=1e-6)
+    assert found.size_of_base == OfBaseSize(2, None)
+    low, high = found.interval_over_rows
+    assert low < found.noise_interval[0] <= found.spearman <= found.noise_interval[1] < high
 
 
 def test_bleu_has_its_own_direction():
-    found = agree(BASE, FIVE)["bleu"]
+    found = agree(BASE, FIVE).bleu
     # our BLEU is linear in perplexity, the paper's too: the same ranks from the other end
-    assert found["spearman"] == agree(BASE, FIVE)["ppl"]["spearman"]
-    assert found["parameter count alone"] == agree(BASE, FIVE)["ppl"]["parameter count alone"]
-    assert (found["clear rows"], found["with the paper"], found["if every change is worse"]) == (1, 1, 1)  # 1.19 BLEU
+    assert found.spearman == agree(BASE, FIVE).ppl.spearman
+    assert found.parameter_count_alone == agree(BASE, FIVE).ppl.parameter_count_alone
+    assert (found.clear_rows, found.with_the_paper, found.if_every_change_is_worse) == (1, 1, 1)  # 1.19 BLEU
 
 
 def test_over_all_rows_of_the_paper_the_parameter_count_alone_is_as_good_as_the_design_says(generator):
     made = generator(list(all_rows()), [1, 2])
     made.write_all({name: math.log(row.paper.ppl / 4.92) for name, row in all_rows().items()}, 0.01)
     report = make("made", made.root).summary
-    found = report["agreement"]
-    ppl = found["ppl"]
-    assert (ppl["rows"], ppl["clear rows"], ppl["with the paper"], ppl["if every change is worse"]) == (19, 15, 15, 11)
-    assert 0.74 < ppl["parameter count alone"] < 0.78
-    assert ppl["size of base"]["rows"] == 9  # A, D and E-learned, whose table of positions does not count
-    assert ppl["spearman"] > 0.95 and 0.95 < ppl["ceiling"] < 1
-    assert found["bleu"]["clear rows"] == 4
-    assert found["calibrated on"] == [name for name in all_rows() if name in CALIBRATED_ON]
-    assert found["not calibrated on"]["ppl"]["rows"] == found["not calibrated on"]["bleu"]["rows"] == 14
-    assert len(found["curve"]["points"]) == 8 and found["curve"]["rows"] == 19
+    found = report.agreement
+    ppl = found.ppl
+    assert (ppl.rows, ppl.clear_rows, ppl.with_the_paper, ppl.if_every_change_is_worse) == (19, 15, 15, 11)
+    assert 0.74 < ppl.parameter_count_alone < 0.78
+    assert ppl.size_of_base.rows == 9  # A, D and E-learned, whose table of positions does not count
+    assert ppl.spearman > 0.95 and 0.95 < ppl.ceiling < 1
+    assert found.bleu.clear_rows == 4
+    assert found.calibrated_on == [name for name in all_rows() if name in CALIBRATED_ON]
+    assert found.not_calibrated_on.ppl.rows == found.not_calibrated_on.bleu.rows == 14
+    assert len(found.curve.points) == 8 and found.curve.rows == 19
 
 
 def test_calibration_rows_are_the_papers():
@@ -165,15 +164,13 @@ def test_ceiling_falls_with_either_noise_and_does_not_depend_on_our_scale():
 
 
 def test_rows_are_compared_at_the_same_share_of_their_own_training():
-    course = agree(BASE, FIVE)["curve"]
-    assert [p["step"] for p in course["points"]] == list(range(10, 81, 10))
-    assert [p["share"] for p in course["points"]] == [i / 8 for i in range(1, 9)]
+    course = agree(BASE, FIVE).curve
+    assert [p.step for p in course.points] == list(range(10, 81, 10))
+    assert [p.share for p in course.points] == [i / 8 for i in range(1, 9)]
     # all curves have one shape, so the order of rows is the final one at every share; `long` has three times the steps
-    assert {p["spearman"] for p in course["points"]} == {agree(BASE, FIVE)["ppl"]["spearman"]}
-    assert course["points"][-1]["base ppl"] == pytest.approx(
-        stats.gmean([5.0, 5.1, 4.9]) * math.exp(math.exp(-5)), 1e-6
-    )
-    assert course["parameter count alone"] == agree(BASE, FIVE)["ppl"]["parameter count alone"]
+    assert {p.spearman for p in course.points} == {agree(BASE, FIVE).ppl.spearman}
+    assert course.points[-1].base_ppl == pytest.approx(stats.gmean([5.0, 5.1, 4.9]) * math.exp(math.exp(-5)), 1e-6)
+    assert course.parameter_count_alone == agree(BASE, FIVE).ppl.parameter_count_alone
 
 
 def test_between_validations_log_perplexity_is_straight():
@@ -182,24 +179,24 @@ def test_between_validations_log_perplexity_is_straight():
 
 def test_rows_without_a_whole_curve_are_left_out_and_with_too_few_there_is_none():
     cut = replace(FIVE[0], curves={1: {10: 9.0, 40: 7.0}})
-    assert agree(BASE, [cut, *FIVE[1:]])["curve"] is None
+    assert agree(BASE, [cut, *FIVE[1:]]).curve is None
     more = [cut, *FIVE[1:], replace(FIVE[0], name="another")]
-    assert agree(BASE, more)["curve"]["rows"] == 5 and agree(BASE, more)["ppl"]["rows"] == 6
-    assert agree(replace(BASE, curves={}), FIVE)["curve"] is None
+    assert agree(BASE, more).curve.rows == 5 and agree(BASE, more).ppl.rows == 6
+    assert agree(replace(BASE, curves={}), FIVE).curve is None
     seldom = replace(FIVE[0], curves={1: {40: 7.0, 80: 6.0}})  # validated at a half and at the end
-    assert [p["share"] for p in agree(BASE, [seldom, *FIVE[1:]])["curve"]["points"]] == [0.5, 1.0]
+    assert [p.share for p in agree(BASE, [seldom, *FIVE[1:]]).curve.points] == [0.5, 1.0]
 
 
 def test_last_eighth():
     curve = {60: 8.0, 70: 5.0, 80: 4.0}
-    assert last_eighth(replace(BASE, curves={1: curve}))["fall"] == pytest.approx(0.2)
-    assert last_eighth(replace(BASE, curves={1: curve}))["still falling"]
+    assert last_eighth(replace(BASE, curves={1: curve})).fall == pytest.approx(0.2)
+    assert last_eighth(replace(BASE, curves={1: curve})).still_falling
     other = {60: 5.0, 70: 5.0, 80: 5.0}
     both = last_eighth(replace(BASE, curves={1: curve, 2: other}))
-    assert both["fall"] == pytest.approx(1 - math.sqrt(0.8), abs=1e-6) and both["threshold"] == STILL_FALLING
+    assert both.fall == pytest.approx(1 - math.sqrt(0.8), abs=1e-6) and both.threshold == STILL_FALLING
     rising = last_eighth(replace(BASE, curves={1: {70: 4.0, 80: 4.4}}))
-    assert rising["fall"] == pytest.approx(-0.1) and not rising["still falling"]
-    assert last_eighth(replace(BASE, curves={1: {65: 6.0, 75: 4.0, 80: 3.0}}))["fall"] == pytest.approx(
+    assert rising.fall == pytest.approx(-0.1) and not rising.still_falling
+    assert last_eighth(replace(BASE, curves={1: {65: 6.0, 75: 4.0, 80: 3.0}})).fall == pytest.approx(
         1 - 3.0 / math.sqrt(6.0 * 4.0), abs=1e-6
     )
     assert last_eighth(replace(BASE, curves={1: {40: 6.0, 80: 3.0}})) is None
@@ -221,24 +218,24 @@ def test_one_seed_has_every_figure_but_those_of_noise():
         replace(r, values={m: {1: v[1]} for m, v in r.values.items()}, curves={1: r.curves[1]}) for r in (BASE, *FIVE)
     ]
     found = agree(rows[0], rows[1:])
-    assert found["ppl"]["noise interval"] is None and found["ppl"]["ceiling"] is None
-    assert found["ppl"]["spearman"] is not None and found["ppl"]["clear rows"] == 4
-    assert all(p["noise interval"] is None and p["spearman"] is not None for p in found["curve"]["points"])
+    assert found.ppl.noise_interval is None and found.ppl.ceiling is None
+    assert found.ppl.spearman is not None and found.ppl.clear_rows == 4
+    assert all(p.noise_interval is None and p.spearman is not None for p in found.curve.points)
     assert not re.search(r"\b(nan|None)\b", " ".join(agreement_text.notes(found, None)))
 
 
 def test_equal_values_and_unknown_sizes_leave_blanks():
     alike = [replace(row, values=BASE.values, parameters=None, body=None) for row in FIVE]
-    found = agree(BASE, alike)["ppl"]
-    assert found["spearman"] is found["noise interval"] is found["parameter count alone"] is None
-    assert found["with the paper"] == 0 and found["size of base"]["rows"] == 0
+    found = agree(BASE, alike).ppl
+    assert found.spearman is found.noise_interval is found.parameter_count_alone is None
+    assert found.with_the_paper == 0 and found.size_of_base.rows == 0
     assert agreement_text.line(agree(BASE, alike), None) == "0 of 4 clear rows on the paper's side"
 
 
 def test_without_bleu_in_the_paper():
     rows = [replace(row, paper=dict(row.paper) | {"bleu": None}) for row in FIVE]
     found = agree(BASE, rows)
-    assert found["bleu"] is None and found["ppl"]["rows"] == 5
+    assert found.bleu is None and found.ppl.rows == 5
     assert not any("BLEU" in note for note in agreement_text.notes(found, None))
 
 
@@ -285,7 +282,7 @@ def test_base_that_still_learns_is_a_warning_everywhere(generator, capsys):
     assert max(map(len, text.splitlines())) <= 80
     assert " ".join(text.splitlines()[-3:]).endswith("in the last eighth: this table shows the speed of learning")
     report = make("made", made.root)
-    assert report.summary["last eighth"]["still falling"]
+    assert report.summary.last_eighth.still_falling
     for kind in ("md", "html"):
         assert "this table shows the speed of learning" in report.render(kind)
     assert "Warning:" in report.render("html")
@@ -295,7 +292,7 @@ def test_every_format_has_the_figures(study, capsys):
     report = make("made", study.root)
     data = json.loads(report.render("json"))
     assert json.loads(table(study, capsys, "--format", "json"))["agreement"] == data["agreement"]
-    notes = agreement_text.notes(data["agreement"], data["last eighth"])
+    notes = agreement_text.notes(report.summary.agreement, report.summary.last_eighth)
     for text in (report.render("md"), table(study, capsys, "--format", "markdown")):
         assert all(f"- {note}" in text for note in notes)
     said, page = " ".join(notes), report.render("html")
@@ -320,10 +317,9 @@ def test_figure_says_in_words_what_it_shows(study):
 def test_full_size_has_no_rows_that_it_was_calibrated_on():
     names = [trained(name, 5 + i / 10, [5 + i / 9] * 2) for i, name in enumerate(CALIBRATED_ON)]
     rows = [*FIVE, *names]
-    assert agree(BASE, rows)["not calibrated on"] is agree(BASE, rows)["calibrated on"] is None
-    assert agree(BASE, rows, CALIBRATED_ON)["not calibrated on"]["ppl"] | {"noise interval": 0, "ceiling": 0} == agree(
-        BASE, FIVE
-    )["ppl"] | {"noise interval": 0, "ceiling": 0}
+    assert agree(BASE, rows).not_calibrated_on is agree(BASE, rows).calibrated_on is None
+    rest, five = agree(BASE, rows, CALIBRATED_ON).not_calibrated_on.ppl, agree(BASE, FIVE).ppl
+    assert replace(rest, noise_interval=None, ceiling=None) == replace(five, noise_interval=None, ceiling=None)
 
 
 def test_rows_of_ones_own_have_only_bases_fall(generator, capsys):
@@ -333,7 +329,7 @@ def test_rows_of_ones_own_have_only_bases_fall(generator, capsys):
     made = generator([all_rows()["base"], *mine], [1, 2])
     made.write_all()
     report = make("made", made.root)
-    assert report.summary["agreement"] is None
+    assert report.summary.agreement is None
     assert "rank correlation" not in report.render("md").lower()
     assert re.fullmatch(r"base still fell \d\.\d % in the last eighth", table(made, capsys).splitlines()[-1])
 
@@ -344,8 +340,8 @@ def test_runs_without_curves_and_missing_rows_are_no_error(generator, capsys):
     for path in made.root.glob("runs/*/metrics.jsonl"):
         path.write_text('{"step": 5, "dev_ppl": "much"}\n{"step": 6, "dev_ppl": -1}\nno line')
     report = make("made", made.root)
-    assert report.summary["last eighth"] is None and report.summary["agreement"]["curve"] is None
-    assert report.summary["agreement"]["ppl"]["rows"] == 7
+    assert report.summary.last_eighth is None and report.summary.agreement.curve is None
+    assert report.summary.agreement.ppl.rows == 7
     assert "rank correlation" in table(made, capsys) and "last eighth" not in table(made, capsys)
     assert 'id="section-agreement"' in report.render("html")
 
@@ -353,10 +349,10 @@ def test_runs_without_curves_and_missing_rows_are_no_error(generator, capsys):
 def test_unfinished_base_shows_nothing(generator, capsys):
     made = generator(ROWS, [1])
     made.write_all(skip=[("base", 1)])
-    assert make("made", made.root).summary["agreement"] is None
+    assert make("made", made.root).summary.agreement is None
     assert "clear rows" not in table(made, capsys)
 
 
 def test_the_same_records_give_the_same_figures(study):
-    first, second = (make("made", study.root).summary["agreement"] for _ in range(2))
+    first, second = (make("made", study.root).summary.agreement for _ in range(2))
     assert first == second and agreement.SEED == 2017

@@ -13,7 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import archive
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect
-from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.summarise import summarise
 from lightning_tfm.study import definition
 from tests.report.synthetic import Generator
 
@@ -41,12 +41,12 @@ def test_the_report_of_the_unpacked_records_is_the_same_without_any_text(made, t
     assert main(["records", "unpack", str(file), "--out", str(there)]) == 0
     assert "8 runs of made" in capsys.readouterr().out
     ours, theirs = said(made.root), said(there)
-    assert [r["missing"] for r in theirs["rows"]] == [{}, {"3": "not run yet"}, {}]
-    for before, after in zip(ours["rows"], theirs["rows"], strict=True):
+    assert [r.missing for r in theirs.rows] == [{}, {"3": "not run yet"}, {}]
+    for before, after in zip(ours.rows, theirs.rows, strict=True):
         for metric in ("ppl", "bleu"):
-            assert after[metric]["by seed"] == before[metric]["by seed"]
-            if before[metric]["difference"] and "p" in before[metric]["difference"]:
-                p = [r[metric]["difference"]["p"] for r in (before, after)]
+            assert after.metric(metric).by_seed == before.metric(metric).by_seed
+            if before.metric(metric).difference and before.metric(metric).difference.weighed:
+                p = [r.metric(metric).difference.p for r in (before, after)]
                 assert p[1] == pytest.approx(p[0], rel=1e-5)
     words = set(" ".join(made.references).split())
     held = b" ".join(unpacked(file).values()).decode()
@@ -97,5 +97,5 @@ def test_counts_that_were_cut_leave_the_cell_empty_with_the_reason(made, tmp_pat
     archive.unpack(tmp_path / "file", tmp_path / "there")
     counts = sorted((tmp_path / "there").rglob("*.counts.tsv"))[0]
     counts.write_text("1\t2\n")
-    empty = [why for row in said(tmp_path / "there")["rows"] for why in row["missing"].values()]
+    empty = [why for row in said(tmp_path / "there").rows for why in row.missing.values()]
     assert sorted(empty)[0].startswith("its scores cannot be read") and json.dumps(empty)

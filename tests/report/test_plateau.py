@@ -3,8 +3,8 @@
 import numpy as np
 
 from lightning_tfm.report.build import make
-from lightning_tfm.report.formats import to_words
 from lightning_tfm.report.plateau import plateaued
+from lightning_tfm.report.text import to_words
 
 
 def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
@@ -34,7 +34,7 @@ def test_the_report_says_it_everywhere(generator):
     made.write_all()
     made.write(made.study.rows[1], 3, 0.9)
     report = make("made", made.root)
-    assert [r["plateaued"] for r in report.summary["rows"]] == [[], [3], []]
+    assert [r.plateaued for r in report.summary.rows] == [[], [3], []]
     for text in (report.render("html"), report.render("md"), to_words(report.summary, 80)):
         assert "1 of 4 seeds plateaued" in text
     assert ",3," in report.render("csv").splitlines()[2]

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from lightning_tfm.cli.report import write_page
-from lightning_tfm.report import records
-from lightning_tfm.report.build import make
+from lightning_tfm.report.build import make, write_table
 
 
 def without(*keys):
@@ -72,10 +71,10 @@ def test_one_malformed_record_is_one_refused_cell(made, kind):
     later_before = later.read_bytes()
     later.unlink()
     try:
-        table = records.write(made.study, made.root)
-        assert reason in table.lines[1].missing[2]
-        assert [line.missing for line in table.lines if line.missing] == [table.lines[1].missing]
-        assert [len(line.scores) for line in table.lines] == [2, 1]
+        table = write_table(made.study, made.root)
+        assert reason in table.rows[1].missing["2"]
+        assert [row.missing for row in table.rows if row.missing] == [table.rows[1].missing]
+        assert [row.n for row in table.rows] == [2, 1]
         if kind in ("cut off", "no flops"):  # from here on all are alike
             report = make("made", made.root)
             assert list(report.cells.empty) == [("A-h1", 2)] and reason in report.cells.empty["A-h1", 2]

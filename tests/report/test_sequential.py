@@ -20,7 +20,9 @@ from lightning_tfm.report.sequential import (
     over_looks,
     read_looks,
 )
+from lightning_tfm.report.summary import ClaimFinding, ClaimSummary
 from lightning_tfm.report.verdict import Evidence
+from tests.records import summary, summary_row
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():
@@ -77,10 +79,10 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     (folder / "looks.json").write_bytes(to_json(looks_to_json(course)))
     assert read_looks(folder) == course
     looked = make("made", made.root).summary
-    before, after = (s["rows"][1]["ppl"]["difference"] for s in (fixed, looked))
-    assert after["p"] == pytest.approx(2 * before["p"])
-    assert after["upper"] - after["lower"] > before["upper"] - before["lower"]
-    assert looked["interval level"] == pytest.approx(0.975)
+    before, after = (s.rows[1].ppl.difference for s in (fixed, looked))
+    assert after.p == pytest.approx(2 * before.p)
+    assert after.upper - after.lower > before.upper - before.lower
+    assert looked.interval_level == pytest.approx(0.975)
     for kind in ("html", "md"):
         assert "1 of at most 4 looks" in make("made", made.root).render(kind)
         assert "97.50%" in make("made", made.root).render(kind)
@@ -101,50 +103,48 @@ def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_f
     second = first | {"base": [1, 2, 3, 4], "A-h4": [1, 2, 3, 4]}
     path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [], first))))
     before = make("made", made.root).summary
-    assert {r["ppl"]["difference"]["verdict"] for r in before["rows"][1:]} == {"undecided"}
-    assert {r["ppl"]["difference"]["why"] for r in before["rows"][1:]} == {"before the first look"}
-    assert [r["n"] for r in before["rows"]] == [3, 3, 3] and before["cells"] == 9
+    assert {r.ppl.difference.verdict for r in before.rows[1:]} == {"undecided"}
+    assert {r.ppl.difference.why for r in before.rows[1:]} == {"before the first look"}
+    assert [r.n for r in before.rows] == [3, 3, 3] and before.cells == 9
     path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [Look(first)], second))))
     after = make("made", made.root).summary
-    assert after["rows"][1]["ppl"]["difference"]["verdict"] == "reproduced"
-    assert [r["n"] for r in after["rows"]] == [3, 3, 3] and after["cells"] == 11
-    assert after["rows"][2]["missing"] == {"4": "waits for the next look"} and after["rows"][1]["missing"] == {}
-
-
-def row(name, word, **numbers):
-    judged = {"difference": {"verdict": word} | numbers}
-    return {"row": name, "base": name == "base", "ppl": judged, "bleu": {"difference": {"verdict": "undecided"}}}
+    assert after.rows[1].ppl.difference.verdict == "reproduced"
+    assert [r.n for r in after.rows] == [3, 3, 3] and after.cells == 11
+    assert after.rows[2].missing == {"4": "waits for the next look"} and after.rows[1].missing == {}
 
 
 def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
     rows = [
-        row("base", ""),
-        row("found", "reproduced", holm=0.2),
-        row("claimed", "reproduced", holm=0.2),
-        row("certain", "reproduced", holm=0.01),
-        row("likely", "undecided", holm=0.3, prospect=0.05),
-        row("hopeless", "undecided", holm=1.0, prospect=0.049),
-        row("alone", "not testable"),
-        row("neither", "no difference in either", holm=1.0),
+        summary_row("base", base=True),
+        summary_row("found", "reproduced", holm=0.2),
+        summary_row("claimed", "reproduced", holm=0.2),
+        summary_row("certain", "reproduced", holm=0.01),
+        summary_row("likely", "undecided", holm=0.3, prospect=0.05),
+        summary_row("hopeless", "undecided", holm=1.0, prospect=0.049),
+        summary_row("alone", "not testable"),
+        summary_row("neither", "no difference in either", holm=1.0),
     ]
+    claimed, certain, found = (
+        ClaimFinding(name, "", None, None, None, None) for name in ("claimed", "certain", "found")
+    )
     claims = [
-        {"verdict": "undecided", "findings": [{"row": "claimed"}, {"row": "certain"}]},
-        {"verdict": "supported", "findings": [{"row": "found"}]},
+        ClaimSummary("", "undecided", None, [claimed, certain]),
+        ClaimSummary("", "supported", None, [found]),
     ]
-    summary = {"rows": rows, "claims": claims, "alpha": 0.05}
-    assert open_rows(summary) == ["claimed", "likely", "alone"]
-    assert hopeless_rows(summary) == ["hopeless"]
+    made = summary(rows, claims)
+    assert open_rows(made) == ["claimed", "likely", "alone"]
+    assert hopeless_rows(made) == ["hopeless"]
 
 
 def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results():
     asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
-    summary = {"rows": [row(name, word) for name, word in words.items()], "claims": [], "alpha": 0.05}
-    assert Course(late(), [Look(asked)], None).further(summary, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
+    assert Course(late(), [Look(asked)], None).further(made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
     course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
-    more = course.further(summary, asked, [1, 2, 3, 4])
+    more = course.further(made, asked, [1, 2, 3, 4])
     assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert more.looked(more.asked).further(summary, more.asked, [1, 2, 3, 4]).asked is None
+    assert more.looked(more.asked).further(made, more.asked, [1, 2, 3, 4]).asked is None
     without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
-    assert without_base.further(summary, asked, [1, 2, 3, 4]).asked is None
+    assert without_base.further(made, asked, [1, 2, 3, 4]).asked is None

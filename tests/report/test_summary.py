@@ -9,9 +9,10 @@ import pytest
 from lightning_tfm.report import records
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
+from lightning_tfm.report.formats import to_json
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.statistics import SentenceNoise, compare
-from lightning_tfm.report.summary import summarise
+from lightning_tfm.report.summarise import summarise
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
 
@@ -21,54 +22,54 @@ def read(made):
 
 
 def rows_of(made):
-    return {row["row"]: row for row in summarise(read(made))["rows"]}
+    return {row.name: row for row in summarise(read(made)).rows}
 
 
 def test_planted_effects_are_found_and_noise_is_not(generator):
     made = generator(["base", "A-h1", "A-h4", "C-N2", "C-dff4096", "E-learned"], [1, 2, 3])
     made.write_all({"A-h1": 0.2, "C-N2": 0.3, "C-dff4096": 0.2})
     rows = rows_of(made)
-    words = {name: row["ppl"]["difference"] and row["ppl"]["difference"]["verdict"] for name, row in rows.items()}
+    words = {name: row.ppl.difference and row.ppl.difference.verdict for name, row in rows.items()}
     assert words["base"] is None
     assert words["A-h1"] == words["C-N2"] == "reproduced"
     assert words["A-h4"] == words["E-learned"] == "undecided"  # noise of 2 % against a tau of 1.4 %
     assert words["C-dff4096"] == "contradicted"
-    d = rows["C-N2"]["ppl"]["difference"]
+    d = rows["C-N2"].ppl.difference
     printed = math.log(6.11 / 4.92)
-    assert d["factor"] == pytest.approx({k: d[k] / printed for k in ("estimate", "lower", "upper")})
-    d = rows["C-dff4096"]["ppl"]["difference"]  # the paper's is negative
-    assert d["factor"]["lower"] < d["factor"]["estimate"] < d["factor"]["upper"] < 0
-    assert "factor" not in rows["E-learned"]["ppl"]["difference"]
-    assert "500 seeds" in rows["A-h4"]["ppl"]["difference"]["why"]  # its estimate is next to nothing
-    assert rows["E-learned"]["ppl"]["difference"]["needed"] > 3
-    d = rows["C-N2"]["ppl"]["difference"]
-    assert d["lower"] < 0.3 < d["upper"] and d["percent"]["estimate"] == pytest.approx(100 * math.expm1(d["estimate"]))
-    assert rows["C-N2"]["bleu"]["difference"]["estimate"] < 0
+    assert vars(d.factor) == pytest.approx({k: vars(d)[k] / printed for k in ("estimate", "lower", "upper")})
+    d = rows["C-dff4096"].ppl.difference  # the paper's is negative
+    assert d.factor.lower < d.factor.estimate < d.factor.upper < 0
+    assert rows["E-learned"].ppl.difference.factor is None
+    assert "500 seeds" in rows["A-h4"].ppl.difference.why  # its estimate is next to nothing
+    assert rows["E-learned"].ppl.difference.needed > 3
+    d = rows["C-N2"].ppl.difference
+    assert d.lower < 0.3 < d.upper and d.percent.estimate == pytest.approx(100 * math.expm1(d.estimate))
+    assert rows["C-N2"].bleu.difference.estimate < 0
 
 
 def test_one_seed_gives_numbers_and_no_verdict(generator):
     made = generator(["base", "A-h1"], [1])
     made.write_all({"A-h1": 0.5})
     row = rows_of(made)["A-h1"]
-    assert row["n"] == 1 and row["ppl"]["sd"] is None
-    assert row["ppl"]["difference"]["verdict"] == "not testable"
-    assert row["ppl"]["difference"]["lower"] is None and row["ppl"]["difference"]["p"] is None
+    assert row.n == 1 and row.ppl.sd is None
+    assert row.ppl.difference.verdict == "not testable"
+    assert row.ppl.difference.lower is None and row.ppl.difference.p is None
 
 
 def test_no_finished_run(generator):
     made = generator(["base", "A-h1"], [1, 2])
     report = summarise(read(made))
-    assert report["finished"] == 0 and report["agreement"] is None
-    assert report["rows"][1]["ppl"]["mean"] is None
-    assert report["rows"][1]["missing"] == {"1": "not run yet", "2": "not run yet"}
+    assert report.finished == 0 and report.agreement is None
+    assert report.rows[1].ppl.mean is None
+    assert report.rows[1].missing == {"1": "not run yet", "2": "not run yet"}
 
 
 def test_rows_without_a_base_are_shown_without_tests(generator):
     made = generator(["A-h1", "A-h4"], [1, 2])
     made.write_all()
     rows = rows_of(made)
-    assert rows["A-h1"]["ppl"]["mean"] > 1
-    assert rows["A-h1"]["ppl"]["difference"]["verdict"] == "not testable"
+    assert rows["A-h1"].ppl.mean > 1
+    assert rows["A-h1"].ppl.difference.verdict == "not testable"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,8 @@ def test_refusals(generator, changes, reason):
     made.write(made.study.rows[1], 2, 0.0, **changes)
     _rescore(made, changes)
     row = rows_of(made)["A-h1"]
-    assert row["n"] == 2
-    assert reason in row["missing"]["2"]
+    assert row.n == 2
+    assert reason in row.missing["2"]
 
 
 def _rescore(made, changes):
@@ -108,7 +109,7 @@ def test_a_record_of_another_training_is_refused(generator):
     record = json.loads(folder.result.read_text())
     record["identity"]["training"]["precision"] = "bfloat16"
     folder.result.write_text(json.dumps(record))
-    assert "does not yield its training hash" in rows_of(made)["A-h1"]["missing"]["2"]
+    assert "does not yield its training hash" in rows_of(made)["A-h1"].missing["2"]
 
 
 def test_missing_or_torn_sentences_are_refused(generator):
@@ -118,14 +119,14 @@ def test_missing_or_torn_sentences_are_refused(generator):
     path.write_text(path.read_text()[:-40])
     (path,) = made.folder(made.study.rows[1], 2).path.glob("scores/*/val.sentences.tsv")
     path.unlink()
-    missing = rows_of(made)["A-h1"]["missing"]
+    missing = rows_of(made)["A-h1"].missing
     assert set(missing) == {"1", "2"} and all("cannot be read" in why for why in missing.values())
 
 
 def test_same_records_same_summary(generator):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
-    assert json.dumps(summarise(read(made))) == json.dumps(summarise(read(made)))
+    assert to_json(summarise(read(made))) == to_json(summarise(read(made)))
 
 
 def test_a_row_of_the_users_own_has_no_paper(generator):
@@ -134,8 +135,8 @@ def test_a_row_of_the_users_own_has_no_paper(generator):
 
     made = generator([all_rows()["base"], mine], [1, 2, 3])
     made.write_all({"mine": 0.4})
-    assert rows_of(made)["mine"]["ppl"]["difference"]["verdict"] == "worse"
-    assert rows_of(made)["mine"]["bleu"]["difference"]["verdict"] == "worse"
+    assert rows_of(made)["mine"].ppl.difference.verdict == "worse"
+    assert rows_of(made)["mine"].bleu.difference.verdict == "worse"
 
 
 def test_rows_and_claims_are_families_of_their_own(generator):
@@ -146,13 +147,13 @@ def test_rows_and_claims_are_families_of_their_own(generator):
     d = _differences(*_arguments(cells))
     for metric in ("ppl", "bleu"):
         raw = d[metric].p[1:]
-        told = [row[metric]["difference"] for row in report["rows"][1:]]
-        assert [t["p"] for t in told] == pytest.approx(benjamini_hochberg(raw))
-        assert [t["holm"] for t in told] == pytest.approx(holm(raw))
-    words = {claim["text"].split()[0]: claim["verdict"] for claim in report["claims"]}
+        told = [row.metric(metric).difference for row in report.rows[1:]]
+        assert [t.p for t in told] == pytest.approx(benjamini_hochberg(raw))
+        assert [t.holm for t in told] == pytest.approx(holm(raw))
+    words = {claim.text.split()[0]: claim.verdict for claim in report.claims}
     assert words == {"One": "supported", "Reducing": "undecided", "Learned": "undecided"}  # B-dk32 is as base
-    found = {f["row"]: f for claim in report["claims"] for f in claim["findings"]}
-    assert found["B-dk16"]["p"] < 0.01 and found["B-dk32"]["p"] > 0.05
+    found = {f.row: f for claim in report.claims for f in claim.findings}
+    assert found["B-dk16"].p < 0.01 and found["B-dk32"].p > 0.05
 
 
 def _arguments(cells):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.report.figures import VERDICT_CLASS
+from lightning_tfm.report.summary import Difference, Interval
 from lightning_tfm.report.verdict import (
     BETTER,
     CLEAR,
@@ -24,6 +25,7 @@ from lightning_tfm.report.verdict import (
     phrase,
 )
 from lightning_tfm.study.rows import all_rows
+from tests.records import summary_row
 
 CLEARLY, BARELY = 0.05, 0.01
 """differences in log PPL that the paper could print"""
@@ -89,17 +91,19 @@ def test_which_printed_differences_are_clear():
 
 
 def test_the_number_beside_a_word():
-    factor = {"estimate": 0.512, "lower": 0.4, "upper": 0.6}
-    assert phrase({"verdict": REPRODUCED, "factor": factor}) == "reproduced, × 0.51 [0.40, 0.60]"
-    assert phrase({"verdict": UNDECIDED, "p": 0.3, "needed": 14.0}) == "undecided, about 14 seeds"
-    assert phrase({"verdict": UNDECIDED, "p": 0.3, "needed": None}) == "undecided, > 500 seeds"
-    assert phrase({"verdict": UNDECIDED}) == "undecided"
+    open_ = Difference(UNDECIDED, "", None)
+    assert (
+        phrase(Difference(REPRODUCED, "", 0.2, factor=Interval(0.512, 0.4, 0.6))) == "reproduced, × 0.51 [0.40, 0.60]"
+    )
+    assert phrase(replace(open_, p=0.3, needed=14.0)) == "undecided, about 14 seeds"
+    assert phrase(replace(open_, p=0.3, needed=None)) == "undecided, > 500 seeds"
+    assert phrase(open_) == "undecided"
     assert "about 9 seeds" in judge(evidence(p=0.5), CLEARLY, "ppl", False).why
     assert "more than 500" in judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False).why
 
 
 def test_words_are_counted_in_their_order():
-    rows = [{"ppl": {"difference": d and {"verdict": d}}} for d in (None, UNDECIDED, REPRODUCED, UNDECIDED)]
+    rows = [summary_row("base", base=True), *(summary_row("a", word) for word in (UNDECIDED, REPRODUCED, UNDECIDED))]
     assert list(counted(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
 
 

@@ -1,10 +1,12 @@
-"""The table as text for a terminal, and as Markdown: blank where a row equals base, as in the paper."""
+"""The table and the words of a report for a terminal, and what all formats print alike."""
 
+import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from lightning_tfm.report import agreement_text
-from lightning_tfm.report.table import COLUMNS, Line, Table, spread
+from lightning_tfm.report.plateau import said
+from lightning_tfm.report.summary import COLUMNS, ClaimSummary, Metric, Summary, SummaryRow, Table
+from lightning_tfm.report.verdict import counted
 
 NOTHING = "–"
 HEADS = {
@@ -28,12 +30,33 @@ def millions(count: int | None) -> str:
     return f"{count / 1e6:.1f}M" if count >= 1_000_000 else f"{count / 1e3:.0f}K"
 
 
-def score(values: list[float], digits: int) -> str:
-    """Mean, with ± the standard deviation from two values on; a dash for none."""
-    middle, deviation = spread(values)
-    if middle is None:
+def score(found: Metric, digits: int) -> str:
+    """Mean, with ± the standard deviation from two seeds on; a dash for none."""
+    if found.mean is None:
         return NOTHING
-    return f"{middle:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+    return f"{found.mean:.{digits}f}" + ("" if found.sd is None else f" ± {found.sd:.{digits}f}")
+
+
+def scores(row: SummaryRow) -> list[str]:
+    """Perplexity and BLEU."""
+    return [score(row.ppl, 2), score(row.bleu, 1)]
+
+
+def paper(row: SummaryRow, unit: str) -> list[str]:
+    """What the paper prints: perplexity, BLEU, millions of parameters."""
+    ppl = "" if row.paper.ppl is None else f"{row.paper.ppl:.2f}"
+    bleu = "" if row.paper.bleu is None else f"{row.paper.bleu:.1f}"
+    return [ppl, bleu, "" if row.paper.params is None else f"{row.paper.params}{unit}"]
+
+
+def value(row: SummaryRow, name: str) -> str:
+    """Of one column, blank where it equals base."""
+    if name in row.blank:
+        return ""
+    found = row.values[name]
+    if name == "train steps" and found >= 10_000 and found % 1000 == 0:
+        return f"{found // 1000}K"
+    return str(found)
 
 
 def to_text(table: Table, width: int = 80) -> str:
@@ -45,19 +68,6 @@ def to_text(table: Table, width: int = 80) -> str:
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
-def to_markdown(table: Table) -> str:
-    """A Markdown table with every column."""
-    head = ["group", "row", *COLUMNS, "params", "n", "dev PPL", "dev BLEU", "paper PPL", "paper BLEU", "paper params"]
-    names = [name if name in ("group", "row", "positions") else f"{name}" for name in head]
-    rows = [names, ["---"] * 2 + ["---:"] * (len(names) - 2)]
-    for line in table.lines:
-        own = [line.row.group, f"`{line.row.name}`", *(_value(line, name) for name in COLUMNS)]
-        rows.append([*own, millions(line.parameters), str(len(line.scores)), *_scores(line), *_paper(line, "M")])
-    body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    said = [*notes(table), *agreement_text.notes(table.agreement, table.last_eighth)]
-    return body + "\n\n" + "\n".join(f"- {note}" for note in said) + "\n"
-
-
 def notes(table: Table) -> list[str]:
     """What the numbers are, and why cells are empty."""
     found = ["dev PPL is per piece, end token included" + (f"; BLEU is {table.signature}" if table.signature else "")]
@@ -66,9 +76,9 @@ def notes(table: Table) -> list[str]:
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
     cells: dict[str, list[str]] = {}
-    for line in table.lines:
-        for seed, why in line.missing.items():
-            cells.setdefault(why, []).append(f"{line.row.name}/{seed}")
+    for row in table.rows:
+        for seed, why in row.missing.items():
+            cells.setdefault(why, []).append(f"{row.name}/{seed}")
     return found + [f"{why}: {', '.join(names)}" for why, names in cells.items()]
 
 
@@ -77,11 +87,11 @@ def _full(table: Table) -> tuple[list[str], list[list[str]]]:
     heads = ["\nrow", *(HEADS[c] if c in HEADS else c for c in COLUMNS), "par-\nams", *["n"] * several]
     heads += ["dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
     rows = []
-    for line in table.lines:
-        own = [_value(line, name) for name in COLUMNS]
+    for row in table.rows:
+        own = [value(row, name) for name in COLUMNS]
         own[-2] = own[-2][:3]  # "sin", "lea", "non": the row's name says more
-        count = [str(len(line.scores))] * several
-        rows.append([line.row.name, *own, millions(line.parameters), *count, *_scores(line), *_paper(line, "")])
+        count = [str(row.n)] * several
+        rows.append([row.name, *own, millions(row.parameters), *count, *scores(row), *paper(row, "")])
     return heads, rows
 
 
@@ -89,21 +99,21 @@ def _short(table: Table, width: int) -> tuple[list[str], list[list[str]]]:
     several = len(table.seeds) > 1
     heads = ["\nrow", "\nchange", "par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
     rows = []
-    for line in table.lines:
-        count = [str(len(line.scores))] * several
-        rest = [millions(line.parameters), *count, *_scores(line), *_paper(line, "")]
+    for row in table.rows:
+        count = [str(row.n)] * several
+        rest = [millions(row.parameters), *count, *scores(row), *paper(row, "")]
         changes = ", ".join(
-            f"{LABELS[name] if name in LABELS else name}={_value(line, name)}"
+            f"{LABELS[name] if name in LABELS else name}={value(row, name)}"
             for name in COLUMNS
-            if name not in line.blank
+            if name not in row.blank
         )
-        rows.append([line.row.name, changes, *rest])
+        rows.append([row.name, changes, *rest])
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)
     )
     room = max(12, width - taken)
-    for row in rows:
-        row[1] = "\n".join(_fold(row[1], room))
+    for cells in rows:
+        cells[1] = "\n".join(_fold(cells[1], room))
     return heads, rows
 
 
@@ -119,12 +129,12 @@ def _text(table: Table, heads: list[str], rows: list[list[str]]) -> list[str]:
     ]
     words = {i for i, head in enumerate(heads) if head.strip() in ("row", "change")}
     rule = "─" * (sum(widths) + len(widths) - 1)
-    lines, group = [*_cells(heads, widths, words, bottom=True)], None
-    for line, row in zip(table.lines, rows, strict=True):
-        if line.row.group != group:
+    lines, group = [*_cells(heads, widths, words, bottom=True)], ""
+    for row, cells in zip(table.rows, rows, strict=True):
+        if row.group != group:
             lines.append(rule)
-        group = line.row.group
-        lines += _cells(row, widths, words, bottom=False)
+        group = row.group
+        lines += _cells(cells, widths, words, bottom=False)
     return [*lines, rule]
 
 
@@ -137,26 +147,6 @@ def _cells(cells: Sequence[str], widths: list[int], words: set[int], bottom: boo
         parts = padding + parts if bottom else parts + padding
         stacks.append([p.ljust(widths[i]) if i in words else p.rjust(widths[i]) for p in parts])
     return [" ".join(parts).rstrip() for parts in zip(*stacks, strict=True)]
-
-
-def _value(line: Line, name: str) -> str:
-    if name in line.blank:
-        return ""
-    value: Any = line.values[name]
-    if name == "train steps" and value >= 10_000 and value % 1000 == 0:
-        return f"{value // 1000}K"
-    return str(value)
-
-
-def _scores(line: Line) -> list[str]:
-    return [score([s.ppl for s in line.scores], 2), score([s.bleu for s in line.scores], 1)]
-
-
-def _paper(line: Line, unit: str) -> list[str]:
-    paper = line.row.paper
-    ppl = "" if paper.ppl is None else f"{paper.ppl:.2f}"
-    bleu = "" if paper.bleu is None else f"{paper.bleu:.1f}"
-    return [ppl, bleu, "" if paper.params is None else f"{paper.params}{unit}"]
 
 
 def _folded(texts: list[str], width: int) -> list[str]:
@@ -172,3 +162,28 @@ def _fold(text: str, width: int) -> list[str]:
         else:
             lines[-1] = f"{lines[-1]} {word}".lstrip()
     return lines
+
+
+# --- the words of a report ---
+
+
+def to_words(report: Summary, width: int) -> str:
+    """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
+    lines = [*word_counts(report), *map(claim_line, report.claims)]
+    lines += [f"{row.name}: {said(row)}" for row in report.rows if row.plateaued]
+    return "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+
+
+def word_counts(report: Summary) -> list[str]:
+    """How often each word was said, of each metric."""
+    lines = []
+    for metric in ("ppl", "bleu"):
+        found = counted(report.rows, metric)
+        parts = [f"{n} {word}" for word, n in found.items()]
+        lines.append(f"{metric.upper()}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
+    return lines
+
+
+def claim_line(claim: ClaimSummary) -> str:
+    """“Text” word (p)."""
+    return f"“{claim.text}” {claim.verdict}" + ("" if claim.p is None else f" (p {claim.p:.2g})")

@@ -1,0 +1,221 @@
+"""Records -> the table, cells -> the summary: the one place where the statistics meet the table.
+
+Pure functions: the same records give the same bytes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from statistics import mean, stdev
+from typing import Any
+
+from lightning_tfm.config import Experiment, Miniature, Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report import agreement, claims, power, statistics, verdict
+from lightning_tfm.report.cells import Cells, Found, fitting, read_validations
+from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
+from lightning_tfm.report.plateau import plateaued
+from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
+from lightning_tfm.report.summary import (
+    COLUMNS,
+    ClaimFinding,
+    ClaimSummary,
+    Difference,
+    Interval,
+    Metric,
+    Percent,
+    Summary,
+    SummaryRow,
+    Table,
+    rounded,
+)
+from lightning_tfm.report.verdict import Evidence
+from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.rows import Row, apply
+
+SCHEMA = 2
+
+
+# --- records -> table ---
+
+
+def tabulate(study: Definition, found: Found) -> Table:
+    """The study's table, without tests. `found`: see records.collect."""
+    plain = Row("", "", {}, study.rows[0].paper, "")
+    base = _values(apply(study.base, plain).scaled("base"))
+    rows = [_row(study, row, base, found) for row in study.rows]
+    records = [r for r in found.values() if isinstance(r, RunRecord) and "dev" in r.scores]
+    signatures = sorted({r.scores["dev"].signature for r in records})
+    m = study.base.miniature
+    parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
+    return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows)
+
+
+def _row(study: Definition, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
+    exact = apply(study.base, row).scaled(f"row '{row.name}'")
+    values = _values(exact)
+    missing, runs = {}, {}
+    for seed in study.seeds:
+        record = fitting(found.get((row.name, seed), Missing("not asked for")), study, row, seed)
+        if isinstance(record, Missing):
+            missing[str(seed)] = record.reason
+        else:
+            runs[str(seed)] = record
+    counts = {record.parameters.total for record in runs.values()}
+    return SummaryRow(
+        group=row.group,
+        name=row.name,
+        base=not row.change,
+        change=row.change,
+        values=values,
+        blank=sorted(name for name in values if values[name] == base[name] and row.change),
+        parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.V),
+        n=len(runs),
+        flops=mean(record.flops for record in runs.values()) if runs else None,
+        seconds=mean(record.seconds.total for record in runs.values()) if runs else None,
+        paper=row.paper,
+        missing=missing,
+        ppl=_metric({seed: record.scores["dev"].ppl for seed, record in runs.items()}),
+        bleu=_metric({seed: record.scores["dev"].bleu for seed, record in runs.items()}),
+        body=_counted(replace(exact.model, positions="none"), study.V),
+    )
+
+
+def _metric(by_seed: dict[str, float]) -> Metric:
+    values = list(by_seed.values())
+    return Metric(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
+
+
+def _values(exact: Experiment) -> dict[str, Any]:
+    return {name: getattr(getattr(exact, section), field) for name, (section, field) in COLUMNS.items()}
+
+
+def _counted(model: Model, V: int) -> int | None:
+    try:
+        return count_parameters(model, V)["total"]
+    except UserError:  # a scheme of the user's own, before its first record
+        return None
+
+
+# --- cells -> summary ---
+
+
+def summarise(cells: Cells, course: Course | None = None) -> Summary:
+    """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
+    study = cells.study
+    found: Found = {key: Missing(why) for key, why in cells.empty.items()}
+    found |= {key: cell.record for key, cell in cells.filled.items()}
+    table = tabulate(study, found)
+    names = [row.name for row in table.rows]
+    shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
+    paper, full_size = paper_differences(table), study.base.miniature == Miniature()
+    looks = _each_look(cells, names, paper, full_size, course)
+    evidence = over_looks(looks)
+    far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
+    primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
+    weighed = claims.weigh(claims.asked(names), list(zip(primary, shares, strict=True)))
+    curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
+    agreed, fall = agreement.of_table(table, curves)
+
+    def tested(row: SummaryRow) -> SummaryRow:
+        missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
+        row = replace(row, missing=missing, plateaued=far.get(row.name, []))
+        return row if row.base else _compared(row, evidence, paper, full_size)
+
+    return rounded(
+        Summary(
+            schema=SCHEMA,
+            study=study.name,
+            scale=table.scale,
+            signature=table.signature,
+            seeds=study.seeds,
+            corpus=study.base.data.corpus,
+            languages=[study.base.data.source, study.base.data.target],
+            sentences=next((len(cell.nll_S2) for cell in cells.filled.values()), None),
+            sentence_noise=any(c.bleu_S10 is not None for c in cells.filled.values()),
+            alpha=statistics.ALPHA,
+            interval_level=1 - statistics.ALPHA * shares[-1],
+            looks=None if course is None else [look.seeds for look in course.looks],
+            most_looks=None if course is None else len(course.plan.sizes),
+            power=power.ABOUT,
+            clear=verdict.CLEAR,
+            finished=len(cells.filled),
+            cells=len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
+            agreement=agreed,
+            last_eighth=fall,
+            claims=[_claim(one) for one in weighed],
+            rows=[tested(row) for row in table.rows],
+        )
+    )
+
+
+def _each_look(
+    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None
+) -> list[dict[Key, Evidence]]:
+    """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
+    if course is None:
+        return [weigh_rows(cells, names, paper, full_size)]
+    boots = bootstraps(cells)
+    if not course.looks:
+        found = weigh_rows(cells, names, paper, full_size, boots=boots)
+        return [{k: untested(vars(e), e.untested or "before the first look") for k, e in found.items()}]
+    plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
+    last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
+    return [weigh_rows(restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+
+
+def paper_differences(table: Table) -> dict[Key, float]:
+    """(row, metric) -> the paper's difference to its base: log PPL, BLEU."""
+    base = next((row.paper for row in table.rows if row.base), None)
+    found: dict[Key, float] = {}
+    for row in table.rows if base is not None else []:
+        if base is None or row.base:
+            continue
+        if row.paper.ppl is not None and base.ppl is not None:
+            found[row.name, "ppl"] = math.log(row.paper.ppl) - math.log(base.ppl)
+        if row.paper.bleu is not None and base.bleu is not None:
+            found[row.name, "bleu"] = round(row.paper.bleu - base.bleu, 6)
+    return found
+
+
+def _compared(
+    row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool
+) -> SummaryRow:
+    """The row with its differences to base."""
+
+    def metric(name: str) -> Metric:
+        found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
+        return replace(row.metric(name), difference=_difference(name, found, printed, full_size))
+
+    return replace(row, ppl=metric("ppl"), bleu=metric("bleu"))
+
+
+def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool) -> Difference:
+    judged = verdict.judge(found, printed, metric, full_size)
+    clear = None if printed is None else verdict.clear(printed, metric)
+    paper_percent = _percent(printed) if metric == "ppl" and printed is not None else None
+    made = Difference(judged.word, judged.why, printed, clear, paper_percent=paper_percent)
+    if found is None:
+        return made
+    numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
+    parts = [_percent(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
+    percent = Percent(*parts) if metric == "ppl" else None
+    factor = _factor(found, printed) if printed is not None and clear else None
+    return replace(made, weighed=True, percent=percent, factor=factor, **numbers)
+
+
+def _percent(log_ppl: float) -> float:
+    return 100 * math.expm1(log_ppl)
+
+
+def _factor(found: Evidence, printed: float) -> Interval:
+    """d / P with the interval of d: the printed number is taken as it stands."""
+    lower, upper = sorted((found.lower / printed, found.upper / printed))
+    return Interval(float(found.estimate) / printed, lower, upper)
+
+
+def _claim(weighed: claims.ClaimVerdict) -> ClaimSummary:
+    findings = [ClaimFinding(**asdict(f), percent=_percent(f.estimate)) for f in weighed.findings]
+    return ClaimSummary(weighed.claim.text, weighed.word, weighed.p, findings)
