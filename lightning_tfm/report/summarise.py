@@ -32,8 +32,8 @@ from lightning_tfm.report.summary import (
 )
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.study import Ablation
 
 SCHEMA = 2
 BEFORE = "before the first look"
@@ -42,7 +42,7 @@ BEFORE = "before the first look"
 # --- records -> table ---
 
 
-def tabulate(study: Definition, found: Found) -> Table:
+def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
     plain = Row("", "", {}, study.rows[0].paper, "")
     base = _values(apply(study.base, plain).scaled("base"))
@@ -54,7 +54,7 @@ def tabulate(study: Definition, found: Found) -> Table:
     return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows)
 
 
-def _row(study: Definition, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
+def _row(study: Ablation, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
     values = _values(exact)
     missing, runs = {}, {}
