@@ -27,7 +27,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "training": BASE | {"model", "data", "scoring"},
     "study": BASE | {"model.size", "yaml_files", "durable"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
-    "queue": BASE | {"runs", "study", "durable"},
+    "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
     "report": BASE | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
     "cli": BASE
@@ -50,16 +50,9 @@ ONLY_IN = {
     "pytest": set(),
 }
 TORCH_FREE = ["config.py", "errors.py", "keys.py", "yaml_files.py", "model/size.py", "data/plan.py", "data/store.py"]
-TORCH_FREE += [
-    "training/schedule.py",
-    "study/rows.py",
-    "study/plans.py",
-    "runs/directory.py",
-    "runs/record.py",
-    "runs/attempt.py",
-]
-TORCH_FREE += ["runs/record.py", "queue/queue.py", "queue/launch.py", "queue/worker.py"]
-OPTUNA_FREE = ["study/definition.py", "study/tune.py", "study/plans.py", "runs/attempt.py", "runs/torchrun.py"]
+TORCH_FREE += ["training/schedule.py", "study/rows.py", "study/study.py", "runs/directory.py", "runs/attempt.py"]
+TORCH_FREE += ["queue/queue.py", "queue/launch.py", "queue/worker.py", "runs/record.py"]
+OPTUNA_FREE = ["study/study.py", "runs/attempt.py", "runs/torchrun.py", "queue/resources.py"]
 OPTUNA_FREE += ["cli/fit.py", "cli/table.py"]
 
 

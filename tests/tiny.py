@@ -42,9 +42,10 @@ def experiment(folder: Path, **changes: Any) -> Experiment:
 def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tuple[int, Path]:
     """Train and score as the command line does: (exit code, the run's directory). Call it in a child (`in_child`)."""
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.runs.attempt import attempt_run, make_train
+    from lightning_tfm.runs.attempt import attempted
     from lightning_tfm.runs.directory import RunFolder
     from lightning_tfm.runs.processes import exit_on_signals
+    from lightning_tfm.runs.train import train_cell
     from lightning_tfm.study.cell import Cell
 
     exit_on_signals()
@@ -52,8 +53,8 @@ def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tupl
     identity = training_identity(e, prepare(e.data, root).train_fingerprint, {})
     name = training_hash(identity)
     folder = RunFolder(root, name)
-    code = attempt_run(make_train({name: (e, identity)}, hardware, root), Cell("tiny", 1, name, 1.0), folder, 1)
-    return code, folder.path
+    plan, cell = (e, identity), Cell("tiny", 1, name, 1.0)
+    return attempted(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, root)), folder.path
 
 
 def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:

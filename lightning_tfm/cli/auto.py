@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.study import Crew, announce, work
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.join import announce
+from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import CellState
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect_seen
 from lightning_tfm.report.sequential import (
@@ -28,10 +30,9 @@ from lightning_tfm.report.sequential import (
     read_looks,
 )
 from lightning_tfm.report.summarise import summarise
-from lightning_tfm.study import definition
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Row
+from lightning_tfm.study.study import Ablation, file_of, folder_of, load_as, save
 
 Options = Mapping[str, int | None]
 """first_seeds, max_seeds, max_runs"""
@@ -55,12 +56,12 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
     return before.plan
 
 
-def begin(asked: Definition, options: Options, root: Path) -> tuple[Course, list[int]]:
+def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
     """Write down the course that the study is on; it and the seeds to take. Raises UserError for another kind of study.
 
     `asked` holds the seeds of the sweep file.
     """
-    path = definition.file_of(root, asked.name)
+    path = file_of(root, asked.name)
     before = read_looks(path.parent)
     plan = plan_of(options, before, path.parent / FILE)
     seeds = pool(asked.seeds, plan.budget)
@@ -73,7 +74,7 @@ def begin(asked: Definition, options: Options, root: Path) -> tuple[Course, list
             raise UserError(f"{path.parent / FILE}: the study took other seeds than {', '.join(map(str, seeds))}")
         _save(before, asked, seeds, root)
         return before, seeds
-    if path.is_file() and set(definition.load(root, asked.name).seeds) - set(seeds[: plan.first]):
+    if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
         raise UserError(
             f"{path}: its seeds were fixed beforehand, so nobody counted how often it was looked at; "
             "--seeds auto needs a study of its own: --name"
@@ -84,37 +85,37 @@ def begin(asked: Definition, options: Options, root: Path) -> tuple[Course, list
 
 
 def rounds(
-    course: Course, asked: Definition, seeds: Sequence[int], most: int | None, root: Path, crew: Crew
+    course: Course, asked: Ablation, seeds: Sequence[int], most: int | None, root: Path, resources: Resources
 ) -> list[CellState]:
     """Runs and looks in turn until no verdict is open or the seeds are spent; states of all cells."""
-    announce(asked, root, crew, more=course.asked is not None)
+    announce(asked, root, resources, more=course.asked is not None)
     while course.asked is not None:
         study = _save(course, asked, seeds, root)
         cells = _cells(study, course.asked)
         if most is not None and len(cells) > most:
             print(f"{study.name}: the next look needs {len(cells)} runs, --max-runs={most}: stopped", file=sys.stderr)
             break
-        work(study, cells, root, crew, start=True)
+        work(study, cells, root, resources, start=True)
         course = look(course, study, root, seeds)
         _save(course, asked, seeds, root)
-    return announce(asked, root, crew, more=False)
+    return announce(asked, root, resources, more=False)
 
 
-def _save(course: Course, asked: Definition, seeds: Sequence[int], root: Path) -> Definition:
+def _save(course: Course, asked: Ablation, seeds: Sequence[int], root: Path) -> Ablation:
     """Write study.json with the seeds taken so far, then looks.json."""
     wanted = course.asked or course.looks[-1].seeds
     taken = [seed for seed in seeds if any(seed in row for row in wanted.values())]
-    study = definition.save(replace(asked, seeds=taken), root)
-    write_atomic(definition.file_of(root, study.name).parent / FILE, to_json(looks_to_json(course)))
+    study = save(replace(asked, seeds=taken), root)
+    write_atomic(folder_of(root, study.name) / FILE, to_json(looks_to_json(course)))
     return study
 
 
-def _cells(study: Definition, wanted: dict[str, list[int]]) -> list[Cell]:
+def _cells(study: Ablation, wanted: dict[str, list[int]]) -> list[Cell]:
     rows: dict[str, Row] = {row.name: row for row in study.rows}
     return [study.cell(rows[name], seed) for name, taken in wanted.items() for seed in taken]
 
 
-def look(course: Course, study: Definition, root: Path, seeds: Sequence[int]) -> Course:
+def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> Course:
     """Look at the runs that were asked for, and say what is still open and what is asked for next."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked

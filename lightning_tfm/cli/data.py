@@ -152,5 +152,5 @@ def _show(data: Data, root: Path, name: str, pairs: int, seed: int) -> None:
     split, tokenizer = prepared.split(name), prepared.tokenizer
     for i in sorted(generator("show", seed).choice(len(split), min(pairs, len(split)), replace=False).tolist()):
         for language, ids in ((data.source, split.source(i)), (data.target, split.target(i))):
-            print(f"{name}:{i + 1} {language}  {tokenizer.decode(ids)}")
+            print(f"{name}:{i + 1} {language}  {tokenizer.decode(ids.tolist())}")
             print(f"    {len(ids)} pieces: {' '.join(tokenizer.piece(id) for id in ids)}")

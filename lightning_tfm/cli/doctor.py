@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     print(f"{'gpus':16} {', '.join(gpus) or 'none'}")
 
-    from lightning_tfm.runs.train import inexact
+    from lightning_tfm.runs.environment import inexact
 
     reasons = inexact(exact, hardware)
     print(f"{'deterministic':16} {'yes: sums may differ in their last bits between machines' if not reasons else 'no'}")

@@ -8,14 +8,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, parse, printed
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.runs import torchrun
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.attempt import attempted
+from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
 from lightning_tfm.study.rows import user_classes
+
+if TYPE_CHECKING:
+    from lightning_tfm.queue.progress import Watch
+    from lightning_tfm.study.cell import Cell, Plan
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -25,6 +31,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--profile", action="store_true", help=text)
     settings = parse(parser, argv)
     hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
+    mode: Literal["off", "offline", "online"]
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
     if settings.verb["print_config"]:
         print(printed(settings), end="")
@@ -45,8 +52,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)
     cell = Cell(settings.name, exact.training.seed, name, 1.0)
+    plan = (exact, identity)
     if torchrun.started_us() and torchrun.rank() > 0:
-        return torchrun.follow(folder, lambda attempt: _run(exact, hardware, attempt, settings.out))
+        from lightning_tfm.runs.train import train_cell
+
+        return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, settings.out))
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
     watched = ((lambda: [cell]), (lambda text: print(text, file=sys.stderr)), str(folder.path))
     with mirrored(mode, settings.out, group, files, *watched):
@@ -54,7 +64,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if folder.finished():
             print(f"{folder.path} is trained already", file=sys.stderr)
         else:
-            code = _train(exact, identity, cell, hardware, settings.out, folder)
+            code = _train(plan, cell, hardware, folder)
         if torchrun.started_us():
             torchrun.dismiss(code)
         if code != 0:
@@ -63,26 +73,23 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _train(exact, identity, cell, hardware: Hardware, out: Path, folder: RunFolder) -> int:
-    from lightning_tfm.runs.attempt import attempt_run, make_train
+def _train(plan: "Plan", cell: "Cell", hardware: Hardware, folder: RunFolder) -> int:
+    from lightning_tfm.runs.train import train_cell
 
-    train = make_train({cell.training_hash: (exact, identity)}, hardware, out)
-    if torchrun.started_us():
-        train = torchrun.led(train)
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
-    with _watching(out, cell):
-        return attempt_run(train, cell, folder, hardware.threads)
 
+    def train(attempt: Attempt) -> None:
+        if torchrun.started_us():
+            torchrun.lead(attempt)
+        train_cell(plan, cell, hardware, attempt, folder.root)
 
-def _run(exact, hardware: Hardware, attempt, out: Path) -> None:
-    from lightning_tfm.runs.train import Run
-
-    Run(exact, hardware, attempt, out).train()
+    with _watching(folder.root, cell):
+        return attempted(folder, train)
 
 
 @contextmanager
-def _watching(root: Path, cell) -> Iterator[None]:
+def _watching(root: Path, cell: "Cell") -> Iterator[None]:
     """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
     from lightning_tfm.queue.progress import Watch  # with Optuna: before the fork, for the view may have to end at once
 
@@ -95,7 +102,7 @@ def _watching(root: Path, cell) -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _watch(watch, cell) -> int:
+def _watch(watch: "Watch", cell: "Cell") -> int:
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))

@@ -8,19 +8,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse
-from lightning_tfm.cli.study import add_options, is_search_file, make_crew
+from lightning_tfm.cli.study import add_options, is_search_file, make_resources
 from lightning_tfm.cli.sweep import add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study import definition
-from lightning_tfm.study.definition import predicted_cost
+from lightning_tfm.study.study import Ablation, folder_of, joined, predicted_cost
 from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
-    from lightning_tfm.study.tune import Search
+    from lightning_tfm.study.study import Search
 
 
 THERE = "there"
@@ -50,33 +49,33 @@ def main(verb: str, argv: Sequence[str]) -> int:
     searched = is_search_file(asked["sweep"])
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     settings = parse(parser, [*sweep.arguments, *argv])
-    crew = make_crew(settings.verb, settings.hardware)
+    resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []
     over: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
-        search = with_data(asked_search(settings, sweep, crew), settings.out)
-        cells, coming, over = trials_of(search, settings.out, crew.storage)
+        search = with_data(asked_search(settings, sweep, resources), settings.out)
+        cells, coming, over = trials_of(search, settings.out, resources.storage)
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
                 raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
         rows, seeds = asked_cells(sweep, settings)
         study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
-        check_table(study, cells, settings.out, crew.storage, auto=asked["seeds"] == "auto")
+        check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
     rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
-    print(text(cells, settings.out, crew.workers, rate, coming, over))
+    print(text(cells, settings.out, resources.workers, rate, coming, over))
     return 0
 
 
-def check_table(study: definition.Definition, cells: "list[Cell]", root: Path, storage: str, auto: bool) -> None:
+def check_table(study: Ablation, cells: "list[Cell]", root: Path, storage: str, auto: bool) -> None:
     """Raise UserError where `sweep` would refuse: the study has another experiment, row or kind of seeds."""
     from lightning_tfm.queue.open import has_queue
     from lightning_tfm.queue.queue import another_experiment, linked
 
-    definition.joined(study, root)
+    joined(study, root)
     if not auto:
         check_fixed(study.name, root)
-    folder = definition.file_of(root, study.name).parent
+    folder = folder_of(root, study.name)
     for cell in cells if has_queue(root, study.name, storage) else ():
         there = linked(folder, cell)
         if there not in (None, cell.training_hash):
@@ -92,14 +91,13 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
     """
     from lightning_tfm.queue.open import has_queue, open_queue
     from lightning_tfm.queue.sampling import draw
-    from lightning_tfm.study.tune import check_same
 
-    check_same(search, root)
+    joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
     over = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
     over |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
     if not search.budget:
-        return search.grid_cells()[0], [], over
+        return search.cells(), [], over
     drawn = draw(search, max(0, search.budget - len(states)))
     return [state.cell for state in states], [search.cell(0, change).cost for change in drawn], over
 

@@ -23,10 +23,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.report import archive
     from lightning_tfm.report.cells import read_cells
     from lightning_tfm.report.records import collect
-    from lightning_tfm.study.definition import load
+    from lightning_tfm.study.study import Ablation, load_as
 
     if action == "pack":
-        study, file = load(root, names[0]), Path(names[1])
+        study, file = load_as(Ablation, root, names[0]), Path(names[1])
         count = archive.pack(read_cells(study, root, collect(study, root)), file)
         print(f"{file}: {count} runs of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
     else:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.table import _only
+from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study import definition
 from lightning_tfm.study.rows import run_identity
-from lightning_tfm.study.tune import is_search
+from lightning_tfm.study.study import Ablation, Search, check_exists, folder_of, load, load_as
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
@@ -30,13 +30,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     name = options["study"] or _only(root)
-    if options["collect"] and not is_search(root, name):
+    if options["collect"] and not isinstance(load(root, name), Search):
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
 
 def _make(name: str, root: Path) -> "Report | SearchReport":
-    if not is_search(root, name):
+    if not isinstance(load(root, name), Search):
         from lightning_tfm.report.build import make
 
         return make(name, root)
@@ -49,20 +49,17 @@ def _make(name: str, root: Path) -> "Report | SearchReport":
 def _refresh(name: str, root: Path) -> None:
     """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
     from lightning_tfm.queue.search_results import report
-    from lightning_tfm.study import tune
-    from lightning_tfm.study.definition import file_of
 
     try:
-        report(tune.load(root, name), root)
+        report(load_as(Search, root, name), root)
     except UserError as error:
-        if not (file_of(root, name).parent / "trials.json").is_file():
+        if not (folder_of(root, name) / "trials.json").is_file():
             raise
         print(f"{name}: shown as trials.json has it: {error}", file=sys.stderr)
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.durable import write_atomic
-    from lightning_tfm.study.definition import file_of
 
     kind, to = options["format"], options["to"]
     made = _make(name, root)
@@ -70,7 +67,7 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
         return 0
-    path = Path(to) if to else file_of(root, name).parent / "report.html"
+    path = Path(to) if to else folder_of(root, name) / "report.html"
     if path.is_dir():
         raise UserError(f"--to={to}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +79,8 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
     """Write a study's report.html and name it; where that fails, say why. Its runs and records are safe by then."""
     from lightning_tfm.durable import write_atomic
-    from lightning_tfm.study.definition import file_of
 
-    path = file_of(root, name).parent / "report.html"
+    path = folder_of(root, name) / "report.html"
     try:
         write_atomic(path, make().render("html").encode())
     except Exception as error:  # whatever it is, it must not look like a failed training
@@ -97,7 +93,6 @@ def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]
 
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.report.serve import Live, make_server, version
-    from lightning_tfm.study.definition import check_exists
 
     check_exists(root, name)
 
@@ -121,12 +116,12 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     """Collect what is missing: calibration of every finished run, attention of base at its first finished seed."""
     from lightning_tfm.inference.inspect import collect_run
 
-    study = definition.load(root, name)
+    study = load_as(Ablation, root, name)
     drawn = False
     for row in study.rows:
         for seed in sorted(study.seeds):
             identity = run_identity(study.base, row, seed, study.prints.train)
-            folder = RunFolder(root, definition.training_hash(identity))
+            folder = RunFolder(root, training_hash(identity))
             if not folder.finished():
                 continue
             wanted = ["calibration"] + ["attention"] * (not row.change and not drawn)

@@ -3,21 +3,21 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.study import Crew, add_options, check_storage, is_search_file, make_crew, work
+from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.errors import UserError
-from lightning_tfm.study import definition
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.study import Ablation, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
-    from lightning_tfm.queue.queue import CellState
     from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
@@ -45,10 +45,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(printed(settings), end="")
         return 0
     rows, seeds = asked_cells(sweep, settings)
-    crew = make_crew(settings.verb, settings.hardware)
+    resources = make_resources(settings.verb, settings.hardware)
     name = settings.verb["name"] or sweep.name
-    check_storage(crew.storage, definition.file_of(settings.out, name).parent)
-    return _run(settings, name, rows, seeds, crew)
+    check_storage(resources.storage, folder_of(settings.out, name))
+    return _run(settings, name, rows, seeds, resources)
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
@@ -91,32 +91,47 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-def defined(
-    settings: Settings, name: str, rows: list[Row], seeds: list[int]
-) -> tuple[definition.Definition, "list[Cell]"]:
+def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
     """The study and its cells, the data prepared. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
 
     base = settings.base
     prepared = prepare(base.data, settings.out)
-    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
-    study = definition.Definition(name, base, rows, seeds, prints, prepared.tokenizer.V, prepared.folder.name)
+    study = Ablation(
+        name=name,
+        base=base,
+        rows=rows,
+        seeds=seeds,
+        prints=Fingerprints.of(prepared, base.data.dev),
+        V=prepared.tokenizer.V,
+        store=prepared.folder.name,
+    )
     return study, study.cells()
 
 
-def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], crew: Crew) -> int:
+def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+    from lightning_tfm.cli import auto
+    from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table
     from lightning_tfm.report.text import to_text
 
-    root = settings.out
-    asked, cells = defined(settings, name, rows, seeds)
-    go = _auto(settings, asked, crew) if settings.verb["seeds"] == "auto" else _fixed(settings, asked, cells, crew)
+    root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    study, cells = defined(settings, name, rows, seeds)
+    if by_looks:
+        options = {option: settings.verb[option] for option in AUTO}
+        course, pool = auto.begin(study, options, root)
+    else:
+        check_fixed(name, root)
+        study = save(study, root)
     try:
-        states = go()
+        if by_looks:
+            states = auto.rounds(course, study, pool, options["max_runs"], root, resources)
+        else:
+            states = work(study, cells, root, resources, start=True)
     finally:
-        table = write_table(definition.load(root, name), root)
+        table = write_table(load_as(Ablation, root, name), root)
     print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
-    print(f"{definition.file_of(root, name).parent}/table.md, .csv, .json", file=sys.stderr)
+    print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
     reported = write_page(name, root, lambda: _said(make(name, root)))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
 
@@ -128,31 +143,13 @@ def _said(made: "Report") -> "Report":
     return made
 
 
-def _fixed(
-    settings: Settings, asked: definition.Definition, cells: "list[Cell]", crew: Crew
-) -> "Callable[[], list[CellState]]":
-    """Ready to run all cells. Raises UserError where the study's seeds are added by looks."""
-    check_fixed(asked.name, settings.out)
-    study = definition.save(asked, settings.out)
-    return lambda: work(study, cells, settings.out, crew, start=True)
-
-
 def check_fixed(name: str, root: Path) -> None:
     """Raise UserError where a study's seeds are added by looks."""
     from lightning_tfm.report.sequential import read_looks
 
-    folder = definition.file_of(root, name).parent
+    folder = folder_of(root, name)
     if read_looks(folder) is not None:
         raise UserError(
             f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
             "go on with --seeds auto, or give this one a name of its own with --name"
         )
-
-
-def _auto(settings: Settings, asked: definition.Definition, crew: Crew) -> "Callable[[], list[CellState]]":
-    """Ready to run in rounds, the study's files in place. Raises UserError."""
-    from lightning_tfm.cli import auto
-
-    options = {name: settings.verb[name] for name in AUTO}
-    course, seeds = auto.begin(asked, options, settings.out)
-    return lambda: auto.rounds(course, asked, seeds, options["max_runs"], settings.out, crew)

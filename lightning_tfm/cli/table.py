@@ -7,7 +7,6 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import parameters
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
 
@@ -31,11 +30,10 @@ def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.report import formats
     from lightning_tfm.report.build import write_table
     from lightning_tfm.report.text import to_text
-    from lightning_tfm.study.definition import load
+    from lightning_tfm.study.study import Ablation, load_as
 
-    table = write_table(
-        load(Path(options["out"]), options["study"] or _only(Path(options["out"]))), Path(options["out"])
-    )
+    root = Path(options["out"])
+    table = write_table(load_as(Ablation, root, options["study"] or _only(root)), root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     match options["format"]:
         case "markdown":
@@ -57,6 +55,8 @@ def _only(root: Path) -> str:
 
 
 def _params(options: dict[str, Any]) -> str:
+    from lightning_tfm.report import parameters
+
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
     if options["format"] not in ("text", "json"):

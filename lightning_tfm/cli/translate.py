@@ -5,8 +5,9 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from io import TextIOWrapper
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from lightning_tfm.cli.arguments import make_parser
 from lightning_tfm.cli.score import find
@@ -48,9 +49,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _open(options: dict[str, Any], stack: ExitStack) -> tuple[TextIO, TextIO]:
     if not options["input"]:
-        sys.stdin.reconfigure(encoding="utf-8", newline="\n")
+        cast(TextIOWrapper, sys.stdin).reconfigure(encoding="utf-8", newline="\n")
     if not options["to"]:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        cast(TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", newline="\n")
     try:
         source = open(options["input"], encoding="utf-8", newline="\n") if options["input"] else None
         target = open(options["to"], "w", encoding="utf-8", newline="\n") if options["to"] else None

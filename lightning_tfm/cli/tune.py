@@ -7,12 +7,14 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.study import Crew, add_options, check_storage, first_validation, is_search_file, make_crew, work
+from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.study import Search, folder_of, save
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
-from lightning_tfm.study.tune import Search
+from lightning_tfm.training.schedule import Timetable
 
 TRIALS = 50
 
@@ -31,11 +33,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
-    crew = make_crew(settings.verb, settings.hardware)
-    return _run(settings, file, crew)
+    resources = make_resources(settings.verb, settings.hardware)
+    return _run(settings, file, resources)
 
 
-def asked_search(settings: Settings, file: SearchFile, crew: Crew) -> Search:
+def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
     """The search that is asked for, checked; the data are not looked at yet. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
@@ -47,14 +49,24 @@ def asked_search(settings: Settings, file: SearchFile, crew: Crew) -> Search:
     base = settings.base
     exact = checked(base, name)
     space = file.with_sampler(sampler).space(base)
-    pruner = file.steps_of(first_validation(exact.training, crew.hardware), exact.training.steps)
+    pruner = file.steps_of(Timetable.of(resources.hardware, exact.training).validate_every, exact.training.steps)
     trials = settings.verb["trials"] or file.trials or TRIALS
     if trials < 0:
         raise UserError(f"--trials={trials}: must be above 0")
     search = Search(
-        name, base, space, sampler, file.seed, trials, file.objectives, file.constraints, pruner,
-        Fingerprints("", ""), 1, "",
-    )  # fmt: skip
+        name=name,
+        base=base,
+        space=space,
+        sampler=sampler,
+        seed=file.seed,
+        trials=trials,
+        objectives=file.objectives,
+        constraints=file.constraints,
+        pruner=pruner,
+        prints=Fingerprints("", ""),
+        V=1,
+        store="",
+    )
     search.check()
     return search
 
@@ -64,7 +76,7 @@ def with_data(search: Search, root: Path) -> Search:
     from lightning_tfm.data.prepare import prepare
 
     prepared = prepare(search.base.data, root)
-    prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(search.base.data.dev))
+    prints = Fingerprints.of(prepared, search.base.data.dev)
     return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name)
 
 
@@ -74,24 +86,23 @@ def add_search_options(parser: Parser) -> None:
     parser.add_argument("--trials", type=int, default=0, help=f"of a search, in all [as in the file, else {TRIALS}]")
 
 
-def _run(settings: Settings, file: SearchFile, crew: Crew) -> int:
-    search = asked_search(settings, file, crew)
+def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
+    search = asked_search(settings, file, resources)
 
+    from lightning_tfm.queue.launch import work
     from lightning_tfm.queue.search_results import report
     from lightning_tfm.report.search import make
-    from lightning_tfm.study import tune
-    from lightning_tfm.study.definition import file_of
 
-    check_storage(crew.storage, file_of(settings.out, search.name).parent)
+    check_storage(resources.storage, folder_of(settings.out, search.name))
     search = with_data(search, settings.out)
-    cells, refused = search.grid_cells() if not search.budget else ([], 0)
-    tune.save(search, settings.out)
+    cells, refused = search.cells(), search.refused()
+    save(search, settings.out)
     for line in introduction(file, search, len(cells), refused):
         print(line, file=sys.stderr)
     try:
-        states = work(search, cells, settings.out, crew, start=True)
+        states = work(search, cells, settings.out, resources, start=True)
     finally:
-        text = report(search, settings.out, crew.storage)
+        text = report(search, settings.out, resources.storage)
     print(text, end="")
     reported = write_page(search.name, settings.out, lambda: make(search.name, settings.out))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0

@@ -22,7 +22,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"wandb {options['action']}: did you mean 'replay'?")
 
     from lightning_tfm.queue.wandb_mirror import replay
-    from lightning_tfm.study.definition import file_of
+    from lightning_tfm.study.study import folder_of
 
     root, name = Path(options["out"]), options["study"]
     if (Path(name) / "identity.json").is_file():
@@ -31,7 +31,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         from lightning_tfm.queue.open import open_queue
 
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
-    folder = file_of(root, name).parent
+    folder = folder_of(root, name)
     replay(folder, options["mode"], name, root, cells)
     print(f"{len(cells)} runs of '{options['study']}' looked at: {folder / 'wandb'}")
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.study import add_options, join, make_crew
+from lightning_tfm.cli.study import add_options, make_resources
 from lightning_tfm.config import Hardware, from_dict
 
 
@@ -17,6 +17,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_options(parser)
     parser.add_fields("trainer", Hardware)
     options = parse_plain(parser, argv)
-    crew = make_crew(options, from_dict(Hardware, options["trainer"], "trainer"))
-    states = join(options["study"], Path(options["out"]), crew)
+    resources = make_resources(options, from_dict(Hardware, options["trainer"], "trainer"))
+
+    from lightning_tfm.queue.join import join
+
+    states = join(options["study"], Path(options["out"]), resources)
     return 1 if any(state.state == "failed" for state in states) else 0

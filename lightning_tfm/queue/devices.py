@@ -8,10 +8,10 @@ from lightning_tfm.errors import UserError
 
 
 @dataclass(frozen=True)
-class Places:
+class Devices:
     """`per_run` devices for each run, `runs` runs on each device. Slot 0 gets the first devices, and so on."""
 
-    devices: list[str]
+    names: list[str]
     """GPUs as CUDA_VISIBLE_DEVICES names them, or CPU numbers"""
     gpu: bool
     per_run: int
@@ -19,15 +19,15 @@ class Places:
 
     def __len__(self) -> int:
         """Runs at once."""
-        return len(self.devices) // self.per_run * self.runs
+        return len(self.names) // self.per_run * self.runs
 
     def of(self, slot: int) -> list[str]:
         """The devices of a slot; slots beyond the last start again at the first."""
-        groups = len(self.devices) // self.per_run
+        groups = len(self.names) // self.per_run
         first = slot // self.runs % groups * self.per_run
-        return self.devices[first : first + self.per_run]
+        return self.names[first : first + self.per_run]
 
-    def settle(self, slot: int) -> None:
+    def assign(self, slot: int) -> None:
         """Keep the calling process, and its children, to the devices of its slot. Before CUDA is touched."""
         if self.gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.of(slot))
@@ -35,7 +35,7 @@ class Places:
             os.sched_setaffinity(0, {int(cpu) for cpu in self.of(slot)})
 
 
-def find_places(gpu: bool, threads: int, per_run: int, runs: int) -> Places:
+def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     """The devices of this machine; on CPUs one is `threads` processors. Raises UserError where they are too few."""
     if per_run < 1 or runs < 1:
         raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be 1 at least")
@@ -46,7 +46,7 @@ def find_places(gpu: bool, threads: int, per_run: int, runs: int) -> Places:
     if len(found) < each:
         kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
         raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine shows {len(found)}")
-    return Places(found, gpu, each, runs)
+    return Devices(found, gpu, each, runs)
 
 
 def visible_gpus() -> list[str]:

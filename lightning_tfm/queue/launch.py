@@ -4,134 +4,135 @@ The launcher has imported what the runs need and never computes: OpenMP and CUDA
 It must not touch `torch.cuda` before the fork.
 """
 
+import dataclasses
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.progress import View, Watch
+from lightning_tfm.queue.open import open_queue
+from lightning_tfm.queue.progress import View, Watch, follow
 from lightning_tfm.queue.queue import CellState, Queue, link
-from lightning_tfm.queue.sampling import Searcher, grid_distributions
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.sampling import grid_distributions
 from lightning_tfm.queue.sharing import fetch, publish
-from lightning_tfm.queue.storage import OUTAGES, Storage, find_storage
-from lightning_tfm.queue.worker import Worker
-from lightning_tfm.runs.attempt import Train
-from lightning_tfm.runs.directory import GRACE, RunFolder
+from lightning_tfm.queue.slurm import Slurm, any_alive, submit
+from lightning_tfm.queue.storage import OUTAGES, remember, remembered
+from lightning_tfm.queue.wandb_mirror import mirrored
+from lightning_tfm.queue.worker import Job, Worker
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
-from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.tune import Search
+from lightning_tfm.study.study import Study, folder_of
+from lightning_tfm.training.schedule import Timetable
 
 LOOP = 0.05
 """seconds between two looks at the workers"""
 CRASHES = 10
 """workers that may end with an error of their own before the launcher gives up"""
+JOBS_EVERY = 15.0
+"""seconds between two looks at the jobs of a cluster"""
 
 
-def dev_ppl(record: RunRecord) -> float:
-    """What Optuna is told of a finished run."""
-    return float(record.scores["dev"].ppl)
+def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, start: bool = False) -> list[CellState]:
+    """Run what the study has left, here or as jobs of a cluster; `start` where this machine has just defined it.
+
+    Raises UserError; SystemExit after a stop signal.
+    """
+    from lightning_tfm.runs.train import Training  # with torch: once, before any worker is forked
+
+    folder = folder_of(root, study.name)
+    resources = dataclasses.replace(resources, storage=remembered(resources.storage, folder))
+    training = Training(study, resources.hardware, root, resources.devices)
+    schedule = Timetable.of(resources.hardware, study.base.scaled().training)
+    job = Job(study, root, training, resources, schedule.validate_every)
+    remember(resources.storage, folder)
+    if resources.slurm is not None:
+        return _submit(job, cells, resources.slurm)
+
+    @cache
+    def queue() -> Queue:  # opened in the mirror's process, once
+        return open_queue(root, study.name, resources.storage, lambda text: None)
+
+    def known() -> list[Cell]:
+        try:
+            return [state.cell for state in queue().states()]
+        except UserError:  # the launcher has not made it yet
+            return []
+
+    with mirrored(resources.wandb, root, study.name, folder, known, lambda text: print(text, file=sys.stderr)):
+        return run_study(job, cells, start=start)
 
 
-@dataclass(frozen=True)
-class Study:
-    """What the workers of a study share."""
-
-    name: str
-    root: Path
-    storage: Storage
-    train: Train
-    value: Callable[[RunRecord], float]
-    threads: int
-    grace: float
-    patience: float
-    search: Search | None = None
-    first_validation: int = 1
-    carry: bool = False
-
-    @property
-    def folder(self) -> Path:
-        return self.root / "studies" / self.name
-
-    def open(self, say: Callable[[str], None]) -> Queue:
-        """The queue, for the calling process."""
-        directions = self.search.directions if self.search else ("minimize",)
-        return Queue(self.name, self.storage, say, self.grace, directions, self.search.budget if self.search else 0)
-
-
-def run_study(
-    name: str,
-    cells: list[Cell],
-    root: Path,
-    train: Train,
-    workers: int = 1,
-    threads: int = 1,
-    storage: str = "",
-    value: Callable[[RunRecord], float] = dev_ppl,
-    grace: float = GRACE,
-    patience: float = 60.0,
-    stream: TextIO | None = None,
-    search: Search | None = None,
-    first_validation: int = 1,
-    carry: bool = False,
-    definition: dict[str, Any] | None = None,
-) -> list[CellState]:
+def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:
     """Run every cell that is not finished yet and return how each ended (state "done" or "failed").
 
-    `train(task)` runs in a process of its own for each cell. `storage` is empty for the study's journal file, or what
-    `find_storage` takes. A `search` makes its trials itself; its runs validate first at step `first_validation`. With
-    `carry` the records of finished runs travel through the storage, to machines that do not share `root`. `definition`
-    is left in the storage for those who join.
+    `job.training.train(task)` runs in a process of its own for each cell. Studies with a sampler make their trials
+    themselves. With `start` the study's definition is left in the storage for those who join.
 
-    On SIGINT or SIGTERM the runs get `patience` seconds to write a checkpoint, are handed back, and SystemExit(130 or
-    143) is raised; a second signal kills them at once. Raises UserError before anything starts.
+    On SIGINT or SIGTERM the runs get `resources.patience` seconds to write a checkpoint, are handed back, and
+    SystemExit(130 or 143) is raised; a second signal kills them at once. Raises UserError before anything starts.
     """
-    store = find_storage(storage, root / "studies" / name)
-    study = Study(name, root, store, train, value, threads, grace, patience, search, first_validation, carry)
-    view = View(name, stream)
+    view = View(job.study.name, stream)
     try:
-        queue = _fill(study, cells, definition, view.say)
-        _Launcher(study, queue, view, workers).run()
-        fetch(queue, root)
-        view.show(Watch(root, workers).look(queue.states()))
+        queue = _fill(job, cells, start, view)
+        _Launcher(job, queue, view).run()
+        fetch(queue, job.root)
+        view.show(Watch(job.root, job.resources.workers).look(queue.states()))
         return queue.states()
     finally:
         view.close()
 
 
-def prepare_queue(
-    name: str, cells: Sequence[Cell], root: Path, storage: str, definition: dict[str, Any], search: Search | None
-) -> Queue:
-    """The queue of a study with its cells in it, for workers that others start."""
-    store = find_storage(storage, root / "studies" / name)
-    study = Study(name, root, store, lambda task: None, dev_ppl, 0, GRACE, 0.0, search)
-    return _fill(study, list(cells), definition, print)
-
-
-def _fill(study: Study, cells: list[Cell], definition: dict[str, Any] | None, say: Callable[[str], None]) -> Queue:
-    queue, root, search = study.open(say), study.root, study.search
-    if definition is not None:
-        publish(queue, study.folder, definition)
-    fetch(queue, root)
-    kept = (lambda name: True) if study.carry else lambda name: RunFolder(root, name).finished()
-    queue.enqueue(cells, kept, grid_distributions(search) if search and not search.budget else None)
+def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
+    """The queue of a study with its cells in it."""
+    queue = job.open(view.say)
+    if start:
+        publish(queue, job.folder, job.study.to_plain())
+    fetch(queue, job.root)
+    shared = job.resources.share_files
+    kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
+    queue.enqueue(cells, kept, grid_distributions(job.study) or None)
     for state in queue.states():
-        link(study.folder, state.cell)
+        link(job.folder, state.cell)
     return queue
+
+
+def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
+    """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
+    name, resources, view = job.study.name, job.resources, View(job.study.name)
+    queue = _fill(job, cells, True, view)
+    arguments = ["--out", str(job.root.resolve()), "--workers", str(resources.workers), "--wandb", resources.wandb]
+    arguments += ["--storage", resources.storage] if resources.storage else []
+    arguments += [f"--trainer.{key}={value}" for key, value in dataclasses.asdict(resources.hardware).items()]
+    jobs = submit(slurm, name, arguments, job.folder)
+    ids = ", ".join(one.job_id for one in jobs)
+    print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
+    asked = time.monotonic()
+
+    def check() -> None:
+        nonlocal asked
+        if time.monotonic() - asked > JOBS_EVERY:
+            asked = time.monotonic()
+            if not any_alive(jobs) and not queue.done():
+                raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / 'slurm'}")
+
+    follow(queue, Watch(job.root, resources.workers * slurm.jobs), view, 1.0, check)
+    return queue.states()
 
 
 @dataclass
 class _Launcher:
-    study: Study
+    job: Job
     queue: Queue
     view: View
-    workers: int
     _slots: dict[int, int] = field(default_factory=dict)
     """pid of each living worker -> its slot"""
     _crashes: int = 0
@@ -166,8 +167,8 @@ class _Launcher:
             raise SystemExit(128 + self._signals[0])
 
     def _run(self, before: set[int]) -> None:
-        watch = Watch(self.study.root, self.workers)
-        wanted = set(range(self.workers))
+        watch = Watch(self.job.root, self.job.resources.workers)
+        wanted = set(range(self.job.resources.workers))
         forwarded = 0
         while True:
             self._relay()
@@ -208,12 +209,12 @@ class _Launcher:
                 continue
             if code == EXIT_CODES["refused"]:
                 self._relay()
-                raise UserError(f"study '{self.study.name}' cannot go on, see above")
+                raise UserError(f"study '{self.queue.name}' cannot go on, see above")
             lost.add(slot)
             self.view.say(f"worker {slot} (process {pid}): {describe(code)}; another one takes its place")
             self._crashes += code > 0
             if self._crashes > CRASHES:
-                raise UserError(f"study '{self.study.name}': {self._crashes} workers ended with an error, see above")
+                raise UserError(f"study '{self.queue.name}': {self._crashes} workers ended with an error, see above")
         return lost
 
     def _relay(self) -> None:
@@ -235,23 +236,8 @@ class _Launcher:
         os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object draws on a terminal
-        study = self.study
         try:
-            queue = study.open(say)
-            searcher = Searcher(study.search, queue, study.first_validation) if study.search else None
-            return Worker(
-                queue,
-                study.root,
-                study.train,
-                study.value,
-                study.threads,
-                slot,
-                study.grace,
-                study.patience,
-                say,
-                searcher,
-                study.carry,
-            ).work()
+            return Worker(self.job, slot, say).work()
         except UserError as error:
             say(f"worker {slot}: {error}")
             return EXIT_CODES["refused"]

@@ -1,4 +1,4 @@
-"""The queue of a study that exists, wherever it is kept."""
+"""The queue of a study that exists, wherever it is kept, and the study itself."""
 
 import sys
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import JOURNAL, find_storage, remembered
-from lightning_tfm.study.definition import check_exists, file_of
-from lightning_tfm.study.tune import is_search, load
+from lightning_tfm.study.study import Study, check_exists, file_of, folder_of, from_plain, load
 
 
 def _to_stderr(text: str) -> None:
@@ -17,7 +17,7 @@ def _to_stderr(text: str) -> None:
 
 def has_queue(root: Path, name: str, storage: str = "") -> bool:
     """Whether study `name` was started: there is a queue to open. Raises UserError for another storage than its own."""
-    folder = file_of(root, name).parent
+    folder = folder_of(root, name)
     return bool(remembered(storage, folder)) or (folder / JOURNAL).is_file()
 
 
@@ -26,9 +26,28 @@ def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], No
 
     Raises UserError where there is no such study, or no queue of it.
     """
-    folder = file_of(root, name).parent
+    folder = folder_of(root, name)
     if not has_queue(root, name, storage):
         check_exists(root, name)
         raise UserError(f"study '{name}' was defined but not started: {folder} holds no queue (or give --storage)")
-    budget = load(root, name).budget if is_search(root, name) else 0
-    return Queue(name, find_storage(remembered(storage, folder), folder), say, budget=budget, create=False)
+    queue = Queue(name, find_storage(remembered(storage, folder), folder), say, create=False)
+    if file_of(root, name).is_file() or queue.noted("definition") is not None:
+        queue.budget = study_of(queue, root).budget
+    return queue
+
+
+def make_queue(study: Study, root: Path, resources: Resources, say: Callable[[str], None]) -> Queue:
+    """The queue of `study`, for the calling process; made where there is none. Raises UserError."""
+    folder = folder_of(root, study.name)
+    store = find_storage(remembered(resources.storage, folder), folder)
+    return Queue(study.name, store, say, resources.grace, study.directions, study.budget)
+
+
+def study_of(queue: Queue, root: Path) -> Study:
+    """The study of a queue, from study.json below `root`, else as the storage holds it. Raises UserError."""
+    if file_of(root, queue.name).is_file():
+        return load(root, queue.name)
+    plain = queue.noted("definition")
+    if plain is None:
+        raise UserError(f"the storage holds no definition of study '{queue.name}': start it with --storage first")
+    return from_plain(plain, f"study '{queue.name}' in the storage")

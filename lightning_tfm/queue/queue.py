@@ -25,22 +25,11 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storage import Storage
 from lightning_tfm.runs.directory import GRACE, read_json
+from lightning_tfm.runs.outcome import RETRIES
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.study.cell import Cell
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-RETRIES = {
-    "failed": 2,
-    "killed": 2,
-    "out_of_memory": 1,
-    "disk_full": 1,
-    "nan_loss": 0,  # the same run gives the same NaN
-    "refused": 0,  # an error that only the user can mend
-    "lost": 20,  # the owner died; not the run's fault, but one that takes machines down must end somewhere
-}
-"""How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
-
 
 PROPOSALS = 200
 """proposals of a search that may be refused in a row"""

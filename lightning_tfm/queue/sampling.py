@@ -1,4 +1,4 @@
-"""Who proposes the trials of a search, and who stops those that promise little: Optuna's samplers and pruners.
+"""What a worker asks about the trials of a study. Those of a search are Optuna's to propose and to prune.
 
 Only a worker calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
 looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
@@ -22,7 +22,7 @@ from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.tune import Search
+from lightning_tfm.study.study import Search, Study
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -57,9 +57,10 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
             return NopPruner()
 
 
-def grid_distributions(search: Search) -> dict[str, BaseDistribution]:
-    """What Optuna is told of the parameters of a grid."""
-    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in search.space}
+def grid_distributions(study: Study) -> dict[str, BaseDistribution]:
+    """What Optuna is told of the parameters that listed cells change; nothing for an ablation."""
+    listed = study.space if isinstance(study, Search) and not study.budget else []
+    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in listed}
 
 
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
@@ -76,9 +77,32 @@ def draw(search: Search, count: int) -> list[dict[str, Any]]:
     return found
 
 
+class Trials:
+    """The trials of an ablation: all are listed, each runs to its end and reports its dev perplexity."""
+
+    def propose(self) -> Claim | None:
+        """Begin the next trial; None where a sampler has none to make. Raises UserError."""
+        return None
+
+    def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
+        """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
+
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
+        """Report what a finished run shows beside its values."""
+
+    def values(self, record: RunRecord) -> tuple[float, ...]:
+        """What is reported of a finished run, in the order of the study's directions."""
+        return (record.measured("dev/ppl"),)
+
+
+def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
+    """The trials of `study`, for one worker; its runs validate first at optimizer step `first_validation`."""
+    return SearchTrials(study, queue, first_validation) if isinstance(study, Search) else Trials()
+
+
 @dataclass
-class Searcher:
-    """Proposes and judges the trials of one search, for one worker."""
+class SearchTrials(Trials):
+    """The trials of a search: a sampler makes them, a pruner stops the unpromising ones."""
 
     search: Search
     queue: Queue
@@ -87,10 +111,9 @@ class Searcher:
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
     _told: dict[int, set[int]] = field(default_factory=dict)
-    """trial id -> steps that need no look any more"""
+    """trial id -> steps that have been reported"""
 
     def propose(self) -> Claim | None:
-        """Begin the next trial; None when the budget is used up. Raises UserError."""
         if not self.search.budget:
             return None
         if self.search.sampler == "gp":
@@ -111,7 +134,6 @@ class Searcher:
         return ", ".join(missed) if missed else self.search.cell(number, change)
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
-        """Report new dev perplexities of the run of process `pid`, and ask it to stop if it promises little."""
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
             return
         for step in self._report(claim, folder):
@@ -121,7 +143,7 @@ class Searcher:
             return
 
     def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
-        """Report new dev perplexities; yields the steps after which the run promises little."""
+        """Report new dev perplexities; yields the steps after which the run is unpromising."""
         told = self._told.setdefault(claim.trial_id, set())
         fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in told}
         for step, value in fresh.items():
@@ -130,23 +152,23 @@ class Searcher:
                     yield step
             told.add(step)
 
-    def reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
-        """Why and where a run was stopped, for its trial."""
+    def pruned_reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
+        """Why and where a run was pruned, for its trial."""
         step = self._pruned.get(claim.trial_id)
         stopped = outcome["step"] if outcome else None
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def judge(self, claim: Claim, folder: RunFolder, record: RunRecord) -> tuple[float, ...]:
-        """The values of a finished run. What no look has told yet is told: its last perplexities, by which others are
-        judged, and limits that only the run could show.
-        """
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
+        # what was not reported yet: the last perplexities, which others are compared with, and limits only now known
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
         excess = {name: record.measured(name) - limit for name, limit in limits.items() if name != "parameters"}
         self.queue.constrain(claim.trial_id, excess)
+
+    def values(self, record: RunRecord) -> tuple[float, ...]:
         return tuple(record.measured(name) for name in self.search.objectives)
 
     @cached_property

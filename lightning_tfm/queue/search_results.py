@@ -14,8 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lightning_tfm.config import to_dict
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.queue.open import open_queue
-from lightning_tfm.study.definition import file_of
-from lightning_tfm.study.tune import Search
+from lightning_tfm.study.study import Search, folder_of
 
 LEAST = 10
 """finished trials below which an importance says nothing"""
@@ -23,7 +22,7 @@ LEAST = 10
 
 def report(search: Search, root: Path, storage: str = "") -> str:
     """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
-    folder = file_of(root, search.name).parent
+    folder = folder_of(root, search.name)
     queue = open_queue(root, search.name, storage, lambda text: None)
     study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
     trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t)]
@@ -99,7 +98,7 @@ def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
         f"# Found by the search '{search.name}': trial {trial.user_attrs['row']}, run {trial.user_attrs['run'][:16]}\n"
     )
     head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
-    experiment = search.experiment(trial.user_attrs["change"])
+    experiment = search.at(trial.user_attrs["change"])
     return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
 
 

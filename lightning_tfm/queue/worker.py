@@ -8,18 +8,25 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import Claim, Queue, link
-from lightning_tfm.queue.sampling import Searcher
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.storage import OUTAGES
-from lightning_tfm.runs.attempt import Train, run_child
-from lightning_tfm.runs.directory import RunFolder, read_json
-from lightning_tfm.runs.outcome import OUTCOMES, say
-from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come
+from lightning_tfm.runs.attempt import Task, attempted, become_run
+from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
+from lightning_tfm.runs.outcome import in_a_line, named
+from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
 from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.study import Study, folder_of
+
+if TYPE_CHECKING:
+    from lightning_tfm.runs.train import Training
 
 WATCH = 0.2
 """seconds between two looks of a search at the record of a run"""
@@ -31,26 +38,45 @@ LOOK = 0.5
 Answer = TypeVar("Answer")
 
 
+class Trainer(Protocol):
+    """Computes a cell and writes its result.json (runs/train.py: Training)."""
+
+    def train(self, task: Task) -> None: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the workers of a study share."""
+
+    study: Study
+    root: Path
+    training: "Training | Trainer"
+    resources: Resources = field(default_factory=Resources)
+    first_validation: int = 1
+    """optimizer step of the first dev perplexity of a run"""
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.root, self.study.name)
+
+    def open(self, say: Callable[[str], None]) -> Queue:
+        """The queue, for the calling process; made where there is none."""
+        return make_queue(self.study, self.root, self.resources, say)
+
+
 @dataclass
 class Worker:
     """The life of one worker process, from the fork to the last cell."""
 
-    queue: Queue
-    root: Path
-    train: Train
-    value: Callable[[RunRecord], float]
-    threads: int
+    job: Job
     slot: int
-    grace: float
-    patience: float
-    """seconds that a run is given to write its checkpoint after a stop signal"""
     say: Callable[[str], None]
-    searcher: Searcher | None = None
-    """proposes and stops the trials of a search"""
-    carry: bool = False
-    """records travel through the storage: the others do not see our files"""
     stop: int = 0
     """the stop signal that arrived, 0 for none"""
+
+    def __post_init__(self) -> None:
+        self.queue = self.job.open(self.say)
+        self.trials = trials_of(self.job.study, self.queue, self.job.first_validation)
 
     def work(self) -> int:
         """Run cells until none is left or a stop signal arrives; returns the exit code."""
@@ -71,10 +97,10 @@ class Worker:
     def _next(self) -> tuple[Claim | None, bool]:
         self.queue.reap()
         claim = self.queue.claim(skip=self._busy)
-        if claim is None and self.searcher is not None:
-            claim = self.searcher.propose()
+        if claim is None:
+            claim = self.trials.propose()
             if claim is not None:
-                link(self.root / "studies" / self.queue.name, claim.cell)
+                link(self.job.folder, claim.cell)
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
@@ -87,7 +113,7 @@ class Worker:
                 if self.stop:
                     return if_stopped
                 if not told:
-                    cause = say(error.__cause__ or error).splitlines()[0]
+                    cause = in_a_line(error.__cause__ or error).splitlines()[0]
                     self.say(f"worker {self.slot}: the storage does not answer, waiting for it ({cause})")
                 told = True
                 self._pause(4 * LOOK)
@@ -105,20 +131,32 @@ class Worker:
         return self._folder(training_hash).owner() is not None
 
     def _folder(self, training_hash: str) -> RunFolder:
-        return RunFolder(self.root, training_hash, self.grace, self.grace / 12)
+        grace = self.job.resources.grace
+        return RunFolder(self.job.root, training_hash, grace, grace / 12)
 
     def _run(self, claim: Claim) -> None:
         folder = self._folder(claim.cell.training_hash)
         if folder.finished():
             self._record(claim, folder, "finished", "")
             return
-        if self.carry and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
+        alone = not self.job.resources.share_files
+        if alone and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
             self.say(f"{claim.cell.row} seed {claim.cell.seed}: starts anew, its checkpoints are on another machine")
-        pid = forked(lambda: run_child(self.train, claim.cell, folder, self.threads, self.slot))
+        pid = forked(lambda: self._be_run(claim.cell, folder))
         self._record(claim, folder, *self._wait(pid, claim, folder))
+
+    def _be_run(self, cell: Cell, folder: RunFolder) -> int:
+        """Body of a run's process; returns its exit code."""
+        become_run(folder)
+        set_threads(self.job.resources.threads)
+        return attempted(folder, lambda attempt: self.job.training.train(self._task(cell, attempt)))
+
+    def _task(self, cell: Cell, attempt: Attempt) -> Task:
+        return Task(cell, attempt, self.job.resources.threads, self.slot)
 
     def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
         """Wait for the child, beating; returns (outcome, reason)."""
+        grace, patience = self.job.resources.grace, self.job.resources.patience
         beaten = seen = watched = time.monotonic()
         told: float | None = None
         pulse = _pulse(folder)
@@ -132,20 +170,20 @@ class Worker:
             if self.stop and told is None:
                 os.kill(pid, self.stop)
                 told = now
-            if told is not None and now - told > self.patience and not killed_for:
-                killed_for = f"wrote no checkpoint within {self.patience:g} s of the stop signal"
+            if told is not None and now - told > patience and not killed_for:
+                killed_for = f"wrote no checkpoint within {patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
-            if self.searcher is not None and now - watched > WATCH:
+            if now - watched > WATCH:
                 with suppress(*OUTAGES):  # the next look tells what this one could not
-                    self.searcher.watch(claim, folder, pid)
+                    self.trials.watch(claim, folder, pid)
                 watched = time.monotonic()
-            if now - beaten > self.grace / 4:
+            if now - beaten > grace / 4:
                 mine = mine and self._beat(claim)
                 beaten = now
                 if _pulse(folder) != pulse:
                     pulse, seen = _pulse(folder), now
-                elif now - seen > self.grace and not killed_for:
-                    killed_for = f"gave no sign of life for {self.grace:g} s"
+                elif now - seen > grace and not killed_for:
+                    killed_for = f"gave no sign of life for {grace:g} s"
                     os.kill(pid, signal.SIGKILL)
             time.sleep(TICK)
         return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, told is not None)
@@ -157,10 +195,10 @@ class Worker:
             return True
 
     def _finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> bool:
-        if self.carry:
+        if not self.job.resources.share_files:
             self.queue.mark(claim, "record", read_json(folder.result))
-        values = self.searcher.judge(claim, folder, record) if self.searcher else (self.value(record),)
-        return self.queue.finish(claim, *values)
+        self.trials.finish(claim, folder, record)
+        return self.queue.finish(claim, *self.trials.values(record))
 
     def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
         name = f"{claim.cell.row} seed {claim.cell.seed}"
@@ -170,8 +208,8 @@ class Worker:
             if not self._ask(lambda: self._finish(claim, folder, record), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
-        if outcome == "pruned" and self.searcher is not None:
-            reason = self.searcher.reason(claim, folder.read_outcome())
+        if outcome == "pruned" and isinstance(self.trials, SearchTrials):
+            reason = self.trials.pruned_reason(claim, folder.read_outcome())
             self._ask(lambda: self.queue.prune(claim, reason), True)
             return
         again = self._ask(lambda: self.queue.fail(claim, outcome, reason), True)
@@ -202,4 +240,4 @@ def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> 
         return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{killed_for and ': '}{killed_for}"
     record = folder.read_outcome()
     reason = record["reason"] if record else f"exit code {status}{where}, see the log"
-    return OUTCOMES.get(status, "failed"), reason
+    return named(status), reason

@@ -18,8 +18,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.cells import Cell, Cells, counts_file
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study import definition
-from lightning_tfm.study.definition import Definition
+from lightning_tfm.study.study import Ablation, from_plain, save
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""
@@ -32,7 +31,7 @@ def pack(cells: Cells, file: Path) -> int:
     Raises UserError where BLEU's counts cannot be made because the references are gone.
     """
     study = cells.study
-    members = {f"studies/{study.name}/study.json": to_json(definition.to_plain(study))}
+    members = {f"studies/{study.name}/study.json": to_json(study.to_plain())}
     for cell in cells.filled.values():
         members |= _run(study, cell)
     raw = io.BytesIO()
@@ -45,7 +44,7 @@ def pack(cells: Cells, file: Path) -> int:
     return len(cells.filled)
 
 
-def _run(study: Definition, cell: Cell) -> dict[str, bytes]:
+def _run(study: Ablation, cell: Cell) -> dict[str, bytes]:
     if cell.bleu_S10 is None:
         raise UserError(
             f"run {cell.folder.name}: counting BLEU's n-grams needs the dev text; run: lightning-tfm data prepare"
@@ -72,11 +71,13 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     studies = [name for name in members if name.startswith("studies/")]
     if len(studies) != 1:
         raise UserError(f"{file}: not an archive of a study's records: it holds {len(studies)} studies")
-    study = definition.from_plain(json.loads(members.pop(studies[0])), file)
+    study = from_plain(json.loads(members.pop(studies[0])), file)
+    if not isinstance(study, Ablation):
+        raise UserError(f"{file}: not an archive of a study's records: it holds a {study.KIND}")
     by_run: dict[str, dict[str, bytes]] = {}
     for name, data in members.items():
         by_run.setdefault(name.split("/")[1], {})["/".join(name.split("/")[2:])] = data
-    definition.save(study, root)
+    save(study, root)
     there = [run for run in by_run if (root / "runs" / run).exists()]
     for run, files in by_run.items():
         if run not in there:

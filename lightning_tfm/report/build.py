@@ -12,13 +12,12 @@ from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.study import definition
-from lightning_tfm.study.definition import Definition, file_of
+from lightning_tfm.study.study import Ablation, folder_of, load_as
 
 SUFFIX = {"html": "html", "md": "md", "csv": "csv", "json": "json", "tex": "tex"}
 
 
-def write_table(study: Definition, root: Path) -> Table:
+def write_table(study: Ablation, root: Path) -> Table:
     """Build the study's table and write table.md, table.csv and table.json beside study.json."""
     found = records.collect(study, root)
     table = tabulate(study, found)
@@ -26,7 +25,7 @@ def write_table(study: Definition, root: Path) -> Table:
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
     agreed, fall = agreement.of_table(table, {key: read_validations(runs[key].path) for key in scored})
     table = replace(table, agreement=agreed, last_eighth=fall)
-    folder = file_of(root, study.name).parent
+    folder = folder_of(root, study.name)
     for name, text in (
         ("table.md", formats.table_markdown(table)),
         ("table.csv", formats.table_csv(table)),
@@ -61,7 +60,7 @@ class Report:
 
 def make(name: str, root: Path) -> Report:
     """The report of the study `name` under `root`. Raises UserError where there is no such study."""
-    study = definition.load(root, name)
+    study = load_as(Ablation, root, name)
     cells = read_cells(study, root, records.collect(study, root))
-    course = read_looks(definition.file_of(root, name).parent)
+    course = read_looks(folder_of(root, name))
     return Report(summarise(cells, course), cells)

@@ -17,8 +17,8 @@ from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, Score
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Row, differences, run_identity
+from lightning_tfm.study.study import Ablation
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
@@ -56,7 +56,7 @@ class Cell:
 class Cells:
     """All cells of a study."""
 
-    study: Definition
+    study: Ablation
     filled: dict[tuple[str, int], Cell]
     empty: dict[tuple[str, int], str]
     signature: str
@@ -69,7 +69,7 @@ class Cells:
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
 
 
-def read_cells(study: Definition, root: Path, found: Found) -> Cells:
+def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     """`found`: see records.collect."""
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
@@ -92,7 +92,7 @@ def read_cells(study: Definition, root: Path, found: Found) -> Cells:
     return Cells(study, filled, empty, signature, sources, references)
 
 
-def fitting(found: RunRecord | Missing, study: Definition, row: Row, seed: int) -> RunRecord | Missing:
+def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
     """The record if it belongs into the cell (row, seed) of the study's table, else why not.
 
     It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
@@ -102,7 +102,7 @@ def fitting(found: RunRecord | Missing, study: Definition, row: Row, seed: int) 
     return found if reason is None else Missing(reason)
 
 
-def _misfit(record: RunRecord, study: Definition, row: Row, seed: int) -> str | None:
+def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
     if training_hash(record.identity) != record.training_hash:
         return "the record's identity does not yield its training hash"
     asked = run_identity(study.base, row, seed, study.prints.train)
@@ -200,7 +200,7 @@ def _common_signature(filled: dict[tuple[str, int], Cell], empty: dict[tuple[str
     return common
 
 
-def dev_texts(study: Definition, root: Path) -> tuple[list[str], list[str]]:
+def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:
     """Source and reference lines of the dev text, empty where the data store is gone."""
     store = root / "data" / study.store
     if not (store / "card.json").is_file():

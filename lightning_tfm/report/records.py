@@ -8,16 +8,16 @@ from lightning_tfm.report.cells import Found
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, read, read_score
-from lightning_tfm.study.definition import Definition, file_of
 from lightning_tfm.study.rows import run_identity
+from lightning_tfm.study.study import Ablation, folder_of
 
 
-def collect(study: Definition, root: Path) -> Found:
+def collect(study: Ablation, root: Path) -> Found:
     """(row, seed) -> the record of the run that belongs there, or why there is none."""
-    return collect_seen(study, root, read_looks(file_of(root, study.name).parent))
+    return collect_seen(study, root, read_looks(folder_of(root, study.name)))
 
 
-def collect_seen(study: Definition, root: Path, course: Course | None) -> Found:
+def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
     """`collect` of a study on this course."""
     found: Found = {}
     for row in study.rows:
@@ -31,7 +31,7 @@ def collect_seen(study: Definition, root: Path, course: Course | None) -> Found:
     return found
 
 
-def _record(study: Definition, folder: RunFolder) -> RunRecord | Missing:
+def _record(study: Ablation, folder: RunFolder) -> RunRecord | Missing:
     found = read(folder.result)
     if isinstance(found, Missing):
         return found if folder.result.exists() else Missing(_why_not(folder))

@@ -17,9 +17,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import rounded
-from lightning_tfm.study import tune
-from lightning_tfm.study.definition import file_of
-from lightning_tfm.study.tune import Search
+from lightning_tfm.study.study import Search, folder_of, load_as
 
 Plain = Mapping[str, Any]
 STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
@@ -48,8 +46,8 @@ class SearchReport:
 
 def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
-    search = tune.load(root, name)
-    folder = file_of(root, name).parent
+    search = load_as(Search, root, name)
+    folder = folder_of(root, name)
     trials = _read(folder / "trials.json", name)
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
@@ -92,7 +90,7 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         values = {name: _finite(trial[name]) for name in search.objectives}
         state = STATES.get(trial["state"], str(trial["state"]))
         told = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
-        told["command"] = fit_command(search.experiment(dict(change)))
+        told["command"] = fit_command(search.at(dict(change)))
         return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is not whole ({type(error).__name__}: {error})") from None

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from lightning_tfm.report.sequential import FILE
-from lightning_tfm.study.definition import file_of
+from lightning_tfm.study.study import folder_of
 
 OWN = ("study.json", FILE)
 Render = Callable[[str], str]
@@ -15,7 +15,7 @@ Render = Callable[[str], str]
 
 def version(name: str, root: Path) -> str:
     """Changes whenever a run of the study may have: counts and newest times of the records."""
-    folder = file_of(root, name).parent
+    folder = folder_of(root, name)
     times = [path.stat().st_mtime_ns for path in map(folder.joinpath, OWN) if path.is_file()]
     for pattern in ("*/result.json", "*/outcome.json", "*/report/*.json"):
         times += [path.stat().st_mtime_ns for path in (root / "runs").glob(pattern)]

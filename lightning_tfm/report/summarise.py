@@ -32,16 +32,17 @@ from lightning_tfm.report.summary import (
 )
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.study import Ablation
 
 SCHEMA = 2
+BEFORE = "before the first look"
 
 
 # --- records -> table ---
 
 
-def tabulate(study: Definition, found: Found) -> Table:
+def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
     plain = Row("", "", {}, study.rows[0].paper, "")
     base = _values(apply(study.base, plain).scaled("base"))
@@ -53,7 +54,7 @@ def tabulate(study: Definition, found: Found) -> Table:
     return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows)
 
 
-def _row(study: Definition, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
+def _row(study: Ablation, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
     values = _values(exact)
     missing, runs = {}, {}
@@ -160,7 +161,7 @@ def _each_look(
     boots = bootstraps(cells)
     if not course.looks:
         found = weigh_rows(cells, names, paper, full_size, boots=boots)
-        return [{k: untested(vars(e), e.untested or "before the first look") for k, e in found.items()}]
+        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or BEFORE) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
     return [weigh_rows(restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]

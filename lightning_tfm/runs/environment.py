@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from lightning_tfm.config import Hardware
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.runs.record import Git, Machine
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
@@ -89,3 +89,17 @@ def matrix_rate(precision: str) -> float:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
     return 2 * n**3 / min(seconds)
+
+
+def inexact(e: Experiment, hardware: Hardware) -> list[str]:
+    """What may keep another machine from the same numbers up to the order of sums."""
+    import torch
+
+    reasons = []
+    if e.training.masks == "device" and e.model.P_drop:
+        reasons.append("dropout masks come from the device's generator: equal in distribution only")
+    if hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available()):
+        reasons.append("GPU kernels without a deterministic form may have run")
+    if e.training.precision == "bfloat16":
+        reasons.append("bfloat16 rounds differently on other devices")
+    return reasons

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import Attempt, RunFolder, StaleAttempt, read_json
-from lightning_tfm.runs.outcome import EXIT_CODES, OUTCOMES, RunFailed, exit_code_of, name_of
+from lightning_tfm.runs.outcome import EXIT_CODES, STOPPED, RunFailed, guarded, named, print_ending
 from lightning_tfm.runs.processes import STOP_SIGNALS, die_with_parent
 from lightning_tfm.runs.ranks import Node, fork_ranks
 
@@ -84,10 +83,10 @@ def _start_others(run: "Run") -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
     code = srun.wait()
-    if code in (130, 143):
+    if code in STOPPED:
         raise SystemExit(code)
     if code:
-        raise RunFailed(OUTCOMES.get(code, "failed"), f"srun ended with exit code {code}, see the log")
+        raise RunFailed(named(code), f"srun ended with exit code {code}, see the log")
 
 
 def main(path: str) -> int:
@@ -95,20 +94,8 @@ def main(path: str) -> int:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # tells of the time limit, and is meant for the first node
     threading.Thread(target=_obey, name="obey", daemon=True).start()
     number = int(os.environ["SLURM_PROCID"]) + 1
-    try:
-        _join(Path(path), number)
-    except (Exception, SystemExit) as error:
-        code = exit_code_of(error)
-        if code is None:
-            code = EXIT_CODES[name_of(error)]
-        if code == EXIT_CODES["pruned"]:  # the ranks agreed on it, and the first node says it
-            return 0
-        if isinstance(error, (UserError, RunFailed, SystemExit)):
-            print(f"node {number}: {error}", file=sys.stderr)
-        else:
-            traceback.print_exc()
-        return code
-    return 0
+    code = guarded(partial(_join, Path(path), number), print_ending(f"node {number}"))
+    return 0 if code == EXIT_CODES["pruned"] else code  # the ranks agreed on it, and the first node says it
 
 
 def _join(path: Path, number: int) -> None:

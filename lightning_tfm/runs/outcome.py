@@ -1,14 +1,50 @@
-"""How a run ends: the outcome's name, the exit code of the run's process, and the exception that stands for it."""
+"""How a run ends: a table of outcomes, the exception that each stands for, and the guard that all processes share."""
 
 import errno
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunIsOwned, StaleAttempt
 
-EXIT_CODES = {"failed": 1, "refused": 2, "owned": 75, "stale": 76, "out_of_memory": 77, "nan_loss": 78, "disk_full": 79}
-EXIT_CODES |= {"pruned": 80}
-"""Exit code of a run's process by outcome; 0 is finished, 130 and 143 are interrupted."""
-OUTCOMES = {code: outcome for outcome, code in EXIT_CODES.items()} | {130: "interrupted", 143: "interrupted"}
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way to end."""
+
+    name: str
+    code: int | None = None
+    """exit code of the run's process; None where another process finds out"""
+    retries: int | None = None
+    """how often a cell is tried again after it; None: without limit"""
+
+
+TABLE = (
+    Outcome("finished", 0),
+    Outcome("failed", 1, 2),
+    Outcome("refused", 2, 0),  # an error that only the user can mend
+    Outcome("owned", 75),
+    Outcome("stale", 76),
+    Outcome("out_of_memory", 77, 1),
+    Outcome("nan_loss", 78, 0),  # the same run gives the same NaN
+    Outcome("disk_full", 79, 1),
+    Outcome("pruned", 80),
+    Outcome("killed", None, 2),
+    Outcome("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down
+)
+STOPPED = (130, 143)
+"""exit codes of a run that SIGINT or SIGTERM interrupted"""
+EXIT_CODES = {outcome.name: outcome.code for outcome in TABLE if outcome.code is not None}
+RETRIES = {outcome.name: outcome.retries for outcome in TABLE if outcome.retries is not None}
+"""How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
+
+
+def named(code: int) -> str:
+    """The outcome that an exit code stands for; an unknown one is a failure."""
+    names = {number: name for name, number in EXIT_CODES.items()} | dict.fromkeys(STOPPED, "interrupted")
+    return names.get(code, "failed")
 
 
 class RunFailed(Exception):
@@ -19,8 +55,46 @@ class RunFailed(Exception):
         self.outcome, self.reason, self.step = outcome, reason, step
 
 
-def name_of(error: BaseException) -> str:
-    """The outcome that an exception stands for."""
+@dataclass(frozen=True)
+class Ending:
+    """What an exception says of the run that it ends."""
+
+    outcome: str
+    code: int
+    message: str
+    reason: str
+    """the message after the kind of the error"""
+    step: int | None
+    """optimizer step, where the exception knows it"""
+
+
+def ending_of(error: BaseException) -> Ending:
+    """What `error` stands for."""
+    code = exit_code_of(error)
+    name = "interrupted" if code is not None else _name_of(error)
+    reason, step = in_a_line(error), getattr(error, "step", None)
+    return Ending(name, EXIT_CODES[name] if code is None else code, str(error), reason, step)
+
+
+def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
+    """Call `body()`; the exit code that says how it ended. `tell` hears of every end but a good one.
+
+    The traceback of what nobody expected is printed.
+    """
+    try:
+        body()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and not error.code:
+            return 0
+        ending = ending_of(error)
+        if ending.outcome not in ("interrupted", "pruned", "refused", "stale"):
+            traceback.print_exc()
+        tell(ending)
+        return ending.code
+    return 0
+
+
+def _name_of(error: BaseException) -> str:
     if isinstance(error, RunFailed):
         return error.outcome
     if getattr(error, "outcome", None) == "pruned":  # training.callback.Pruned, which imports torch
@@ -31,27 +105,32 @@ def name_of(error: BaseException) -> str:
         return "owned"
     if isinstance(error, StaleAttempt):
         return "stale"
-    if exit_code_of(error) is not None:
-        return "interrupted"
     if isinstance(error, FloatingPointError):
         return "nan_loss"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "disk_full"
     # torch is not imported here: torch.OutOfMemoryError by its name, the CPU allocator by its text
-    named = type(error).__name__ == "OutOfMemoryError"
-    if named or isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    by_name = type(error).__name__ == "OutOfMemoryError"
+    if by_name or isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "out_of_memory"
     return "failed"
 
 
 def exit_code_of(error: BaseException) -> int | None:
     """130 or 143 where an exception says that a signal stopped the run, by the attribute `exit_code` or `code`."""
+    if isinstance(error, RunFailed):
+        return None
     if isinstance(error, KeyboardInterrupt):
         return 130
     code = getattr(error, "code" if isinstance(error, SystemExit) else "exit_code", None)
-    return code if code in (130, 143) else None
+    return code if code in STOPPED else None
 
 
-def say(error: BaseException) -> str:
+def in_a_line(error: BaseException) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def print_ending(who: str) -> Callable[[Ending], None]:
+    """A `tell` that says on standard error what ended `who`."""
+    return lambda ending: print(f"{who}: {ending.message}", file=sys.stderr)

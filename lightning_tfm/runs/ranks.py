@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -15,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 
 from lightning_tfm.runs.directory import StaleAttempt
-from lightning_tfm.runs.outcome import EXIT_CODES, RunFailed, exit_code_of, name_of, say
+from lightning_tfm.runs.outcome import Ending, RunFailed, guarded
 from lightning_tfm.runs.processes import (
     STOP_SIGNALS,
     StopSignals,
@@ -176,20 +175,15 @@ def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, par
     exit_on_signals()
     let_come()
     os.environ.update(environment)
-    try:
-        set_threads(threads)
-        fn()
-    except (Exception, KeyboardInterrupt, SystemExit) as error:
-        code = exit_code_of(error)
-        if code is None and not (isinstance(error, SystemExit) and not error.code):
-            outcome = name_of(error)
-            code = EXIT_CODES[outcome]
-            if outcome == "pruned":
-                print(f"rank {environment['RANK']}: {error}", file=sys.stderr)
-            else:
-                traceback.print_exc()
-            words.send((outcome, say(error), getattr(error, "step", None)))
-        sys.exit(code)
+
+    def tell(ending: Ending) -> None:
+        if ending.outcome == "pruned":
+            print(f"rank {environment['RANK']}: {ending.message}", file=sys.stderr)
+        if ending.outcome != "interrupted":
+            words.send((ending.outcome, ending.reason, ending.step))
+
+    set_threads(threads)
+    sys.exit(guarded(fn, tell))
 
 
 def _free_port(address: str) -> socket.socket:

@@ -2,20 +2,16 @@
 
 import json
 import os
-import sys
-import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import Attempt, RunFolder, StaleAttempt
-from lightning_tfm.runs.outcome import EXIT_CODES, exit_code_of, name_of
+from lightning_tfm.runs.outcome import guarded, print_ending
 from lightning_tfm.runs.processes import exit_on_signals
-
-if TYPE_CHECKING:
-    from lightning_tfm.runs.attempt import Task, Train
 
 
 def started_us() -> bool:
@@ -59,40 +55,30 @@ def _tell(word: Word) -> None:
     _store().set(_key(), json.dumps(asdict(word)))
 
 
-def led(train: "Train") -> "Train":
-    """`train` for rank 0, which lets the others begin once the run is claimed."""
-
-    def begin(task: "Task") -> None:
-        _tell(Word(task.attempt.number, task.attempt.token))
-        for other in range(1, int(os.environ["WORLD_SIZE"])):
-            if why := _store().get(_answer(other)).decode():
-                raise UserError(why)
-        train(task)
-
-    return begin
+def lead(attempt: Attempt) -> None:
+    """Rank 0: the run is claimed, let the others begin. Raises UserError where one of them does not see its folder."""
+    _tell(Word(attempt.number, attempt.token))
+    for other in range(1, int(os.environ["WORLD_SIZE"])):
+        if why := _store().get(_answer(other)).decode():
+            raise UserError(why)
 
 
-def follow(folder: RunFolder, train: Any) -> int:
+def follow(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
     """Take part in rank 0's attempt as another rank: `train(attempt)`; returns the exit code."""
     word = Word(**json.loads(_store().get(_key())))
     if not word.number:
         return word.code
     exit_on_signals()
     attempt = Attempt(folder, word.number, word.token)
-    try:
+
+    def take_part() -> None:
         why = _blind(attempt)
         _store().set(_answer(rank()), why)
         if why:
             raise UserError(why)
         train(attempt)
-    except (Exception, KeyboardInterrupt, SystemExit) as error:
-        code = exit_code_of(error)
-        if code is None:
-            traceback.print_exc()
-            code = EXIT_CODES[name_of(error)]
-        print(f"rank {rank()}: {error}", file=sys.stderr)
-        return code
-    return 0
+
+    return guarded(take_part, print_ending(f"rank {rank()}"))
 
 
 def _blind(attempt: Attempt) -> str:

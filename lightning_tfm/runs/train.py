@@ -7,7 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import lightning.pytorch as pl
 import torch
@@ -21,11 +21,16 @@ from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.runs import torchrun
+from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
+from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
+from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.processes import keep_freed_memory
+from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
 from lightning_tfm.scoring import bleu
+from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.training.callback import Conductor, checkpoint_files
 from lightning_tfm.training.checkpoints import Checkpoints, average
 from lightning_tfm.training.config_check import Agreement, digest
@@ -218,6 +223,57 @@ class Run:
         )
 
 
+def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, root: Path) -> None:
+    """Train and score a cell with all processes that `hardware` asks for; result.json says what came of it.
+
+    Raises what `Run.train` and `fork_ranks` raise.
+    """
+    experiment, identity = plan
+    folder = attempt.folder
+    attempt.write_json(folder.identity, identity)
+    attempt.write_json(folder.experiment, to_dict(experiment))
+    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
+    run = Run(experiment, hardware, attempt, root)
+    spawn = hardware.accelerator == "gpu"
+    if torchrun.started_us():
+        run.train()
+    elif hardware.num_nodes > 1:
+        train_on_nodes(run, spawn)
+    elif hardware.devices == 1:
+        run.train()
+    else:
+        fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
+
+
+class Plans(Protocol):
+    """Knows what to train for each cell: a Study."""
+
+    def plan(self, cell: Cell, root: Path) -> Plan: ...
+
+
+class Devices(Protocol):
+    """The devices of this machine, by slot (queue/devices.py)."""
+
+    def assign(self, slot: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains the cells of a study on this machine, each in a process that a worker forked for it."""
+
+    plans: Plans
+    hardware: Hardware
+    root: Path
+    devices: Devices | None = None
+
+    def train(self, task: Task) -> None:
+        plan = self.plans.plan(task.cell, self.root)
+        if self.devices is not None:
+            self.devices.assign(task.slot)
+        hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
+        train_cell(plan, task.cell, hardware, task.attempt, self.root)
+
+
 def score_split(
     module: TransformerModule,
     prepared: Prepared | TextSet,
@@ -275,15 +331,3 @@ def run_flops(e: Experiment, V: int, train: Split, source_tokens: int, target_to
     seen = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * seen) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
     return training_flops(e.model, V, source_tokens, target_tokens, pairs)
-
-
-def inexact(e: Experiment, hardware: Hardware) -> list[str]:
-    """What may keep another machine from the same numbers up to the order of sums."""
-    reasons = []
-    if e.training.masks == "device" and e.model.P_drop:
-        reasons.append("dropout masks come from the device's generator: equal in distribution only")
-    if hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available()):
-        reasons.append("GPU kernels without a deterministic form may have run")
-    if e.training.precision == "bfloat16":
-        reasons.append("bfloat16 rounds differently on other devices")
-    return reasons

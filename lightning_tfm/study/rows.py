@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
@@ -106,7 +106,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
     return row
 
 
-def _number(where: str, name: str, key: str, value: Any) -> float | int:
+def _number(where: str, name: str, key: str, value: Any) -> Any:
     kind = int if key == "params" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
         expected = "a whole number of millions" if key == "params" else "a number"
@@ -153,12 +153,26 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
 _LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 
 
+class PreparedText(Protocol):
+    """Prepared data, as far as rows know them (data/prepare.py)."""
+
+    @property
+    def train_fingerprint(self) -> str: ...
+
+    def fingerprint(self, split: str) -> str: ...
+
+
 @dataclass(frozen=True)
 class Fingerprints:
     """What the prepared data contributes to the two hashes."""
 
     train: str
     dev: str
+
+    @classmethod
+    def of(cls, prepared: PreparedText, dev: str) -> "Fingerprints":
+        """Those of prepared data whose dev split is `dev`."""
+        return cls(prepared.train_fingerprint, prepared.fingerprint(dev))
 
 
 def run_identity(base: Experiment, row: Row, seed: int, train_fingerprint: str) -> dict[str, Any]:

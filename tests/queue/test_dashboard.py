@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.study.cell import Cell
 from tests.browser import chromium
+from tests.launching import launch
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -40,7 +40,7 @@ def test_the_dashboard_shows_a_study_and_its_trials(tmp_path: Path) -> None:
     dashboard = program()
     cells = [Cell(f"r{i}", 1, f"{i:03d}".ljust(64, "0"), 1.0) for i in range(4)]
     with (tmp_path / "shown").open("w") as stream:
-        run_study("watched", cells, tmp_path, train, stream=stream)
+        launch("watched", cells, tmp_path, train, stream=stream)
     journal = tmp_path / "studies" / "watched" / "journal.log"
     before = journal.read_bytes()
     with socket.socket() as found:

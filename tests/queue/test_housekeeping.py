@@ -9,7 +9,6 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, retry
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import link
 from lightning_tfm.queue.storage import remember
@@ -17,8 +16,9 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.record import Texts
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.study import save
 from lightning_tfm.study.sweeps import Parameter
-from lightning_tfm.study.tune import save
+from tests.launching import launch
 from tests.queue.test_sampling import search
 from tests.records import leave
 
@@ -54,7 +54,7 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
 
     cells = [Cell("good", 1, "aa" * 32, 1.0), Cell("bad", 2, "bb" * 32, 1.0)]
     with (tmp_path / "shown").open("w") as stream:
-        run_study("s", cells, tmp_path, train, stream=stream)
+        launch("s", cells, tmp_path, train, stream)
     run(tmp_path, "cc", finished=False)
     found = {info.run[:2]: info for info in list_runs(tmp_path)}
     assert {key: (info.state, info.step, info.cells) for key, info in found.items()} == {
@@ -84,9 +84,8 @@ def test_a_failed_trial_of_a_search_is_queued_again(
     made = search(sampler=sampler, objectives=objectives, trials=2, space=[Parameter("model.N", "categorical", [1, 2])])
     save(made, tmp_path)
     remember(storage, tmp_path / "studies" / "s")
-    cells, _ = made.grid_cells() if sampler == "grid" else ([], 0)
     with (tmp_path / "shown").open("w") as stream:
-        states = run_study("s", cells, tmp_path, train, storage=storage, stream=stream, search=made)
+        states = launch(made, made.cells(), tmp_path, train, stream, storage=storage)
     assert [state.state for state in states] == ["failed", "failed"]
     name = states[1].cell.training_hash
     same = [state.cell.row for state in states if state.cell.training_hash == name]

@@ -14,7 +14,6 @@ import pytest
 
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.queue.queue import CellState, Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs import processes
@@ -25,6 +24,7 @@ from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
 from lightning_tfm.study.cell import Cell
 from tests.family import leads_group, offspring
+from tests.launching import launch
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -79,7 +79,7 @@ class Fake:
 
 def study(root: Path, train: Callable[[Task], None], count: int, workers: int, **more: object) -> list[CellState]:
     with (root / "shown").open("a") as stream:
-        return run_study("s", make_cells(count), root, train, workers=workers, stream=stream, **more)
+        return launch("s", make_cells(count), root, train, stream, workers=workers, **more)
 
 
 def shown(root: Path) -> str:
@@ -373,12 +373,12 @@ def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tm
 
 
 def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path) -> None:
-    def value(result: dict[str, object]) -> float:
-        raise KeyError("dev")
+    def train(task: Task) -> None:
+        leave(task.attempt, scores={})
 
     before = children()
     with pytest.raises(UserError, match="11 workers ended with an error"):
-        study(tmp_path, Fake(tmp_path), 1, workers=1, value=value)
+        study(tmp_path, train, 1, workers=1)
     assert children() == before
 
 
@@ -397,7 +397,7 @@ def test_a_study_of_another_experiment_is_refused_before_anything_starts(tmp_pat
     study(tmp_path, fake, 1, workers=1)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     with pytest.raises(UserError, match="another experiment"):
-        run_study("s", [Cell("r0", 1, "f" * 64, 1.0)], tmp_path, fake)
+        launch("s", [Cell("r0", 1, "f" * 64, 1.0)], tmp_path, fake)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 

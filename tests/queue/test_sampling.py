@@ -13,16 +13,15 @@ import pytest
 
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.search_results import report
 from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.runs.attempt import Task, Train
+from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study import definition
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Ablation, Search, load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
-from lightning_tfm.study.tune import Search, is_search, load, save
+from tests.launching import Train, launch
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -36,7 +35,18 @@ GRID = [Parameter("model.h", "categorical", [1, 2, 4]), Parameter("model.N", "in
 
 def search(**changes: Any) -> Search:
     made = Search(
-        "s", Experiment(), SPACE, "tpe", 0, 6, {"dev/ppl": "minimize"}, {}, Pruner(), Fingerprints("t", "d"), 100, "x"
+        name="s",
+        base=Experiment(),
+        space=SPACE,
+        sampler="tpe",
+        seed=0,
+        trials=6,
+        objectives={"dev/ppl": "minimize"},
+        constraints={},
+        pruner=Pruner(),
+        prints=Fingerprints("t", "d"),
+        V=100,
+        store="x",
     )
     return replace(made, **changes)
 
@@ -79,9 +89,8 @@ def train_until_stopped(task: Task) -> None:
 
 def run(root: Path, made: Search, workers: int = 2, storage: str = "", train: Train = train):
     save(made, root)
-    cells, _ = made.grid_cells() if not made.budget else ([], 0)
     with (root / "shown").open("a") as stream:
-        return run_study("s", cells, root, train, workers, storage=storage, stream=stream, search=made)
+        return launch(made, made.cells(), root, train, stream, workers=workers, storage=storage)
 
 
 def trials(root: Path) -> list[dict[str, Any]]:
@@ -163,9 +172,9 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
 
 def test_a_search_is_no_table(tmp_path: Path) -> None:
     save(search(), tmp_path)
-    assert is_search(tmp_path, "s")
-    with pytest.raises(UserError, match="is a search, no table"):
-        definition.load(tmp_path, "s")
+    assert load_as(Search, tmp_path, "s") == load(tmp_path, "s")
+    with pytest.raises(UserError, match="is a search, not a table"):
+        load_as(Ablation, tmp_path, "s")
     with pytest.raises(UserError, match="has 6 trials already, asked for 3"):
         save(search(trials=3), tmp_path)
     with pytest.raises(UserError, match=r"another search \(sampler is tpe, the study has|another search"):
@@ -205,7 +214,7 @@ def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> Non
     )
     save(none, tmp_path)
     with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot go on"):
-        run_study("none", [], tmp_path, train, stream=stream, search=none)
+        launch(none, [], tmp_path, train, stream)
     assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sharing import check_shared, publish, shares_files
 from lightning_tfm.queue.storage import find_storage, remember, remembered
-from lightning_tfm.runs.attempt import Task, Train
+from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
+from tests.launching import Train, launch
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -39,7 +39,7 @@ def train_together(task: Task) -> None:
 
 def here(root: Path, url: str, cells: list[Cell], carry: bool, train: Train = train) -> None:
     with (root / "shown").open("a") as stream:
-        run_study("travel", cells, root, train, storage=url, stream=stream, carry=carry)
+        launch("travel", cells, root, train, stream, storage=url, share_files=not carry)
 
 
 def test_results_come_home_and_every_run_ends_once(tmp_path: Path, postgres, forks) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from lightning_tfm.queue.launch import run_study
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
@@ -22,6 +21,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
 from tests.family import offspring
+from tests.launching import launch
 from tests.records import leave
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
@@ -55,9 +55,11 @@ def train(task: Task) -> None:
     leave(task.attempt, ppl=float(value), identity={"row": task.cell.row})
 
 
-def launch(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
+def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
     with (root / "shown").open("a") as stream:
-        run_study("storm", cells(), root, train, workers, storage=storage, grace=GRACE, stream=stream, carry=carry)
+        launch(
+            "storm", cells(), root, train, stream, workers=workers, storage=storage, grace=GRACE, share_files=not carry
+        )
 
 
 def workers(launcher: int) -> list[int]:
@@ -139,13 +141,13 @@ def assert_nobody_left(roots: list[Path]) -> None:
 @pytest.mark.parametrize("kind", ["journal", "postgres"])
 def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
-    storm = Storm(forks, [lambda: launch(tmp_path, storage)])
+    storm = Storm(forks, [lambda: run(tmp_path, storage)])
     seconds = storm.rage()
     print(f"{kind}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
     assert storm.woken or RUNS * STEPS * STEP_SECONDS / WORKERS < 7 * EVERY + 2 * GRACE + EVERY, "too short for all"
     assert_whole(tmp_path, [tmp_path], storage)
     with (tmp_path / "again").open("w") as stream:
-        final = run_study("storm", cells(), tmp_path, train, storage=storage, stream=stream)
+        final = launch("storm", cells(), tmp_path, train, stream, storage=storage)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
     assert_nobody_left([tmp_path])
 
@@ -160,7 +162,7 @@ def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, s
 
     def launch_at(number: int) -> None:
         os.chdir(tmp_path / f"desk{number}")
-        launch(Path("..") / roots[number].name, postgres.url, WORKERS // 2, carry=not shared)
+        run(Path("..") / roots[number].name, postgres.url, WORKERS // 2, carry=not shared)
 
     storm = Storm(forks, [lambda: launch_at(0), lambda: launch_at(1)])
     seconds = storm.rage()
@@ -168,7 +170,7 @@ def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, s
         f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"
     )
     with (tmp_path / "again").open("w") as stream:
-        final = run_study("storm", cells(), roots[0], train, storage=postgres.url, stream=stream, carry=not shared)
+        final = launch("storm", cells(), roots[0], train, stream, storage=postgres.url, share_files=shared)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
     assert_whole(roots[0], roots, postgres.url)
     assert_nobody_left(roots)

@@ -10,8 +10,8 @@ from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Search, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
-from lightning_tfm.study.tune import Search, save
 from tests import held
 from tests.tiny import experiment, in_child, write_corpus
 
@@ -19,9 +19,11 @@ HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, l
 
 
 def search_with_two_ranks(root: str, storage: str) -> list:
+
     from lightning_tfm.queue.launch import run_study
-    from lightning_tfm.runs.attempt import make_train
-    from lightning_tfm.study.plans import plans_of
+    from lightning_tfm.queue.resources import Resources
+    from lightning_tfm.queue.worker import Job
+    from lightning_tfm.runs.train import Training
 
     out = Path(root) / "out"
     base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)
@@ -30,14 +32,25 @@ def search_with_two_ranks(root: str, storage: str) -> list:
     prints = Fingerprints(prepared.train_fingerprint, prepared.fingerprint(base.data.dev))
     rates = [Parameter("training.lr_factor", "categorical", [0.5, 1e-5])]
     made = Search(
-        "s", base, rates, "grid", 0, 1, {"dev/ppl": "minimize"}, {}, Pruner("median", 1, 3, 1), prints,
-        prepared.tokenizer.V, prepared.folder.name,
-    )  # fmt: skip
+        name="s",
+        base=base,
+        space=rates,
+        sampler="grid",
+        seed=0,
+        trials=1,
+        objectives={"dev/ppl": "minimize"},
+        constraints={},
+        pruner=Pruner("median", 1, 3, 1),
+        prints=prints,
+        V=prepared.tokenizer.V,
+        store=prepared.folder.name,
+    )
     save(made, out)
-    cells = [replace(cell, cost=-number) for number, cell in enumerate(made.grid_cells()[0])]  # the good one first
-    train = make_train(plans_of(made, out), HARDWARE, out)
+    cells = [replace(cell, cost=-number) for number, cell in enumerate(made.cells())]  # the good one first
+    resources = Resources(storage=storage, hardware=HARDWARE)
+    job = Job(made, out, Training(made, HARDWARE, out), resources, first_validation=4)
     with (Path(root) / "shown").open("w") as stream:
-        states = run_study("s", cells, out, train, storage=storage, stream=stream, search=made, first_validation=4)
+        states = run_study(job, cells, stream)
     return [(s.cell.row, s.state, s.reason, s.cell.training_hash) for s in states]
 
 

@@ -24,8 +24,8 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import resampling
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
-from lightning_tfm.study import definition, tune
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
+from lightning_tfm.study.study import Ablation, Search, folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import Timetable
 from tests.records import record_of
@@ -48,8 +48,8 @@ class Generator:
         prints = Fingerprints(self.prepared.train_fingerprint, self.prepared.fingerprint("val"))
         store = self.prepared.folder.name
         V = self.prepared.tokenizer.V
-        self.study = definition.Definition(name, BASE, chosen, list(seeds), prints, V, store)
-        definition.save(self.study, root)
+        self.study = Ablation(name=name, base=BASE, rows=chosen, seeds=list(seeds), prints=prints, V=V, store=store)
+        save(self.study, root)
         self.references = self.prepared.split("val").target_text()
         self.tokens = self.prepared.split("val").target_lengths + 1
         self.counts = resampling.BleuCounts(self.references, "13a")
@@ -120,15 +120,26 @@ SPACE = [
 ]
 
 
-def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> tune.Search:
+def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> Search:
     """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed."""
     rng = np.random.default_rng(3)
     aims = {"dev/ppl": "minimize", "parameters": "minimize"}
-    search = tune.Search(
-        "found", BASE, SPACE, "tpe", 0, trials, aims, {}, Pruner("median"), Fingerprints("t", "d"), 300, "x"
+    search = Search(
+        name="found",
+        base=BASE,
+        space=SPACE,
+        sampler="tpe",
+        seed=0,
+        trials=trials,
+        objectives=aims,
+        constraints={},
+        pruner=Pruner("median"),
+        prints=Fingerprints("t", "d"),
+        V=300,
+        store="x",
     )
     search = replace(search, **changes)
-    tune.save(search, root)
+    save(search, root)
     lines = []
     for i in range(trials):
         change = {
@@ -144,7 +155,7 @@ def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> 
         line = {"trial": f"t{i:04d}", "state": state} | change | dict(zip(search.objectives, values, strict=False))
         reason = "" if state == "complete" else f"stopped {hostile}"
         lines.append(line | {"steps_seen": 100, "run": "0" * 16, "feasible": i != 2, "reason": reason})
-    folder = definition.file_of(root, "found").parent
+    folder = folder_of(root, "found")
     (folder / "trials.json").write_text(json.dumps(lines))
     shares = {p.name: share for p, share in zip(SPACE, (0.7, 0.15, 0.1, 0.05, 0.0), strict=True)}
     told = {"trials": trials, "stopped": trials // 6}

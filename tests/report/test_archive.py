@@ -14,7 +14,7 @@ from lightning_tfm.report import archive
 from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.summarise import summarise
-from lightning_tfm.study import definition
+from lightning_tfm.study.study import Ablation, load_as
 from tests.report.synthetic import Generator
 
 
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 
 def said(root):
-    study = definition.load(root, "made")
+    study = load_as(Ablation, root, "made")
     return summarise(read_cells(study, root, collect(study, root)))
 
 
@@ -55,7 +55,7 @@ def test_the_report_of_the_unpacked_records_is_the_same_without_any_text(made, t
 
 
 def test_unpacking_again_changes_nothing_and_packing_again_gives_the_same_bytes(made, tmp_path):
-    study = definition.load(made.root, "made")
+    study = load_as(Ablation, made.root, "made")
     cells = read_cells(study, made.root, collect(study, made.root))
     first, second = tmp_path / "1", tmp_path / "2"
     assert archive.pack(cells, first) == archive.pack(cells, second) == 8
@@ -86,13 +86,13 @@ def test_without_the_references_there_are_no_counts_to_pack(made, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
     shutil.rmtree(copy / "data")
-    study = definition.load(copy, "made")
+    study = load_as(Ablation, copy, "made")
     with pytest.raises(UserError, match="dev text"):
         archive.pack(read_cells(study, copy, collect(study, copy)), tmp_path / "file")
 
 
 def test_counts_that_were_cut_leave_the_cell_empty_with_the_reason(made, tmp_path):
-    study = definition.load(made.root, "made")
+    study = load_as(Ablation, made.root, "made")
     archive.pack(read_cells(study, made.root, collect(study, made.root)), tmp_path / "file")
     archive.unpack(tmp_path / "file", tmp_path / "there")
     counts = sorted((tmp_path / "there").rglob("*.counts.tsv"))[0]

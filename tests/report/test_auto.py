@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.cli import auto
-from lightning_tfm.cli.study import MORE, Crew
-from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.join import MORE
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
-from lightning_tfm.study import definition
+from lightning_tfm.study.study import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
-CREW = Crew(1, 1, Hardware(), None, "", "off", False)
+RESOURCES = Resources()
 NONE = {"first_seeds": None, "max_seeds": None, "max_runs": None}
 ASKED = {"first_seeds": 3, "max_seeds": 5, "max_runs": None}
 
@@ -29,10 +29,10 @@ class Trainer:
         self.said = []
         """at each batch: whether more runs may come"""
         # the study is the command's to define
-        definition.file_of(self.made.root, "made").unlink()
+        file_of(self.made.root, "made").unlink()
         self.study = replace(self.made.study, seeds=[1])
 
-    def __call__(self, study, cells, root, crew, start):
+    def __call__(self, study, cells, root, resources, start):
         rows = {row.name: row for row in study.rows}
         new = [c for c in cells if not self.made.folder(rows[c.row], c.seed).finished() and c.row not in self.never]
         self.batches.append([(c.row, c.seed) for c in new])
@@ -47,11 +47,11 @@ class Trainer:
 
     def run(self, options=ASKED):
         course, seeds = auto.begin(self.study, options, self.made.root)
-        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, CREW)
+        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES)
 
     @property
     def more(self):
-        folder = definition.file_of(self.made.root, "made").parent
+        folder = folder_of(self.made.root, "made")
         return Queue("made", find_storage("", folder), create=False).noted(MORE)
 
     @property

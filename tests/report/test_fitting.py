@@ -5,13 +5,13 @@ from dataclasses import replace
 from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.report.cells import fitting
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
+from lightning_tfm.study.study import Ablation
 from tests.records import record_of
 
 BASE = Experiment(miniature=Miniature(width=8, depth=2, steps=100))
 PRINTS = Fingerprints("train text", "dev text")
-STUDY = Definition("t", BASE, list(all_rows().values()), [1], PRINTS, 300, "store")
+STUDY = Ablation(name="t", base=BASE, rows=list(all_rows().values()), seeds=[1], prints=PRINTS, V=300, store="store")
 
 
 def refusal(record: RunRecord, row: Row, seed: int) -> str | None:

@@ -90,9 +90,9 @@ def test_hostile_text_in_every_field_of_a_record_is_harmless(generator):
     mine = Row(f"mine {HOSTILE}", f"group {HOSTILE}", {"model.h": 2}, Paper(None, None, None), f"{HOSTILE}:1")
     made = generator(["base"], [1, 2])
     made.study.rows.append(mine)
-    from lightning_tfm.study import definition
+    from lightning_tfm.study.study import save
 
-    definition.save(made.study, made.root)
+    save(made.study, made.root)
     for row in made.study.rows:
         for seed in made.study.seeds:
             folder = made.write(row, seed, 0.0)

@@ -13,8 +13,8 @@ from lightning_tfm.report.formats import table_csv, table_json, table_markdown
 from lightning_tfm.report.summarise import tabulate
 from lightning_tfm.report.text import to_text
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.definition import Definition
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
+from lightning_tfm.study.study import Ablation
 from tests.records import record_of
 
 PRINTS = Fingerprints("train text", "dev text")
@@ -23,10 +23,12 @@ V = 500
 
 def study(seeds, miniature=True):
     base = Experiment(miniature=Miniature(8, 2, 100) if miniature else Miniature())
-    return Definition("table3", base, list(all_rows().values()), seeds, PRINTS, V, "store")
+    return Ablation(
+        name="table3", base=base, rows=list(all_rows().values()), seeds=seeds, prints=PRINTS, V=V, store="store"
+    )
 
 
-def record(s: Definition, row, seed: int, ppl: float, bleu: float, **changes) -> RunRecord:
+def record(s: Ablation, row, seed: int, ppl: float, bleu: float, **changes) -> RunRecord:
     return record_of(apply(s.base, row, seed), PRINTS, V, ppl=ppl, bleu=bleu, **changes)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.study import make_crew
+from lightning_tfm.cli.study import make_resources
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import CellState, Queue
@@ -35,16 +35,16 @@ command: [lightning-tfm, fit, "${args}"]
 """
 
 
-def crew(hardware: Hardware, launcher: str = "slurm", workers: int = 0, **asked: int):
+def resources(hardware: Hardware, launcher: str = "slurm", workers: int = 0, **asked: int):
     options = {"workers": workers, "no_shared_files": False, "storage": "", "devices_per_run": 0, "wandb": "off"}
     options |= {"runs_per_device": 0, "launcher": launcher, "slurm": vars(Slurm(**asked))}
-    return make_crew(options, hardware)
+    return make_resources(options, hardware)
 
 
 def test_nodes_of_a_job_are_those_of_its_runs() -> None:
-    made = crew(Hardware(accelerator="cpu", devices=2), nodes=3, cpus=8)
+    made = resources(Hardware(accelerator="cpu", devices=2), nodes=3, cpus=8)
     assert (made.workers, made.hardware.num_nodes, made.hardware.devices) == (1, 3, 2)
-    assert crew(Hardware(accelerator="cpu", num_nodes=2), nodes=2).hardware.num_nodes == 2
+    assert resources(Hardware(accelerator="cpu", num_nodes=2), nodes=2).hardware.num_nodes == 2
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_nodes_of_a_job_are_those_of_its_runs() -> None:
 def test_nodes_that_cannot_be(hardware: Hardware, options: dict, why: str, monkeypatch) -> None:
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     with pytest.raises(UserError, match=why):
-        crew(hardware, **options)
+        resources(hardware, **options)
 
 
 def test_a_job_of_another_size_is_refused(monkeypatch) -> None:

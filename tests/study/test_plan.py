@@ -9,8 +9,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.queue.queue import Claim, Queue, link
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.definition import Definition
-from lightning_tfm.study.tune import Search
+from lightning_tfm.study.study import Ablation, Search
 from tests.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"
@@ -53,7 +52,7 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
         (tmp_path / "mine.yaml").write_text(f"mine: {{group: X, change: {{model.h: {h}}}}}\n")
         return ["--rows", str(tmp_path / "mine.yaml")]
 
-    monkeypatch.setattr("lightning_tfm.cli.sweep.work", lambda *study, **how: [])
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
     assert call("sweep", tmp_path, MINE, *rows(1)) == 0
     assert plan(tmp_path, MINE, *rows(1)) == 0
     for h, more in ((4, []), (1, ["--training.lr_factor=3"]), (1, ["--data.vocab_size=43"])):
@@ -67,13 +66,13 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
 
 
 def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:
-    def begin(study: Definition, cells: list[Cell], root: Path, crew: object, start: bool) -> list:
+    def begin(study: Ablation, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
         folder = root / "studies" / study.name
         Queue(study.name, find_storage("", folder)).enqueue(cells)
         link(folder, replace(cells[0], training_hash="f" * 64))  # as by another version of a class of the user's
         return []
 
-    monkeypatch.setattr("lightning_tfm.cli.sweep.work", begin)
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", begin)
     assert call("sweep", tmp_path, TABLE) == 0
     assert plan(tmp_path, TABLE) == 2
     assert f"holds row base, seed 1 of another experiment (run {'f' * 16}" in capsys.readouterr().err
@@ -81,7 +80,7 @@ def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path
 
 @pytest.mark.parametrize("budget", [False, True])
 def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch, budget: bool) -> None:
-    def end_two(search: Search, cells: list[Cell], root: Path, crew: object, start: bool) -> list:
+    def end_two(search: Search, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
         queue = Queue(search.name, find_storage("", root / "studies" / search.name), budget=search.budget)
         queue.enqueue(cells)
 
@@ -91,7 +90,7 @@ def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch
         assert queue.prune(take(), "median at step 4") and not queue.fail(take(), "refused", "")
         return queue.states()
 
-    monkeypatch.setattr("lightning_tfm.cli.tune.work", end_two)
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", end_two)
     sweep, more = (SEARCH, ["--trials=4"]) if budget else (GRID, [])
     assert call("tune", tmp_path, sweep, *more) == 1, "one has failed"
     capsys.readouterr()

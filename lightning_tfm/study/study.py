@@ -1,0 +1,311 @@
+"""What a study is: an ablation (rows at seeds) or a search (trials of a space) over one base, frozen in study.json."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from lightning_tfm.config import Experiment, from_dict, override, to_dict, training_hash, training_identity
+from lightning_tfm.durable import locked, to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.size import BUILTIN_SCHEMES, AttentionPairs, count_parameters, training_flops
+from lightning_tfm.study.cell import Cell, Plan
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity, user_classes
+from lightning_tfm.study.sweeps import Parameter, Pruner, grid
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(ABC):
+    """A set of runs over one base."""
+
+    name: str
+    base: Experiment
+    """at the paper's scale, without any change"""
+    prints: Fingerprints
+    V: int
+    """pieces of the vocabulary"""
+    store: str
+    """name of the prepared data under <root>/data"""
+
+    KIND: ClassVar[str]
+    """what users call it: table or search"""
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """minimize or maximize, of each value that a finished run reports."""
+        return ("minimize",)
+
+    @property
+    def budget(self) -> int:
+        """Cells that a sampler makes; 0 where all cells are listed."""
+        return 0
+
+    @abstractmethod
+    def cells(self) -> list[Cell]:
+        """All cells that are known beforehand, in order. Raises UserError where one's sizes do not fit the base."""
+
+    @abstractmethod
+    def experiment(self, cell: Cell) -> Experiment:
+        """The experiment of a cell, at the paper's scale. Raises UserError."""
+
+    def identity(self, cell: Cell) -> dict[str, Any]:
+        """Training identity of a cell."""
+        experiment = self.experiment(cell)
+        return training_identity(experiment, self.prints.train, user_classes(experiment))
+
+    def plan(self, cell: Cell, root: Path) -> Plan:
+        """What to train for a cell; rows that were added meanwhile are read from study.json below `root`.
+
+        Raises UserError where the cell means another run here than where the study was started.
+        """
+        experiment, identity = self.experiment(cell), self.identity(cell)
+        if training_hash(identity) != cell.training_hash:
+            raise UserError(
+                f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study "
+                f"{cell.training_hash[:16]}: another version of lightning_tfm, or of a class of your own"
+            )
+        return experiment.scaled(), identity
+
+    @abstractmethod
+    def to_plain(self) -> dict[str, Any]:
+        """The content of study.json."""
+
+    @abstractmethod
+    def joined(self, old: Self, path: Path) -> Self:
+        """This study with what study.json (`path`) held before, `old`. Raises UserError if that is another study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Study):
+    """Every row at every seed over one base. Rows and seeds may be added, nothing else may change."""
+
+    rows: list[Row]
+    seeds: list[int]
+    KIND: ClassVar[str] = "table"
+
+    def cells(self) -> list[Cell]:
+        return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
+
+    def cell(self, row: Row, seed: int) -> Cell:
+        identity = run_identity(self.base, row, seed, self.prints.train)
+        cost = predicted_cost(apply(self.base, row, seed).scaled(), self.V)
+        return Cell(row.name, seed, training_hash(identity), cost)
+
+    def experiment(self, cell: Cell) -> Experiment:
+        return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
+
+    def plan(self, cell: Cell, root: Path) -> Plan:
+        known = any(row.name == cell.row for row in self.rows)
+        return super().plan(cell, root) if known else load_as(Ablation, root, self.name).plan(cell, root)
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "base": to_dict(self.base),
+            "rows": [asdict(row) for row in self.rows],
+            "seeds": self.seeds,
+            "fingerprints": asdict(self.prints),
+            "V": self.V,
+            "store": self.store,
+        }
+
+    def joined(self, old: Self, path: Path) -> Self:
+        before = to_dict(old.base) | {"fingerprints": asdict(old.prints)}
+        found = differences(before, to_dict(self.base) | {"fingerprints": asdict(self.prints)}, "the study has")
+        changes = {row.name: row.change for row in old.rows}
+        found += [
+            f"row '{r.name}' changes {r.change}, the study has {changes[r.name]}"
+            for r in self.rows
+            if r.name in changes and changes[r.name] != r.change
+        ]
+        if found:
+            raise UserError(
+                f"{path} was started over another experiment ({'; '.join(found)}): "
+                "give this one a name of its own with --name, or remove that folder"
+            )
+        rows = _union(old.rows, self.rows, key=lambda row: row.name)
+        return replace(self, rows=rows, seeds=_union(old.seeds, self.seeds, key=lambda seed: seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Study):
+    """Trials of a space, how they are proposed, compared and pruned. Only the number of trials may grow."""
+
+    space: list[Parameter]
+    sampler: str
+    seed: int
+    """of the sampler"""
+    trials: int
+    objectives: dict[str, str]
+    """name -> minimize or maximize"""
+    constraints: dict[str, float]
+    """name -> upper limit, at true sizes"""
+    pruner: Pruner
+    KIND: ClassVar[str] = "search"
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        return tuple(self.objectives.values())
+
+    @property
+    def budget(self) -> int:
+        return 0 if self.sampler == "grid" else self.trials
+
+    def cells(self) -> list[Cell]:
+        """The points of a grid that keep the limits; none where a sampler makes the trials."""
+        return [self.cell(number, point) for number, point in enumerate(self._points()[0])]
+
+    def refused(self) -> int:
+        """How many points of a grid do not keep the limits."""
+        return self._points()[1]
+
+    def _points(self) -> tuple[list[dict[str, Any]], int]:
+        points = [] if self.budget else grid(self.space)
+        kept = [point for point in points if all(value <= 0 for value in self.excess(point).values())]
+        return kept, len(points) - len(kept)
+
+    def at(self, change: dict[str, Any]) -> Experiment:
+        """The base with the parameters of a trial, at the paper's scale. Raises UserError."""
+        return override(self.base, change, f"study '{self.name}'")
+
+    def experiment(self, cell: Cell) -> Experiment:
+        return self.at(cell.change)
+
+    def cell(self, number: int, change: dict[str, Any]) -> Cell:
+        """The run of trial `number`."""
+        experiment = self.at(change)
+        identity = training_identity(experiment, self.prints.train, user_classes(experiment))
+        cost = predicted_cost(experiment.scaled(), self.V)
+        return Cell(f"t{number:04d}", experiment.training.seed, training_hash(identity), cost, change)
+
+    def excess(self, change: dict[str, Any]) -> dict[str, float]:
+        """By how much the limits that are known beforehand are missed, at most 0 where they are kept."""
+        if "parameters" not in self.constraints:
+            return {}
+        model = self.at(change).scaled().model
+        return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
+
+    def check(self) -> None:
+        """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
+        if "parameters" in self.constraints and self.base.model.positions not in BUILTIN_SCHEMES:
+            raise UserError(f"a limit on parameters needs a scheme that ships: {', '.join(BUILTIN_SCHEMES)}")
+        for parameter in self.space:
+            for value in parameter.listed or [parameter.low, parameter.high]:
+                self.at({parameter.name: value}).scaled(f"{parameter.name}={value}")
+
+    def to_plain(self) -> dict[str, Any]:
+        plain = {"schema": SCHEMA, "kind": self.KIND, "name": self.name, "base": to_dict(self.base)}
+        plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
+        plain |= {"fingerprints": asdict(self.prints)}
+        same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store")
+        return plain | {key: getattr(self, key) for key in same}
+
+    def joined(self, old: Self, path: Path) -> Self:
+        if self.trials < old.trials:
+            raise UserError(f"{path}: the search has {old.trials} trials already, asked for {self.trials}")
+        before, after = replace(old, trials=0).to_plain(), replace(self, trials=0).to_plain()
+        if found := differences(before, after, "the study has"):
+            raise UserError(
+                f"{path} is another search ({'; '.join(found)}): give this one a name of its own with --name, or "
+                "remove that folder"
+            )
+        return self
+
+
+AnyStudy = TypeVar("AnyStudy", bound=Study)
+
+
+def save(study: AnyStudy, root: Path) -> AnyStudy:
+    """Write study.json, joined with what it held before, and return the joined study.
+
+    Raises UserError if the study of that name was started over another experiment, text, row or space.
+    """
+    path = file_of(root, study.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(".study.lock")):
+        study = joined(study, root)
+        write_atomic(path, to_json(study.to_plain()))
+    return study
+
+
+def joined(study: AnyStudy, root: Path) -> AnyStudy:
+    """`study` with what study.json holds already: what `save` would write. Raises UserError as `save` does."""
+    path = file_of(root, study.name)
+    return study.joined(load_as(type(study), root, study.name), path) if path.exists() else study
+
+
+def load(root: Path, name: str) -> Study:
+    """The study as study.json holds it. Raises UserError where there is none or it cannot be read."""
+    path = check_exists(root, name)
+    try:
+        plain = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
+    return from_plain(plain, path)
+
+
+def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
+    """`load`, for a study of one kind. Raises UserError for one of the other kind, too."""
+    study = load(root, name)
+    if not isinstance(study, kind):
+        raise UserError(
+            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} a name "
+            "of its own with --name"
+        )
+    return study
+
+
+def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
+    """The study in the content of a study.json. Raises UserError."""
+    try:
+        if plain["schema"] != SCHEMA:
+            raise UserError(f"{where}: schema {plain['schema']}, this version reads {SCHEMA}")
+        common: dict[str, Any] = {key: plain[key] for key in ("name", "V", "store")}
+        common |= {"base": from_dict(Experiment, plain["base"]), "prints": Fingerprints(**plain["fingerprints"])}
+        if plain.get("kind") == Search.KIND:
+            same = ("sampler", "seed", "trials", "objectives", "constraints")
+            common |= {key: plain[key] for key in same} | {"pruner": Pruner(**plain["pruner"])}
+            return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
+        rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
+        return Ablation(**common, rows=rows, seeds=plain["seeds"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{where}: not a study definition ({type(error).__name__}: {error})") from error
+
+
+def check_exists(root: Path, name: str) -> Path:
+    """Path of study.json. Raises UserError where there is none, naming the studies that are."""
+    path = file_of(root, name)
+    if not path.is_file():
+        found = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
+        raise UserError(
+            f"no study '{name}' in {root / 'studies'}; there {'are: ' + ', '.join(found) if found else 'is none'}"
+        )
+    return path
+
+
+def file_of(root: Path, name: str) -> Path:
+    """<root>/studies/<name>/study.json. Raises UserError for a name that is not a plain folder name."""
+    return folder_of(root, name) / "study.json"
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """<root>/studies/<name>. Raises UserError for a name that is not a plain folder name."""
+    if not name or name != Path(name).name or name.startswith("."):
+        raise UserError(f"'{name}' is not a valid study name: it is also the name of the study's folder")
+    return root / "studies" / name
+
+
+def predicted_cost(exact: Experiment, V: int) -> float:
+    """Training FLOPs of a run if every step is full and a sentence has 25 pieces on a side, for the order of runs."""
+    tokens, length = exact.training.tokens, 25
+    pairs = AttentionPairs(tokens * length, tokens * length, tokens * length)
+    return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
+
+
+def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:
+    return list(({key(x): x for x in old} | {key(x): x for x in new}).values())

@@ -1,0 +1,45 @@
+"""A study whose runs are made by a function of the test's own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.queue.launch import run_study
+from lightning_tfm.queue.queue import CellState
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.worker import Job
+from lightning_tfm.runs.attempt import Task
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Ablation, Study
+
+Train = Callable[[Task], None]
+
+
+@dataclass(frozen=True)
+class Training:
+    """In place of runs/train.py's."""
+
+    train: Train
+
+
+def ablation(name: str) -> Ablation:
+    """One without rows: its cells are what the test says."""
+    prints = Fingerprints("", "")
+    return Ablation(name=name, base=Experiment(), rows=[], seeds=[], prints=prints, V=1, store="")
+
+
+def launch(
+    study: Study | str,
+    cells: Sequence[Cell],
+    root: Path,
+    train: Train,
+    stream: TextIO | None = None,
+    first_validation: int = 1,
+    **resources: Any,
+) -> list[CellState]:
+    """Run the cells by `train(task)`; `resources` are those of Resources."""
+    study = ablation(study) if isinstance(study, str) else study
+    return run_study(Job(study, root, Training(train), Resources(**resources), first_validation), cells, stream)
