@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import cast
 
 from lightning_tfm.config import Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
@@ -11,6 +12,7 @@ from lightning_tfm.runs.record import Measures, Score, read_score, to_plain
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Measures, Path]:
     """A score and its file, made where it is not there; chrF and the paper's measure are added to it."""
+    from lightning_tfm.data.prepare import Prepared
     from lightning_tfm.data.textset import TextSet
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.train import score_split
@@ -26,7 +28,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
         return there, path
     attempt = folder.claim()
     score = there if isinstance(there, Score) else None
-    score = score or score_split(trained.module, text, split, experiment.evaluation, 0, 1, attempt)
+    score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     whole = measured(score, hypotheses, text.split(set_name).target_text(), experiment.data.target)

@@ -25,6 +25,7 @@ from lightning_tfm.report.verdict import CLEAR, CONTRADICTED, UNDECIDED, UNTESTA
 SUPPORTED = "supported"
 WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
 TAU = CLEAR["ppl"]
+NO_TEST = (np.array(np.nan), np.array(np.nan))
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def weigh(
     """Every claim against the evidence of all looks, (row -> difference in log PPL, share of the level) of each."""
     found: dict[str, tuple[float, float]] = {}
     for rows, share in looks if family else []:
-        sides = [both_sides(c, rows) if set(c.says) <= set(rows) else (np.nan, np.nan) for c in family]
+        sides = [both_sides(c, rows) if set(c.says) <= set(rows) else NO_TEST for c in family]
         for claim, p, (for_it, against) in zip(family, adjusted(sides) / share, sides, strict=True):
             said = (min(float(p), 1.0), float(for_it - against))
             if not np.isnan(said[1]):

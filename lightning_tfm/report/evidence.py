@@ -6,6 +6,7 @@ the same rows beside it. The confirmatory family is that of the claims (report/c
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from statistics import mean, stdev
 
@@ -57,17 +58,17 @@ def weigh_rows(
         for i, name in enumerate(order[1:], 1):
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
-            who = {"estimate": float(d.estimate[i]), "n": int(n_R[i]), "n_base": int(n_R[0])}
-            if np.isnan(p_R[i]):
-                found[name, metric] = untested(who, _why_not(who["n"], who["n_base"]))
-            else:
-                found[name, metric] = Evidence(**who, **{k: float(x_R[i]) for k, x_R in numbers.items()})
+            n, n_base = int(n_R[i]), int(n_R[0])
+            found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base))
+            if not np.isnan(p_R[i]):
+                tested = {k: float(x_R[i]) for k, x_R in numbers.items()}
+                found[name, metric] = replace(found[name, metric], untested="", **tested)
     return found
 
 
-def untested(who: Mapping[str, float], why: str) -> Evidence:
+def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
     """An estimate without a test."""
-    return Evidence(float(who["estimate"]), math.nan, math.nan, int(who["n"]), int(who["n_base"]), untested=why)
+    return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
 
 
 def _why_not(n: int, n_base: int) -> str:

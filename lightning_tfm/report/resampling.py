@@ -75,7 +75,8 @@ class BleuCounts:
     def _count(self, i: int, words: list[str]) -> list[int]:
         correct = [0, 0, 0, 0]
         for k, n in enumerate(ORDERS):
-            allowed, found = self._grams[i][k], {}
+            allowed = self._grams[i][k]
+            found: dict[tuple[str, ...], int] = {}
             for gram in grams(words, n):
                 if gram in allowed and found.get(gram, 0) < allowed[gram]:
                     found[gram] = found.get(gram, 0) + 1

@@ -70,11 +70,11 @@ class Estimate:
         half = stats.t.isf(np.asarray(level) / 2, self.df) * self.se
         return self.estimate - half, self.estimate + half
 
-    def above(self, bound: float) -> np.ndarray:
+    def above(self, bound: np.ndarray | float) -> np.ndarray:
         """One-sided p of a difference above `bound`; NaN where the seeds allow no test."""
         return stats.t.sf(self._t(bound), self.df)
 
-    def below(self, bound: float) -> np.ndarray:
+    def below(self, bound: np.ndarray | float) -> np.ndarray:
         """One-sided p of a difference below `bound`; NaN where the seeds allow no test."""
         return stats.t.cdf(self._t(bound), self.df)
 
@@ -82,7 +82,7 @@ class Estimate:
         """p of a difference inside ± margin: the larger of two one-sided tests (TOST, Schuirmann 1987)."""
         return np.maximum(self.above(-margin), self.below(margin))
 
-    def _t(self, bound: float) -> np.ndarray:
+    def _t(self, bound: np.ndarray | float) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(np.asarray(self.se) > 0, (self.estimate - bound) / np.asarray(self.se), np.nan)
 
@@ -91,6 +91,9 @@ class Estimate:
 class Differences(Estimate):
     """Rows against base in one metric, all [..., R]; base itself has estimate 0 and no p."""
 
+    estimate: np.ndarray
+    se: np.ndarray
+    df: np.ndarray
     seed_variance: np.ndarray
     """moderated, of one training"""
     seed_part: np.ndarray

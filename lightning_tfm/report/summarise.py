@@ -36,6 +36,7 @@ from lightning_tfm.study.rows import Row, apply
 from lightning_tfm.study.study import Ablation
 
 SCHEMA = 2
+BEFORE = "before the first look"
 
 
 # --- records -> table ---
@@ -160,7 +161,7 @@ def _each_look(
     boots = bootstraps(cells)
     if not course.looks:
         found = weigh_rows(cells, names, paper, full_size, boots=boots)
-        return [{k: untested(vars(e), e.untested or "before the first look") for k, e in found.items()}]
+        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or BEFORE) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
     return [weigh_rows(restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
