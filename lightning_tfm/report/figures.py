@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from lightning_tfm.report import svg
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.cells import Cells, read_curve
 from lightning_tfm.report.resampling import bleu
+from lightning_tfm.report.summary import AgreementCourse, Difference, LastEighth, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 from lightning_tfm.report.verdict import (
     BETTER,
@@ -38,28 +39,26 @@ VERDICT_CLASS = {
 }
 """style of a verdict's mark; the word always stands beside the colour"""
 
-Plain = Mapping[str, Any]
-
 
 def short_name(name: str, most: int = 22) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def group_classes(report: Plain) -> dict[str, str]:
+def group_classes(report: Summary) -> dict[str, str]:
     """row -> class of its group's colour."""
     groups: dict[str, int] = {}
-    return {r["row"]: f"g{groups.setdefault(r['group'], len(groups)) % 8}" for r in report["rows"]}
+    return {r.name: f"g{groups.setdefault(r.group, len(groups)) % 8}" for r in report.rows}
 
 
-def forest(report: Plain, metric: str) -> str:
+def forest(report: Summary, metric: str) -> str:
     """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
-    rows = [r for r in report["rows"] if r[metric]["difference"] and _shown(r[metric]["difference"], metric)]
-    if not rows:
+    found = [(r, _shown(r.metric(metric).difference, metric)) for r in report.rows if r.metric(metric).difference]
+    parts = [(r, shown) for r, shown in found if shown]
+    if not parts:
         return ""
-    parts = [(r, _shown(r[metric]["difference"], metric)) for r in rows]
-    values = [v for _, shown in parts for v in shown.values() if v is not None] + [0.0]
+    values = [v for _, shown in parts for v in shown if v is not None] + [0.0]
     width, left, line, top = 640, 150, 19, 12
-    height = top + line * len(rows) + 42
+    height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
     bottom = height - 40
     unit = "difference in dev perplexity to base, % (left is better)"
@@ -67,40 +66,53 @@ def forest(report: Plain, metric: str) -> str:
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
-        body += tag("g", _forest_row(r, shown, r[metric]["difference"], x, y, left), class_="hover")
+        body += tag("g", _forest_row(r, shown, r.metric(metric).difference, x, y, left), class_="hover")
     return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
 
 
-def _shown(difference: Plain, metric: str) -> dict[str, float | None]:
-    """estimate, lower, upper, paper: in percent for perplexity."""
-    source = difference.get("percent", {}) if metric == "ppl" else difference
-    if source.get("estimate") is None:
-        return {}
-    paper = difference.get("paper percent") if metric == "ppl" else difference["paper"]
-    return {k: source.get(k) for k in ("estimate", "lower", "upper")} | {"paper": paper}
+class Shown(NamedTuple):
+    """A difference to base: in percent for perplexity."""
+
+    estimate: float
+    lower: float | None
+    upper: float | None
+    paper: float | None
 
 
-def _forest_row(r: Plain, shown: Mapping[str, float | None], difference: Plain, x: Scale, y: float, left: float) -> str:
-    class_ = VERDICT_CLASS[difference["verdict"]]
-    said = f"{r['row']}: {shown['estimate']:+.2f}"
-    body = label(left - 10, y + 4, short_name(r["row"]), "end")
-    if shown["lower"] is not None:
-        said += f" [{shown['lower']:+.2f}, {shown['upper']:+.2f}]"
-        body += tag("line", x1=x(shown["lower"]), x2=x(shown["upper"]), y1=y, y2=y, class_=f"interval {class_}")
-    body += tag("circle", cx=x(shown["estimate"]), cy=y, r=4.0, class_=f"mark {class_}")
-    if shown["paper"] is not None:
-        said += f", the paper {shown['paper']:+.2f}"
-        px = x(shown["paper"])
+def _shown(difference: Difference, metric: str) -> Shown | None:
+    of = difference.shown
+    if of.estimate is None:
+        return None
+    return Shown(of.estimate, of.lower, of.upper, difference.paper_percent if metric == "ppl" else difference.paper)
+
+
+def _forest_row(r: SummaryRow, shown: Shown, difference: Difference, x: Scale, y: float, left: float) -> str:
+    class_ = VERDICT_CLASS[difference.verdict]
+    said = f"{r.name}: {shown.estimate:+.2f}"
+    body = label(left - 10, y + 4, short_name(r.name), "end")
+    if shown.lower is not None and shown.upper is not None:
+        said += f" [{shown.lower:+.2f}, {shown.upper:+.2f}]"
+        body += tag("line", x1=x(shown.lower), x2=x(shown.upper), y1=y, y2=y, class_=f"interval {class_}")
+    body += tag("circle", cx=x(shown.estimate), cy=y, r=4.0, class_=f"mark {class_}")
+    if shown.paper is not None:
+        said += f", the paper {shown.paper:+.2f}"
+        px = x(shown.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
     return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
 
 
-def curves(report: Plain, cells: Cells, log: bool) -> str:
-    """Dev perplexity in the course of training: mean over seeds, band from the best to the worst seed."""
-    found = {r["row"]: _band(cells, r["row"]) for r in report["rows"]}
+Band = list[tuple[int, float, float, float]]
+
+
+def curves(report: Summary, cells: Cells) -> tuple[str, str]:
+    """Dev perplexity in the course of training, its axis straight and logarithmic: mean over seeds, band from the best
+    to the worst seed. Two empty texts where no run has any."""
+    found = {r.name: _band(cells, r.name) for r in report.rows}
     found = {name: band for name, band in found.items() if band}
-    if not found:
-        return ""
+    return (_curves(report, found, False), _curves(report, found, True)) if found else ("", "")
+
+
+def _curves(report: Summary, found: Mapping[str, Band], log: bool) -> str:
     width, height, left, right, top, bottom = 640, 380, 46, 626, 26, 336
     steps = [s for band in found.values() for s, *_ in band]
     values = [v for band in found.values() for _, *vs in band for v in vs]
@@ -127,7 +139,7 @@ def curves(report: Plain, cells: Cells, log: bool) -> str:
     return figure(width, height, "Learning curves of all rows", body)
 
 
-def _band(cells: Cells, row: str) -> list[tuple[int, float, float, float]]:
+def _band(cells: Cells, row: str) -> Band:
     """(step, lowest, mean, highest) at the steps that every seed has."""
     runs = [dict(read_curve(cell)) for cell in cells.of(row)]
     runs = [run for run in runs if run]
@@ -135,33 +147,34 @@ def _band(cells: Cells, row: str) -> list[tuple[int, float, float, float]]:
     return [(s, min(v), mean(v), max(v)) for s in shared if (v := [run[s] for run in runs])]
 
 
-def quality(report: Plain, against: str, title: str) -> str:
+def quality(report: Summary, against: str, title: str) -> str:
     """Perplexity against `against` (parameters or flops); the line joins the rows that no smaller row beats."""
-    rows = [r for r in report["rows"] if r["ppl"]["mean"] and r[against]]
-    if not rows:
+    found = [(r, size, r.ppl.mean) for r in report.rows if r.ppl.mean and (size := getattr(r, against))]
+    if not found:
         return ""
     width, height, left, right, top, bottom = 640, 340, 46, 610, 26, 296
-    x = spanning([r[against] for r in rows], left, right, log=True)
-    y = spanning([r["ppl"]["mean"] for r in rows], bottom, top, log=True)
+    x = spanning([size for _, size, _ in found], left, right, log=True)
+    y = spanning([ppl for *_, ppl in found], bottom, top, log=True)
     body = bottom_axis(x, bottom, top, title) + left_axis(y, left, right, "dev perplexity")
     best, front = math.inf, []
-    for r in sorted(rows, key=lambda r: (r[against], r["ppl"]["mean"])):
-        if r["ppl"]["mean"] < best:
-            best = r["ppl"]["mean"]
-            front.append((x(r[against]), y(best)))
+    for size, ppl in sorted((size, ppl) for _, size, ppl in found):
+        if ppl < best:
+            best = ppl
+            front.append((x(size), y(best)))
     body += tag("polyline", points=points(front), class_="front")
-    classes, taken = group_classes(report), []
-    for r in rows:
-        px, py = x(r[against]), y(r["ppl"]["mean"])
-        name = short_name(r["row"])
-        said = tag("title", attribute(f"{r['row']}: {r[against]:,.4g}, perplexity {r['ppl']['mean']:.3f}"))
+    classes = group_classes(report)
+    taken: list[tuple[float, float]] = []
+    for r, size, ppl in found:
+        px, py = x(size), y(ppl)
+        name = short_name(r.name)
+        said = tag("title", attribute(f"{r.name}: {size:,.4g}, perplexity {ppl:.3f}"))
         mark = tag("circle", cx=px, cy=py, r=5.0, class_="dot")
         free = all(abs(py - q) > 11 or abs(px - p) > 6 * len(name) + 20 for p, q in taken)
         if free:
             taken.append((px, py))
         side = px > (left + right) * 0.75
         text = label(px + (-8 if side else 8), py + 4, name, "end" if side else "start") if free else ""
-        body += tag("g", said + mark + text, class_=f"point {classes[r['row']]}")
+        body += tag("g", said + mark + text, class_=f"point {classes[r.name]}")
     return figure(width, height, f"Perplexity against {title}", body)
 
 
@@ -211,36 +224,36 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) 
     return figure(width, height, title, body)
 
 
-def agreement(course: Plain, fall: Plain | None) -> str:
+def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
     """Rank correlation with the paper in the course of training, with its noise interval; the parameter count's dashed.
 
     `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
     """
-    found = [p for p in course["points"] if p["spearman"] is not None]
+    found = [p for p in course.points if p.spearman is not None]
     if not found:
         return ""
     width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
-    null = course["parameter count alone"]
-    values = [v for p in found for v in (p["spearman"], *(p["noise interval"] or ()))] + [0.0, null or 0.0]
+    null = course.parameter_count_alone
+    values = [v for p in found for v in (p.spearman, *(p.noise_interval or ()))] + [0.0, null or 0.0]
     x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
     late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
     body += left_axis(y, left, right, "Spearman, log PPL")
     if fall is not None:
-        body += label(right, top - 8, f"base PPL {-100 * fall['fall']:+.1f} %", "end")
+        body += label(right, top - 8, f"base PPL {-100 * fall.fall:+.1f} %", "end")
     if null is not None:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
             body += label(right + 10, y(null) + 4 + 15 * i, words)
-    area = [(100 * p["share"], *(p["noise interval"] or [p["spearman"]] * 2)) for p in found]
+    area = [(100 * p.share, *(p.noise_interval or [p.spearman] * 2)) for p in found]
     outline = [(x(s), y(high)) for s, _, high in area] + [(x(s), y(low)) for s, low, _ in reversed(area)]
-    line = tag("polyline", points=points([(x(100 * p["share"]), y(p["spearman"])) for p in found]), class_="curve")
+    line = tag("polyline", points=points([(x(100 * p.share), y(p.spearman)) for p in found]), class_="curve")
     marks = "".join(
         tag(
             "circle",
-            tag("title", attribute(f"step {p['step']} of base, {at(p)}")),
-            cx=x(100 * p["share"]),
-            cy=y(p["spearman"]),
+            tag("title", attribute(f"step {p.step} of base, {at(p)}")),
+            cx=x(100 * p.share),
+            cy=y(p.spearman),
             r=4.0,
             class_="dot",
         )
@@ -249,7 +262,7 @@ def agreement(course: Plain, fall: Plain | None) -> str:
     body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
     for p in found[:: -(-len(found) // 9)]:
-        body += label(x(100 * p["share"]), bottom + 52, f"{p['base ppl']:.3g}", "middle", "tick")
+        body += label(x(100 * p.share), bottom + 52, f"{p.base_ppl:.3g}", "middle", "tick")
     said = f"Rank correlation with the paper in the course of training: {', '.join(map(at, found))}"
     beside = "" if null is None else f"; the parameter count alone {null:.2f}"
     return figure(width, height, said + beside, body)

@@ -1,93 +1,242 @@
-"""Summary and cells -> the ablation's page."""
+"""Summary and cells -> the ablation's page (templates/report.html)."""
 
-from lightning_tfm.report import page_agreement, page_pictures, page_runs, page_table
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_tfm.report import agreement_text, figures, provenance
 from lightning_tfm.report.cells import Cells
-from lightning_tfm.report.document import Plain, document, text
+from lightning_tfm.report.document import NOTHING, render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
-from lightning_tfm.report.plateau import FAR
+from lightning_tfm.report.plateau import FAR, said
+from lightning_tfm.report.power import ABOUT
+from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Summary, SummaryRow
+from lightning_tfm.report.svg import short
+from lightning_tfm.report.text import millions, paper, score
+from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
+from lightning_tfm.study.rows import apply
 
-PAPER_BLEU = (
-    "The paper's BLEU is on other text (newstest2013) and, by its first code, on Moses tokens with split hyphens; "
-    "read its 25.8 as about 25.5 of sacreBLEU's 13a. Compare directions, not levels."
-)
 
-
-def page(report: Plain, cells: Cells, texts: bool = True, live: str = "") -> str:
+def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
-    parts = {
-        "table": ("Table", page_table.table(report)),
-        "verdicts": ("Against the paper", page_table.verdicts(report)),
-        "agreement": ("Agreement over all rows", page_agreement.agreement(report)),
-        "forest": ("Differences to base", page_pictures.forests(report)),
-        "curves": ("Learning curves", page_pictures.curves(report, cells)),
-        "quality": ("Quality against size", page_pictures.quality(report)),
-        "lengths": ("BLEU by length", page_pictures.lengths(report, cells)),
-        "calibration": ("Calibration", page_pictures.calibration(report, cells)),
-        "attention": ("Attention", page_pictures.attention(cells) if texts else ""),
-        "runs": ("Runs", page_runs.runs(report, cells, texts)),
-        "method": ("How to read this", _method(report, texts)),
-    }
-    return document(report["study"], "ablation", _head(report), parts, live)
+    found = {word for r in report.rows for word in _words(r)}
+    tau = report.clear
+    return render(
+        "report.html",
+        report=report,
+        live=live,
+        texts=texts,
+        head=_head(report),
+        words=[word for word in WORDS if word in found],
+        classes=figures.VERDICT_CLASS,
+        change=_change,
+        said=lambda r: "|".join(_words(r)),
+        missing=_missing,
+        numbers=_numbers,
+        compared=lambda r, metric, digits: _compared(r, metric, digits, report.alpha),
+        score=score,
+        plateaued=said,
+        counted=counted,
+        labels=agreement_text.LABELS,
+        columns=_columns(report),
+        course=_course(report),
+        told=agreement_text,
+        beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
+        forests=_pictures({m: figures.forest(report, m) for m in ("ppl", "bleu")}),
+        colours=_colours(report),
+        curves=_curves(report, cells),
+        quality=_pictures(
+            {
+                "parameters": figures.quality(report, "parameters", "parameters"),
+                "FLOPs": figures.quality(report, "flops", "training FLOPs"),
+            }
+        ),
+        lengths=_lengths(report, cells),
+        calibration=_calibration(report, cells),
+        attention=_attention(cells) if texts else [],
+        runs=_runs(report, cells, texts),
+        far=FAR,
+        two_seeds=TWO_SEEDS[0].upper() + TWO_SEEDS[1:] if two_seeds(report) else "",
+    )
 
 
-def _head(report: Plain) -> str:
+def _head(report: Summary) -> list[str]:
     parts = [
-        f"{report['finished']} of {report['cells']} runs finished",
-        f"seeds {', '.join(map(str, report['seeds']))}",
+        f"{report.finished} of {report.cells} runs finished",
+        f"seeds {', '.join(map(str, report.seeds))}",
+        f"corpus {report.corpus}, {' to '.join(report.languages)}",
     ]
-    parts.append(f"corpus {report['corpus']}, {' to '.join(report['languages'])}")
-    if report["sentences"]:
-        parts.append(f"{report['sentences']:,} dev sentences")
-    if report["scale"]:
-        parts.append(f"a miniature of the paper: {report['scale']}")
-    if report["signature"]:
-        parts.append(f"BLEU is {report['signature']}")
-    return "; ".join(map(text, parts)) + "."
+    if report.sentences:
+        parts.append(f"{report.sentences:,} dev sentences")
+    if report.scale:
+        parts.append(f"a miniature of the paper: {report.scale}")
+    if report.signature:
+        parts.append(f"BLEU is {report.signature}")
+    return parts
 
 
-def _method(report: Plain, texts: bool) -> str:
-    tau = report["clear"]
-    limit = f"{100 * tau['ppl']:.1f} % PPL or {tau['bleu']:.2f} BLEU"
-    lines = [
-        "PPL is dev perplexity per piece, end token included. Differences in perplexity are tested as differences of "
-        "its logarithm and shown in percent. Perplexity is the primary metric; BLEU is a noisier copy of it.",
-        "A difference has two kinds of noise: training (seeds; the variance of a row is moderated by the study's, "
-        "Smyth 2004) and test set (sentences; paired bootstrap on the same resamples for all runs, Koehn 2004).",
-        "The claims of section 6.2 are the confirmatory family: tested in perplexity, a claim about several rows needs "
-        f"all of them, corrected by Holm 1979 at {report['alpha']:g}.",
-        "The rows are exploratory: a row is found to differ where p (BH), corrected over the rows of its metric by "
-        f"Benjamini and Hochberg 1995, is below {report['alpha']:g}, which bounds the expected share of false ones "
-        "among the rows found. Bold: Holm's p over the same rows is below it too, which bounds the chance of any false "
-        "one. The printed interval is the marginal 95 % one.",
-        "The paper printed single runs. With a standard deviation over seeds of 0.5 % in PPL and 0.3 BLEU (NVIDIA's "
-        "notes on checkpoints of its Transformer; the spread of published reproductions) a printed difference is clear "
-        f"only beyond {limit}.",
-        "reproduced: the printed difference is clear, and ours is found with the same sign; beside it ours as a "
-        "multiple of the printed one, with the interval of ours. contradicted: found with the opposite sign. "
-        "found here, paper unclear: the printed difference is not clear. smaller than printed (at full size only): "
-        "clear, not found, and below half of the printed one by a one-sided test at 1 %. no difference in either: not "
-        f"clear, and ours lies within {limit} by two one-sided tests at 5 %. undecided: all else, with the "
-        "number of seeds that would decide it if the difference is as estimated (point at the word for the difference "
-        f"that would have been found with a probability of about {report['power']:.0%}). better, worse: the paper "
-        "prints no such row.",
-        PAPER_BLEU,
+def _words(r: SummaryRow) -> list[str]:
+    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
+
+
+def _change(r: SummaryRow) -> str:
+    """What the row changes, at the sizes that were trained; of base all sizes."""
+    if r.base:
+        return ", ".join(f"{k} {v}" for k, v in r.values.items())
+    known = {name: r.values[name] for name in COLUMNS if name in r.values and name not in r.blank}
+    columns = {f"{section}.{field}" for section, field in COLUMNS.values()}
+    other = {key: value for key, value in r.change.items() if key not in columns}
+    return ", ".join(f"{k} {v}" for k, v in (known | other).items())
+
+
+def _missing(r: SummaryRow) -> str:
+    return "; ".join(f"seed {seed}: {why}" for seed, why in r.missing.items())[:500]
+
+
+def _numbers(r: SummaryRow) -> list[tuple[float | None, str]]:
+    """(value, as it is shown) of the last columns."""
+    values = (r.parameters, r.flops, r.seconds, r.paper.ppl, r.paper.bleu, r.paper.params)
+    flops, seconds = short(r.flops) if r.flops else "", f"{r.seconds:,.0f}" if r.seconds else ""
+    words = (millions(r.parameters), flops, seconds, *paper(r, "M"))
+    return [(value, said or NOTHING) for value, said in zip(values, words, strict=True)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row's difference to base in one metric, as the table shows it."""
+
+    estimate: float | None
+    shown: str
+    """with its interval"""
+    p: float | None
+    holm: float | None
+    word: str
+    """the verdict; empty for a row of one seed"""
+    number: str
+    """what stands beside the word"""
+    why: str
+    sure: bool
+    """found by Holm's p too"""
+
+
+def _compared(r: SummaryRow, metric: str, digits: int, alpha: float) -> Compared | None:
+    """None where nothing can be compared."""
+    d = r.metric(metric).difference
+    if d is None or d.estimate is None:
+        return None
+    of, word = d.shown, d.verdict if r.n > 1 else ""
+    interval = "" if of.lower is None else f" [{of.lower:+.{digits}f}, {of.upper:+.{digits}f}]"
+    number = phrase(d).removeprefix(word) if word else ""
+    sure = d.holm is not None and d.holm < alpha
+    text = f"{of.estimate:+.{digits}f}{interval}"
+    return Compared(of.estimate, text, d.p, d.holm, word, number, _why(d, metric), sure)
+
+
+def _why(d: Difference, metric: str) -> str:
+    smallest = d.shown.smallest
+    if d.verdict != UNDECIDED or d.p is None or smallest is None:
+        return d.why
+    size = f"{smallest:.1f} % PPL" if metric == "ppl" else f"{smallest:.2f} BLEU"
+    return f"{d.why}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """The agreement with the paper in one metric over one set of rows, as the page shows it."""
+
+    metric: str
+    which: str
+    rows: int
+    shown: dict[str, str]
+    """figure -> value in print"""
+
+
+def _columns(report: Summary) -> list[Column]:
+    return [
+        Column(name, which, one.rows, agreement_text.shown(one))
+        for which, metrics in (agreement_text.parts(report.agreement) if report.agreement else [])
+        for metric, name in agreement_text.METRICS.items()
+        if (one := metrics.metric(metric))
     ]
-    if any(r["plateaued"] for r in report["rows"]):
-        lines.append(
-            f"plateaued: a seed whose log PPL lies more than {FAR:g} median absolute deviations (the row's or the "
-            "study's, the larger) above its row's median. It stays in every number."
-        )
-    if two_seeds(report):
-        lines.append(TWO_SEEDS[0].upper() + TWO_SEEDS[1:] + ".")
-    if not report["sentence noise of BLEU"] and report["finished"]:
-        lines.append("The references are not at hand: BLEU is tested with the noise of seeds alone.")
-    if report["looks"] is not None:
-        lines.append(
-            "Seeds were added where a verdict was open (--seeds auto), so the study was looked at more than once: "
-            f"{len(report['looks'])} of at most {report['most looks']} looks so far. Every look spends a share of the "
-            "level (Lan and DeMets 1983), p-values are divided by that share, the smallest of all looks counts, and "
-            f"intervals are at {report['interval level']:.2%}."
-        )
-    if not texts:
-        lines.append("Made without any line of the corpus (--no-text).")
-    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+
+
+def _course(report: Summary) -> str:
+    found = report.agreement
+    return figures.agreement(found.curve, report.last_eighth) if found and found.curve else ""
+
+
+def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Those there are, with their names."""
+    return [(name, picture) for name, picture in found.items() if picture]
+
+
+def _colours(report: Summary) -> list[tuple[str, str]]:
+    """(group, class of its colour)"""
+    classes = figures.group_classes(report)
+    found = {r.group: classes[r.name] for r in report.rows}
+    return [(figures.short_name(group), class_) for group, class_ in found.items()]
+
+
+def _curves(report: Summary, cells: Cells) -> dict[str, Any]:
+    linear, log = figures.curves(report, cells)
+    rows = [r.name for r in report.rows if r.n]
+    return {"linear": linear, "log": log, "rows": rows} if linear else {}
+
+
+def _lengths(report: Summary, cells: Cells) -> dict[str, Any]:
+    """Heads of the columns; row -> (BLEU, shade between 0 and 30)."""
+    heads, found = figures.lengths(cells, [r.name for r in report.rows])
+    if not found:
+        return {}
+    low, high = (f(v for row in found.values() for v in row) for f in (min, max))
+    shaded = {row: [(v, round(30 * (v - low) / ((high - low) or 1))) for v in values] for row, values in found.items()}
+    return {"heads": heads, "rows": shaded}
+
+
+def _calibration(report: Summary, cells: Cells) -> dict[str, Any]:
+    """The picture of the first seeds; row -> (expected calibration error in percent, seeds it is the mean over)."""
+    found = {}
+    for r in report.rows:
+        seeds = [c for cell in cells.of(r.name) if (c := provenance.collected(cell, "calibration"))]
+        if seeds:
+            found[r.name] = seeds
+    if not found:
+        return {}
+    picture = figures.reliability({name: seeds[0]["bins"] for name, seeds in found.items()}, "Reliability diagram")
+    errors = {row: (100 * sum(s["ece"] for s in seeds) / len(seeds), len(seeds)) for row, seeds in found.items()}
+    return {"picture": picture, "errors": errors}
+
+
+def _attention(cells: Cells) -> list[dict[str, Any]]:
+    """What the page's script draws."""
+    return [
+        {"row": cell.row, "seed": cell.seed, "sentences": record["sentences"]}
+        for _, cell in sorted(cells.filled.items())
+        if (record := provenance.collected(cell, "attention"))
+    ]
+
+
+def _runs(report: Summary, cells: Cells, texts: bool) -> list[dict[str, Any]]:
+    """Where every cell comes from, and what its row translated otherwise than base."""
+    base = report.base.name if report.base else ""
+    rows = {row.name: row for row in cells.study.rows}
+    examples = provenance.examples(cells, base) if texts else {}
+    return [
+        {
+            "row": r.name,
+            "state": _state(r),
+            "missing": r.missing,
+            "runs": [
+                (provenance.facts(cell), provenance.fit_command(apply(cells.study.base, rows[cell.row], cell.seed)))
+                for cell in cells.of(r.name)
+            ],
+            "examples": examples.get(r.name, []),
+        }
+        for r in report.rows
+    ]
+
+
+def _state(r: SummaryRow) -> str:
+    empty = len(r.missing)
+    said = f", {empty} cell{'s' * (empty != 1)} empty or refused" if empty else ""
+    return f"{r.n} run{'s' * (r.n != 1)}{said}"

@@ -2,29 +2,22 @@
 
 import json
 import shlex
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from lightning_tfm.config import Experiment, to_dict
 from lightning_tfm.report.cells import Cell, Cells, read_lines
-from lightning_tfm.study.rows import apply
 
 LONGEST = 400
 """characters of a sentence that a page shows"""
 EXAMPLES = 3
 
 
-def command(cells: Cells, cell: Cell) -> str:
-    """A command line that repeats the run of a cell."""
-    row = next(row for row in cells.study.rows if row.name == cell.row)
-    return fit_command(apply(cells.study.base, row, cell.seed))
-
-
 def fit_command(e: Experiment) -> str:
     """A command line that trains `e`: every field that differs from the defaults, at its true size."""
-    exact, default = to_dict(e.scaled()), to_dict(Experiment())
+    exact, default = to_dict(e.scaled()), _defaults()
     parts = [
         f"--{section}.{key}={_value(value)}"
         for section, keys in exact.items()
@@ -34,11 +27,16 @@ def fit_command(e: Experiment) -> str:
     return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    return to_dict(Experiment())
+
+
 def _value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def facts(cells: Cells, cell: Cell) -> dict[str, str]:
+def facts(cell: Cell) -> dict[str, str]:
     """What the page says of one run, in order."""
     record = cell.record
     git, hardware, data = record.git, record.hardware, record.data
@@ -65,31 +63,45 @@ def _known(count: int | None) -> str:
     return "?" if count is None else str(count)
 
 
-def examples(cells: Cells, row: str, base: str) -> list[dict[str, str]]:
-    """Dev sentences whose translations differ most between this row and base, half of them to each one's favour.
+def examples(cells: Cells, base: str) -> dict[str, list[dict[str, str]]]:
+    """row -> dev sentences whose translations differ most between it and base, half of them to each one's favour.
 
     By smoothed sentence BLEU, averaged over seeds; the translations shown are those of each one's first seed that has
     them here (runs out of an archive have none).
     """
-    mine, theirs = cells.of(row), cells.of(base)
-    shown = [next((c for c in runs if _translations(cells, c).is_file()), None) for runs in (mine, theirs)]
-    if shown[0] is None or shown[1] is None or not cells.references or row == base:
-        return []
-    gap = _quality(mine) - _quality(theirs)
+    theirs = _translated(cells, base) if cells.references else None
+    if theirs is None:
+        return {}
+    quality, found = _quality(cells.of(base)), {}
+    for row in cells.study.rows:
+        mine = _translated(cells, row.name) if row.name != base else None
+        if mine is not None:
+            gap = _quality(cells.of(row.name)) - quality
+            found[row.name] = [
+                {
+                    "line": str(i + 1),
+                    "source": clipped(cells.sources[i]),
+                    "reference": clipped(cells.references[i]),
+                    row.name: clipped(mine[i]),
+                    f"{base} (base)": clipped(theirs[i]),
+                }
+                for i in _far(gap)
+            ]
+    return found
+
+
+def _far(gap: np.ndarray) -> list[int]:
+    """The sentences of the lowest and the highest gap, [S] -> at most 2 * EXAMPLES."""
     order = np.argsort(gap, kind="stable")
     worst = [int(i) for i in order[:EXAMPLES] if gap[i] < 0]
-    best = [int(i) for i in order[::-1][:EXAMPLES] if gap[i] > 0]
-    texts = [read_lines(_translations(cells, cell)) for cell in (shown[0], shown[1])]
-    return [
-        {
-            "line": str(i + 1),
-            "source": clipped(cells.sources[i]),
-            "reference": clipped(cells.references[i]),
-            row: clipped(texts[0][i]),
-            f"{base} (base)": clipped(texts[1][i]),
-        }
-        for i in [*worst, *best]
-    ]
+    return worst + [int(i) for i in order[::-1][:EXAMPLES] if gap[i] > 0]
+
+
+def _translated(cells: Cells, row: str) -> list[str] | None:
+    """The translations of the row's first seed that has them here."""
+    name = f"{cells.study.base.data.dev}.hyp.txt"
+    paths = (cell.folder / "scores" / cell.dev.evaluation_hash[:16] / name for cell in cells.of(row))
+    return next((read_lines(path) for path in paths if path.is_file()), None)
 
 
 def _quality(runs: list[Cell]) -> np.ndarray:
@@ -102,10 +114,6 @@ def _quality(runs: list[Cell]) -> np.ndarray:
         brevity = np.exp(np.minimum(0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1)))
         total += brevity * np.exp(np.log(np.maximum(correct, 1e-3) / np.maximum(proposed, 1)).mean(1))
     return total / len(runs)
-
-
-def _translations(cells: Cells, cell: Cell) -> Path:
-    return cell.folder / "scores" / cell.dev.evaluation_hash[:16] / f"{cells.study.base.data.dev}.hyp.txt"
 
 
 def clipped(text: str, most: int = LONGEST) -> str:

@@ -34,23 +34,11 @@ WEIGHED = {"weighed": True}
 """of a field that JSON lacks where there was nothing to weigh"""
 
 
-class _Keyed:
-    """Until all pages read attributes: the keys of the JSON."""
-
-    def __getitem__(self, key: str) -> Any:
-        value = getattr(self, next(f.name for f in fields(self) if _key_of(f) == key))
-        return plain(value) if isinstance(value, Paper) else value
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self[key]
-        return default if value is None else value
-
-
 # --- one row ---
 
 
 @dataclass(frozen=True)
-class Interval(_Keyed):
+class Interval:
     """An estimate with its marginal 95 % interval."""
 
     estimate: float | None
@@ -66,7 +54,7 @@ class Percent(Interval):
 
 
 @dataclass(frozen=True)
-class Difference(_Keyed):
+class Difference:
     """A row's difference to base in one metric, ours and the paper's, in log PPL or BLEU.
 
     From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
@@ -106,7 +94,7 @@ class Difference(_Keyed):
 
 
 @dataclass(frozen=True)
-class Metric(_Keyed):
+class Metric:
     """A row's scores in one metric."""
 
     mean: float | None
@@ -118,7 +106,7 @@ class Metric(_Keyed):
 
 
 @dataclass(frozen=True)
-class SummaryRow(_Keyed):
+class SummaryRow:
     """One row of the table."""
 
     group: str
@@ -156,7 +144,7 @@ class SummaryRow(_Keyed):
 
 
 @dataclass(frozen=True)
-class OfBaseSize(_Keyed):
+class OfBaseSize:
     """Rows with as many parameters as base."""
 
     rows: int
@@ -164,7 +152,7 @@ class OfBaseSize(_Keyed):
 
 
 @dataclass(frozen=True)
-class MetricAgreement(_Keyed):
+class MetricAgreement:
     """In one metric, over a set of rows; correlations are rank correlations with the paper."""
 
     rows: int
@@ -187,7 +175,7 @@ class MetricAgreement(_Keyed):
 
 
 @dataclass(frozen=True)
-class RowSetAgreement(_Keyed):
+class RowSetAgreement:
     """Over one set of rows."""
 
     ppl: MetricAgreement
@@ -199,7 +187,7 @@ class RowSetAgreement(_Keyed):
 
 
 @dataclass(frozen=True)
-class CoursePoint(_Keyed):
+class CoursePoint:
     """At one validation of base."""
 
     share: float
@@ -212,7 +200,7 @@ class CoursePoint(_Keyed):
 
 
 @dataclass(frozen=True)
-class AgreementCourse(_Keyed):
+class AgreementCourse:
     """The rank correlation in log PPL in the course of training."""
 
     rows: int
@@ -230,7 +218,7 @@ class Agreement(RowSetAgreement):
 
 
 @dataclass(frozen=True)
-class LastEighth(_Keyed):
+class LastEighth:
     """How far base had done learning."""
 
     fall: float
@@ -258,7 +246,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class ClaimFinding(_Keyed):
+class ClaimFinding:
     """What one row says about a claim (claims.Finding)."""
 
     row: str
@@ -270,7 +258,7 @@ class ClaimFinding(_Keyed):
 
 
 @dataclass(frozen=True)
-class ClaimSummary(_Keyed):
+class ClaimSummary:
     """A claim of the paper's section 6.2."""
 
     text: str
@@ -280,7 +268,7 @@ class ClaimSummary(_Keyed):
 
 
 @dataclass(frozen=True)
-class Summary(_Keyed):
+class Summary:
     """Everything the report says."""
 
     schema: int

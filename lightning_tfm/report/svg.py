@@ -21,7 +21,7 @@ def attribute(text: str) -> str:
 def tag(name: str, content: str = "", **attributes: str | float) -> str:
     """An element; `class_` becomes class, underscores hyphens. `content` is markup, attributes are escaped here."""
     said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{attribute(number(v) if isinstance(v, float) else str(v))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{number(v) if isinstance(v, float) else attribute(str(v))}"'
         for key, v in attributes.items()
     )
     return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
@@ -48,7 +48,9 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, value = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:

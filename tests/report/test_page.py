@@ -6,10 +6,11 @@ import json
 import re
 
 import pytest
+from jinja2 import UndefinedError
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import SUFFIX, make
-from lightning_tfm.report.document import text
+from lightning_tfm.report.document import environment
 from lightning_tfm.report.formats import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.report.synthetic import Generator
@@ -61,7 +62,23 @@ def test_page_is_whole_harmless_and_asks_nobody(made):
     assert len(set(parsed.ids)) == len(parsed.ids)
     assert "<script>alert" not in page and HOSTILE not in page
     assert "default-src 'none'" in page
-    assert text("a\u202eb") == "<bdi>a\u202eb</bdi>"
+    assert (
+        "<bdi>mine &lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&#34;&#39;&amp;\u202e|$%</bdi>" in page
+    )  # its direction too
+
+
+def test_templates_escape_what_is_no_markup_and_know_every_name_they_use():
+    found = environment()
+    names = [name for name in found.list_templates() if name.endswith(".html")]
+    assert {"report.html", "search.html"} < set(names)
+    for name in names:
+        found.get_template(name)  # its syntax
+        assert not re.search(r"autoescape|\|\s*safe\b", found.loader.get_source(found, name)[0]), name
+    one = found.from_string('<a title="{{ words }}">{{ words }}</a>{{ words | spec("") }}{{ words ~ "" }}')
+    assert Parser(shown := one.render(words=HOSTILE)).scripts == 0
+    assert html_module.unescape(shown) == f'<a title="{HOSTILE}">{HOSTILE}</a>{HOSTILE}{HOSTILE}'
+    with pytest.raises(UndefinedError):
+        found.from_string("{{ words.unknown }}").render(words={"known": 1})
 
 
 def test_an_undecided_row_tells_what_it_could_have_found(generator):
