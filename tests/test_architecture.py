@@ -1,6 +1,7 @@
 """ARCHITECTURE.md names files and symbols that exist, and a core that can be read in an afternoon."""
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -48,3 +49,30 @@ def test_the_core_can_be_read_in_an_afternoon():
     assert len(files) > 25 and len(set(files)) == len(files)
     lines = {name: len((ROOT / "lightning_tfm" / name).read_text(encoding="utf-8").splitlines()) for name in files}
     assert sum(lines.values()) < 4000, lines
+
+
+def test_the_road_from_the_command_to_the_model_has_six_files_and_each_names_the_next():
+    found = re.search(r"from the command to the model:\n(.*?)\n\n", PAGE, re.DOTALL)
+    assert found is not None
+    road = re.findall(r"`([\w/]+)\.py:(\w+)`", found.group(1))
+    assert len(road) <= 6 and road[0][0].startswith("cli/") and road[-1] == ("model/transformer", "Transformer")
+    for (here, _), (there, symbol) in itertools.pairwise(road):
+        source = (ROOT / "lightning_tfm" / f"{here}.py").read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        module = f"lightning_tfm.{there.replace('/', '.')}"
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == module]
+        assert any(alias.name == symbol for node in imports for alias in node.names), f"{here} does not import {symbol}"
+        assert len(re.findall(rf"\b{symbol}\b", source)) > 1, f"{here} does not use {symbol}"
+
+
+MODULES = sorted(path for path in (ROOT / "lightning_tfm").rglob("*.py") if "model" not in path.parts)
+
+
+def test_no_function_outside_the_model_takes_more_than_eight_parameters():
+    counts = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                counts[f"{path.name}:{node.name}"] = len([name for name in names if name not in ("self", "cls")])
+    assert len(counts) > 900 and {name: count for name, count in counts.items() if count > 8} == {}

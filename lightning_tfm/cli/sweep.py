@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from lightning_tfm.study.study import Ablation, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
-    from lightning_tfm.queue.queue import CellState
     from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
@@ -111,18 +110,24 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
 
 
 def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+    from lightning_tfm.cli import auto
+    from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table
     from lightning_tfm.report.text import to_text
 
-    root = settings.out
-    asked, cells = defined(settings, name, rows, seeds)
-    go = (
-        _auto(settings, asked, resources)
-        if settings.verb["seeds"] == "auto"
-        else _fixed(settings, asked, cells, resources)
-    )
+    root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    study, cells = defined(settings, name, rows, seeds)
+    if by_looks:
+        options = {option: settings.verb[option] for option in AUTO}
+        course, pool = auto.begin(study, options, root)
+    else:
+        check_fixed(name, root)
+        study = save(study, root)
     try:
-        states = go()
+        if by_looks:
+            states = auto.rounds(course, study, pool, options["max_runs"], root, resources)
+        else:
+            states = work(study, cells, root, resources, start=True)
     finally:
         table = write_table(load_as(Ablation, root, name), root)
     print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
@@ -138,17 +143,6 @@ def _said(made: "Report") -> "Report":
     return made
 
 
-def _fixed(
-    settings: Settings, asked: Ablation, cells: "list[Cell]", resources: Resources
-) -> "Callable[[], list[CellState]]":
-    """Ready to run all cells. Raises UserError where the study's seeds are added by looks."""
-    check_fixed(asked.name, settings.out)
-    from lightning_tfm.queue.launch import work
-
-    study = save(asked, settings.out)
-    return lambda: work(study, cells, settings.out, resources, start=True)
-
-
 def check_fixed(name: str, root: Path) -> None:
     """Raise UserError where a study's seeds are added by looks."""
     from lightning_tfm.report.sequential import read_looks
@@ -159,12 +153,3 @@ def check_fixed(name: str, root: Path) -> None:
             f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
             "go on with --seeds auto, or give this one a name of its own with --name"
         )
-
-
-def _auto(settings: Settings, asked: Ablation, resources: Resources) -> "Callable[[], list[CellState]]":
-    """Ready to run in rounds, the study's files in place. Raises UserError."""
-    from lightning_tfm.cli import auto
-
-    options = {name: settings.verb[name] for name in AUTO}
-    course, seeds = auto.begin(asked, options, settings.out)
-    return lambda: auto.rounds(course, asked, seeds, options["max_runs"], settings.out, resources)
