@@ -17,9 +17,9 @@ from lightning_tfm.config import Experiment, Hardware, Training
 from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.runs.train import make_trainer, prepare_process
-from lightning_tfm.training.callback import Conductor
+from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 
 V, LENGTH, SENTENCES, NEVER = 37000, 19, 100, 1 << 40
 
@@ -56,8 +56,8 @@ def main(rounds: int) -> None:
     hardware = Hardware(accelerator="cpu")
     prepare_process(hardware)
     turns = Turns(rounds, TransformerModule(experiment, V))
-    conductor = Conductor(Timetable(NEVER, 50, NEVER, NEVER), None, None, None, [], 0)
-    make_trainer(experiment, hardware, [conductor]).fit(TransformerModule(experiment, V), turns)
+    callback = RunCallback(EventSchedule(NEVER, 50, NEVER, NEVER), None, None, None, [], 0)
+    make_trainer(experiment, hardware, [callback]).fit(TransformerModule(experiment, V), turns)
     bare, ours = (turns.times[name][1:] for name in ("bare", "ours"))
     print(f"{cpu_model()}, torch {torch.__version__}, {torch.get_num_threads()} threads, {rounds - 1} rounds")
     for name, times in (("bare", bare), ("ours", ours)):

@@ -19,7 +19,7 @@ from lightning_tfm.runs.train import make_trainer
 from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 from tests.tiny import experiment, in_child, train, write_corpus
 
 V = 44
@@ -79,7 +79,7 @@ def scored(e: Experiment, root) -> Any:
 
 def snapshots(e: Experiment, root) -> Any:
     """Steps whose weights are kept for averaging."""
-    when = Timetable.of(Hardware(), e.training)
+    when = EventSchedule.of(Hardware(), e.training)
     return [step for step in range(1, e.training.steps + 1) if when.snapshots(step)]
 
 

@@ -13,9 +13,9 @@ from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.runs.train import make_trainer, prepare_process
-from lightning_tfm.training.callback import Conductor
+from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 
 NEVER = 1 << 40
 
@@ -47,9 +47,9 @@ def train() -> None:
     prepare_process(hardware)
     data = TranslationData(experiment, Path(sizes["root"]))
     module = TransformerModule(experiment, sizes["V"])
-    timetable = Timetable(NEVER, hardware.log_every, NEVER, NEVER)
-    conductor = Conductor(timetable, folder, folder, None, [], 0)
-    trainer = make_trainer(experiment, hardware, [conductor])
+    events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)
+    callback = RunCallback(events, folder, folder, None, [], 0)
+    trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})
     trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))

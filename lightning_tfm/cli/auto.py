@@ -1,7 +1,7 @@
 """`sweep --seeds auto`: seeds in rounds, more of them where a verdict is still open.
 
 The study's looks.json says how far it has come: what was asked for is written before it runs, every look before what
-follows from it. So the same command goes on after any stop, and two machines with the same records decide the same.
+follows from it. So the same command resumes after any stop, and two machines with the same records decide the same.
 """
 
 import sys

@@ -66,7 +66,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         else:
             code = _train(plan, cell, hardware, folder)
         if torchrun.started_us():
-            torchrun.dismiss(code)
+            torchrun.release(code)
         if code != 0:
             return code
     _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))

@@ -47,7 +47,7 @@ def states_of(queue: "Queue", root: Path) -> "list[CellState]":
     gone = {s.cell.training_hash for s in states if s.state == "done"}
     gone = {name for name in gone if not RunFolder(root, name).result.exists()}
     if gone:
-        gone -= {name for name, _ in queue.carried()}
+        gone -= {name for name, _ in queue.shared_records()}
     why = f"its folder below {root / 'runs'} is gone"
     return [replace(s, state="gone", reason=why) if s.cell.training_hash in gone else s for s in states]
 

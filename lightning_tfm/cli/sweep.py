@@ -151,5 +151,5 @@ def check_fixed(name: str, root: Path) -> None:
     if read_looks(folder) is not None:
         raise UserError(
             f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
-            "go on with --seeds auto, or give this one a name of its own with --name"
+            "continue with --seeds auto, or give this one a name of its own with --name"
         )

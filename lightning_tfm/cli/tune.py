@@ -14,7 +14,7 @@ from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Search, folder_of, save
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 
 TRIALS = 50
 
@@ -49,7 +49,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
     base = settings.base
     exact = checked(base, name)
     space = file.with_sampler(sampler).space(base)
-    pruner = file.steps_of(Timetable.of(resources.hardware, exact.training).validate_every, exact.training.steps)
+    pruner = file.steps_of(EventSchedule.of(resources.hardware, exact.training).validate_every, exact.training.steps)
     trials = settings.verb["trials"] or file.trials or TRIALS
     if trials < 0:
         raise UserError(f"--trials={trials}: must be above 0")

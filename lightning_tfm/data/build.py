@@ -1,4 +1,4 @@
-"""How a store is made, in stages that each leave their product in the building folder: an interrupted build goes on.
+"""How a store is made, in stages that each leave their product in the building folder: an interrupted build resumes.
 
 1. inspect: read the text once; check, clean, hash, count the words. Leaves inspected.json, keep.bin and words.tsv.
 2. train the tokenizer from the word counts. Leaves tokenizer.model.

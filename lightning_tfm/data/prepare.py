@@ -78,7 +78,7 @@ class Prepared:
 def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
     """The store of `data` under `root`, made if it is not there. Raises UserError where the text is broken.
 
-    A build that was interrupted goes on. Of processes that want the same store one builds, the others wait. `say` is
+    A build that was interrupted resumes. Of processes that want the same store one builds, the others wait. `say` is
     told of progress.
     """
     corpus = make_corpus(data)
@@ -137,7 +137,7 @@ def _silent(line: str) -> None:
 
 
 def _roles(data: Data) -> dict[str, str]:
-    """Role to split name: held-out splits first, so that training text can be held against them."""
+    """Role to split name: held-out splits first, so that training text can be checked against them."""
     return {role: name for role, name in (("dev", data.dev), ("test", data.test), ("train", data.train)) if name}
 
 

@@ -35,7 +35,7 @@ def find_trained(run: str, root: Path) -> RunFolder:
     else:
         folder = find_run(root, run)
     if not folder.finished():
-        raise UserError(f"{folder.path} is not trained to its end: lightning-tfm fit with its configuration goes on")
+        raise UserError(f"{folder.path} is not fully trained: lightning-tfm fit with its configuration resumes it")
     return folder
 
 

@@ -31,7 +31,7 @@ from lightning_tfm.runs.outcome import EXIT_CODES
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 
 LOOP = 0.05
 """seconds between two looks at the workers"""
@@ -51,7 +51,7 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
     folder = folder_of(root, study.name)
     resources = dataclasses.replace(resources, storage=remembered(resources.storage, folder))
     training = Training(study, resources.hardware, root, resources.devices)
-    schedule = Timetable.of(resources.hardware, study.base.scaled().training)
+    schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
     job = Job(study, root, training, resources, schedule.validate_every)
     remember(resources.storage, folder)
     if resources.slurm is not None:
@@ -209,7 +209,7 @@ class _Launcher:
                 continue
             if code == EXIT_CODES["refused"]:
                 self._relay()
-                raise UserError(f"study '{self.queue.name}' cannot go on, see above")
+                raise UserError(f"study '{self.queue.name}' cannot continue, see above")
             lost.add(slot)
             self.view.say(f"worker {slot} (process {pid}): {describe(code)}; another one takes its place")
             self._crashes += code > 0

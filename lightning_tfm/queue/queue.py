@@ -84,7 +84,7 @@ class Queue:
         self.name, self.budget = name, budget
         self._say = say
         self._exclusive = partial(storage.exclusive, name)
-        self._vigil = Vigil(grace)
+        self._stale_owners = StaleOwners(grace)
         self._storage = storage.open(say)
         self._study_id = self._open(directions, create)._study_id
 
@@ -148,7 +148,7 @@ class Queue:
             raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
         return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
 
-    def carried(self) -> list[tuple[str, dict[str, Any]]]:
+    def shared_records(self) -> list[tuple[str, dict[str, Any]]]:
         """(training hash, record) of the finished runs whose record lies in the storage."""
         done = self._trials(TrialState.COMPLETE)
         return [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
@@ -253,12 +253,13 @@ class Queue:
 
     def reap(self) -> int:
         """Queue again what dead owners left behind; returns how many cells. Each is taken by exactly one reaper."""
-        if not any(self._vigil.abandoned(trial) for trial in self._trials(TrialState.RUNNING)) and not self._orphans():
+        running = self._trials(TrialState.RUNNING)
+        if not any(self._stale_owners.abandoned(trial) for trial in running) and not self._orphans():
             return 0
         reaped = 0
         with self._exclusive():
             for trial in self._trials(TrialState.RUNNING):
-                why = self._vigil.abandoned(trial)
+                why = self._stale_owners.abandoned(trial)
                 if why:
                     cell = cell_of(trial)
                     again = self._end(trial, "lost", why)
@@ -394,7 +395,7 @@ def state_of(trial: FrozenTrial) -> CellState:
     )
 
 
-class Vigil:
+class StaleOwners:
     """Remembers the last heartbeat of each trial, and since when it is the last. `grace` in seconds."""
 
     def __init__(self, grace: float) -> None:

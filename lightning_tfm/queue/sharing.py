@@ -43,7 +43,7 @@ def check_shared(queue: Queue, folder: Path) -> None:
 def fetch(queue: Queue, root: Path) -> int:
     """Write the records that came from machines with other files below `root`; returns how many."""
     count = 0
-    for name, record in queue.carried():
+    for name, record in queue.shared_records():
         folder = RunFolder(root, name)
         if folder.finished():
             continue

@@ -1,4 +1,4 @@
-"""Workers as SLURM jobs, through submitit. A job that is pre-empted or runs out of time is queued again and goes on.
+"""Workers as SLURM jobs, through submitit. A job that is pre-empted or runs out of time is queued again and resumes.
 
 The jobs run `lightning-tfm work`; what they do is decided by the study's queue. Nothing is scheduled here.
 """
@@ -52,7 +52,7 @@ class WorkerJob:
     def __call__(self) -> int:
         signal.signal(signal.SIGTERM, self._pass_on)
         me = os.getpid()
-        self.process = subprocess.Popen(self.command, preexec_fn=lambda: _settle(me))
+        self.process = subprocess.Popen(self.command, preexec_fn=lambda: _prepare_worker(me))
         code = self._wait()
         if self.told:  # what becomes of the job is SLURM's to say: leave no result behind
             os._exit(128 + signal.SIGTERM)
@@ -86,7 +86,7 @@ class WorkerJob:
         return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
-def _settle(parent: int) -> None:
+def _prepare_worker(parent: int) -> None:
     """In the worker's process, before its program: SLURM may send the signal that is meant for submitit to all."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     die_with_parent(parent)

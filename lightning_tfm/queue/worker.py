@@ -1,4 +1,4 @@
-"""One worker of a study: claim a cell, fork a child that runs it, record how the child ended, go on.
+"""One worker of a study: claim a cell, fork a child that runs it, record how the child ended, repeat.
 
 The child starts warm (torch is imported already) and its memory returns with it. Only the worker talks to Optuna.
 """
@@ -155,38 +155,38 @@ class Worker:
         return Task(cell, attempt, self.job.resources.threads, self.slot)
 
     def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
-        """Wait for the child, beating; returns (outcome, reason)."""
+        """Wait for the child, keeping the claim alive; returns (outcome, reason)."""
         grace, patience = self.job.resources.grace, self.job.resources.patience
-        beaten = seen = watched = time.monotonic()
-        told: float | None = None
-        pulse = _pulse(folder)
+        last_beat = last_sign = last_watch = time.monotonic()
+        stopped_at: float | None = None
+        heartbeat = _heartbeat(folder)
         killed_for = ""
-        mine = True
+        claimed = True
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 break
             now = time.monotonic()
-            if self.stop and told is None:
+            if self.stop and stopped_at is None:
                 os.kill(pid, self.stop)
-                told = now
-            if told is not None and now - told > patience and not killed_for:
+                stopped_at = now
+            if stopped_at is not None and now - stopped_at > patience and not killed_for:
                 killed_for = f"wrote no checkpoint within {patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
-            if now - watched > WATCH:
+            if now - last_watch > WATCH:
                 with suppress(*OUTAGES):  # the next look tells what this one could not
                     self.trials.watch(claim, folder, pid)
-                watched = time.monotonic()
-            if now - beaten > grace / 4:
-                mine = mine and self._beat(claim)
-                beaten = now
-                if _pulse(folder) != pulse:
-                    pulse, seen = _pulse(folder), now
-                elif now - seen > grace and not killed_for:
+                last_watch = time.monotonic()
+            if now - last_beat > grace / 4:
+                claimed = claimed and self._beat(claim)
+                last_beat = now
+                if _heartbeat(folder) != heartbeat:
+                    heartbeat, last_sign = _heartbeat(folder), now
+                elif now - last_sign > grace and not killed_for:
                     killed_for = f"gave no sign of life for {grace:g} s"
                     os.kill(pid, signal.SIGKILL)
             time.sleep(TICK)
-        return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, told is not None)
+        return _outcome(os.waitstatus_to_exitcode(status), folder, killed_for, stopped_at is not None)
 
     def _beat(self, claim: Claim) -> bool:
         try:
@@ -219,7 +219,7 @@ class Worker:
             self.say(f"{name}: {outcome}: {reason}; {'queued again' if again else 'given up'} (log: {folder.log})")
 
 
-def _pulse(folder: RunFolder) -> float:
+def _heartbeat(folder: RunFolder) -> float:
     """Time of the newest heartbeat of the run, 0 without one."""
     try:
         return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -61,7 +62,7 @@ def weigh_rows(
             n, n_base = int(n_R[i]), int(n_R[0])
             found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base))
             if not np.isnan(p_R[i]):
-                tested = {k: float(x_R[i]) for k, x_R in numbers.items()}
+                tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
                 found[name, metric] = replace(found[name, metric], untested="", **tested)
     return found
 

@@ -52,11 +52,11 @@ def group_classes(report: Summary) -> dict[str, str]:
 
 def forest(report: Summary, metric: str) -> str:
     """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
-    found = [(r, _shown(r.metric(metric).difference, metric)) for r in report.rows if r.metric(metric).difference]
-    parts = [(r, shown) for r, shown in found if shown]
+    found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference) is not None]
+    parts = [(r, d, shown) for r, d, shown in found if shown]
     if not parts:
         return ""
-    values = [v for _, shown in parts for v in shown if v is not None] + [0.0]
+    values = [v for _, _, shown in parts for v in shown if v is not None] + [0.0]
     width, left, line, top = 640, 150, 19, 12
     height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
@@ -64,9 +64,9 @@ def forest(report: Summary, metric: str) -> str:
     unit = "difference in dev perplexity to base, % (left is better)"
     body = bottom_axis(x, bottom, top, unit if metric == "ppl" else "difference in dev BLEU to base (right is better)")
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
-    for i, (r, shown) in enumerate(parts):
+    for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
-        body += tag("g", _forest_row(r, shown, r.metric(metric).difference, x, y, left), class_="hover")
+        body += tag("g", _forest_row(r, shown, d, x, y, left), class_="hover")
     return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
 
 
@@ -229,12 +229,13 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
 
     `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
     """
-    found = [p for p in course.points if p.spearman is not None]
+    found = [(p, p.spearman) for p in course.points if p.spearman is not None]
     if not found:
         return ""
     width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
     null = course.parameter_count_alone
-    values = [v for p in found for v in (p.spearman, *(p.noise_interval or ()))] + [0.0, null or 0.0]
+    bounds = [[v for v in p.noise_interval or [] if v is not None] or [rho, rho] for p, rho in found]
+    values = [rho for _, rho in found] + [v for pair in bounds for v in pair] + [0.0, null or 0.0]
     x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
     late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
@@ -245,19 +246,19 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
             body += label(right + 10, y(null) + 4 + 15 * i, words)
-    area = [(100 * p.share, *(p.noise_interval or [p.spearman] * 2)) for p in found]
+    area = [(100 * p.share, min(pair), max(pair)) for (p, _), pair in zip(found, bounds, strict=True)]
     outline = [(x(s), y(high)) for s, _, high in area] + [(x(s), y(low)) for s, low, _ in reversed(area)]
-    line = tag("polyline", points=points([(x(100 * p.share), y(p.spearman)) for p in found]), class_="curve")
+    line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
     marks = "".join(
         tag(
             "circle",
             tag("title", attribute(f"step {p.step} of base, {at(p)}")),
             cx=x(100 * p.share),
-            cy=y(p.spearman),
+            cy=y(rho),
             r=4.0,
             class_="dot",
         )
-        for p in found
+        for p, rho in found
     )
     body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")

@@ -108,7 +108,7 @@ def resampled(statistics: Sequence[np.ndarray], score: Callable[[np.ndarray], np
 def paired_p(statistics_a: np.ndarray, statistics_b: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -> float:
     """p of the plain paired bootstrap between two outputs, by the formula of sacreBLEU's PairedTest (Koehn 2004).
 
-    It knows nothing of seeds: no table decides by it; it is here to be held against sacreBLEU's.
+    It knows nothing of seeds: no table decides by it; it is here to be checked against sacreBLEU's.
     """
     a, b = (score(one.sum(0)) for one in (statistics_a, statistics_b))
     distance = np.abs(np.diff(resampled([statistics_a, statistics_b], score), axis=0)[0])

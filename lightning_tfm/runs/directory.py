@@ -278,7 +278,7 @@ class Attempt:
             append_whole(self.folder.metrics, line.encode())
 
     def truncate_metrics(self, step: int) -> int:
-        """Drop the records after `step` (the checkpoint that the run goes on from); returns how many."""
+        """Drop the records after `step` (the checkpoint that the run resumes from); returns how many."""
         if not self.folder.metrics.exists():
             return 0
         lines = _whole_lines(self.folder.metrics.read_bytes())

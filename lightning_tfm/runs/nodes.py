@@ -5,7 +5,7 @@ see, and lives as long as the pipe to its standard input: a byte stops it in ord
 
 Before a time limit the run writes a checkpoint and is handed back. When SLURM itself ends the job (cancelled, requeued,
 pre-empted) its signal also tells srun to kill the other nodes: if that comes before the checkpoint is written, the run
-goes on from its last regular one.
+resumes from its last regular one.
 """
 
 import os

@@ -37,7 +37,7 @@ def placed(hardware: Hardware) -> Hardware:
 
 
 @dataclass(frozen=True)
-class Word:
+class _Message:
     """What rank 0 tells the others: the attempt that they take part in, or the exit code that it ends with."""
 
     number: int = 0
@@ -45,19 +45,19 @@ class Word:
     code: int = 0
 
 
-def dismiss(code: int) -> None:
+def release(code: int) -> None:
     """Rank 0: let the others end with `code` if they wait still."""
     if not _store().check([_key()]):
-        _tell(Word(code=code))
+        _tell(_Message(code=code))
 
 
-def _tell(word: Word) -> None:
-    _store().set(_key(), json.dumps(asdict(word)))
+def _tell(message: _Message) -> None:
+    _store().set(_key(), json.dumps(asdict(message)))
 
 
 def lead(attempt: Attempt) -> None:
     """Rank 0: the run is claimed, let the others begin. Raises UserError where one of them does not see its folder."""
-    _tell(Word(attempt.number, attempt.token))
+    _tell(_Message(attempt.number, attempt.token))
     for other in range(1, int(os.environ["WORLD_SIZE"])):
         if why := _store().get(_answer(other)).decode():
             raise UserError(why)
@@ -65,11 +65,11 @@ def lead(attempt: Attempt) -> None:
 
 def follow(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
     """Take part in rank 0's attempt as another rank: `train(attempt)`; returns the exit code."""
-    word = Word(**json.loads(_store().get(_key())))
-    if not word.number:
-        return word.code
+    message = _Message(**json.loads(_store().get(_key())))
+    if not message.number:
+        return message.code
     exit_on_signals()
-    attempt = Attempt(folder, word.number, word.token)
+    attempt = Attempt(folder, message.number, message.token)
 
     def take_part() -> None:
         why = _blind(attempt)

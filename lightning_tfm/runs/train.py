@@ -1,4 +1,4 @@
-"""One run: train, score, record. Killed at any moment it goes on from its last checkpoint, on any number of devices."""
+"""One run: train, score, record. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
 
 import json
 import logging
@@ -31,13 +31,13 @@ from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.training.callback import Conductor, checkpoint_files
+from lightning_tfm.training.callback import RunCallback, checkpoint_files
 from lightning_tfm.training.checkpoints import Checkpoints, average
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.profile import Profile
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 
 Precision = Literal["32-true", "bf16-mixed", "64-true"]
 PRECISION: dict[str, Precision] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
@@ -111,8 +111,8 @@ class Run:
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
-        conductor = Conductor(
-            Timetable.of(self.hardware, self.experiment.training),
+        callback = RunCallback(
+            EventSchedule.of(self.hardware, self.experiment.training),
             self.folder.checkpoints,
             self.folder.snapshots,
             self.attempt if rank == 0 else None,
@@ -120,7 +120,7 @@ class Run:
             len(dev),
         )
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
-        callbacks = [agreement, conductor]
+        callbacks = [agreement, callback]
         if self.hardware.profile and rank == 0:
             callbacks.append(Profile(self.folder.path / "profile"))
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
@@ -130,16 +130,16 @@ class Run:
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
-        seconds = conductor.seconds | {"decode": time.perf_counter() - began}
+        seconds = callback.seconds | {"decode": time.perf_counter() - began}
         if rank == 0:
             parameters = counted(self.experiment, module, prepared.tokenizer.V)
-            record = self._record(prepared, conductor, scores, seconds, started, parameters)
+            record = self._record(prepared, callback, scores, seconds, started, parameters)
             self.attempt.write_json(self.folder.result, to_plain(record))
         if dist.is_initialized():
             dist.destroy_process_group()
 
     def _resume(self, rank: int) -> str | None:
-        """The checkpoint to go on from; rank 0 also cuts the record back to it."""
+        """The checkpoint to resume from; rank 0 also cuts the record back to it."""
         found = checkpoint_files(self.folder.checkpoints)
         last = int(found[-1].stem.removeprefix("step-")) if found else 0
         if rank == 0:
@@ -174,7 +174,7 @@ class Run:
     def _record(
         self,
         prepared: Prepared,
-        conductor: Conductor,
+        callback: RunCallback,
         scores: dict[str, Score],
         seconds: dict[str, float],
         started: float,
@@ -182,7 +182,7 @@ class Run:
     ) -> RunRecord:
         e, V = self.experiment, prepared.tokenizer.V
         world = self.hardware.devices * self.hardware.num_nodes
-        source, target, cells = (conductor.tokens[k] for k in ("source", "target", "cells"))
+        source, target, cells = (callback.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in seconds.items()}
         train = prepared.split(e.data.train)
         flops, trained = run_flops(e, V, train, source, target), parts["train"] + parts["data"]
@@ -199,7 +199,7 @@ class Run:
             padding=round(1 - (source + target) / cells, 5) if world == 1 else None,
             flops=flops,
             seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
-            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in conductor.parts.items()}),
+            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in callback.parts.items()}),
             tokens_per_second=round(target / trained, 1),
             flops_per_second=round(flops / trained),
             matrix_flops_per_second=round(rate),

@@ -19,7 +19,7 @@ from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.training.checkpoints import write
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.schedule import Timetable, learning_rate
+from lightning_tfm.training.schedule import EventSchedule, learning_rate
 from lightning_tfm.training.stopwatch import PARTS
 
 KEPT_CHECKPOINTS = 2
@@ -57,19 +57,19 @@ class Record(Protocol):
     def stop_asked(self) -> bool: ...
 
 
-class Conductor(pl.Callback):
+class RunCallback(pl.Callback):
     """Drives one run. `record` is None on every rank but 0; `batches` is this rank's share of the dev text."""
 
     def __init__(
         self,
-        timetable: Timetable,
+        events: EventSchedule,
         checkpoints: Path,
         snapshots: Path,
         record: Record | None,
         batches: list[Batch],
         n: int,
     ):
-        self.timetable, self.checkpoints, self.snapshots = timetable, checkpoints, snapshots
+        self.events, self.checkpoints, self.snapshots = events, checkpoints, snapshots
         self.record, self.batches, self.n = record, batches, n
         self.seconds = {"train": 0.0, "validate": 0.0, "checkpoint": 0.0, "data": 0.0}
         self.parts = dict.fromkeys(PARTS, 0.0)
@@ -80,6 +80,10 @@ class Conductor(pl.Callback):
         self.signum = 0
         self._clock = self._shown = self._asked = 0.0
         self._rate: list[tuple[float, int]] = []
+
+    @property
+    def state_key(self) -> str:
+        return "Conductor"  # its first name: checkpoints hold its state under it
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -114,7 +118,7 @@ class Conductor(pl.Callback):
     ) -> None:
         assert isinstance(module, TransformerModule)
         self._lap("train")
-        step, when = trainer.global_step, self.timetable
+        step, when = trainer.global_step, self.events
         self.tokens["source"] += batch.source_tokens
         self.tokens["target"] += batch.target_tokens
         self.tokens["cells"] += sum(b.source_BS.numel() + b.target_in_BT.numel() for b in batch.micro)
@@ -222,7 +226,7 @@ class Conductor(pl.Callback):
         self._shown = now
         self._rate = [*self._rate[-10:], (now, self.tokens["target"])]
         (t0, n0), (t1, n1) = self._rate[0], self._rate[-1]
-        self.record.write_progress(step, self.timetable.steps, (n1 - n0) / max(t1 - t0, 1e-9), phase)
+        self.record.write_progress(step, self.events.steps, (n1 - n0) / max(t1 - t0, 1e-9), phase)
 
 
 def _half(path: Path) -> Path:

@@ -22,7 +22,7 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
 
 
 @dataclass(frozen=True)
-class Timetable:
+class EventSchedule:
     """What happens at which steps of a run of `steps` steps."""
 
     steps: int
@@ -33,7 +33,7 @@ class Timetable:
     average_every: int = 1
 
     @classmethod
-    def of(cls, hardware: Hardware, training: Training) -> "Timetable":
+    def of(cls, hardware: Hardware, training: Training) -> "EventSchedule":
         """The defaults of `Hardware` made definite."""
         steps = training.steps
         validate = hardware.validate_every or max(1, math.ceil(steps / 8))

@@ -213,7 +213,7 @@ def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> Non
         name="none", space=[Parameter("model.d_model", "categorical", [512])], constraints={"parameters": 9.0}
     )
     save(none, tmp_path)
-    with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot go on"):
+    with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot continue"):
         launch(none, [], tmp_path, train, stream)
     assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
 

@@ -27,7 +27,7 @@ from lightning_tfm.runs.record import Seconds, Texts, to_plain
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
 from lightning_tfm.study.study import Ablation, Search, folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
-from lightning_tfm.training.schedule import Timetable
+from lightning_tfm.training.schedule import EventSchedule
 from tests.records import record_of
 
 BASE = Experiment(
@@ -99,7 +99,7 @@ class Generator:
         (folder.path / "identity.json").write_text(json.dumps(identity))
         end = dev.ppl if isinstance(dev.ppl, float) else 5.0
         steps = exact.training.steps
-        at = [s for s in range(1, steps + 1) if Timetable.of(Hardware(), exact.training).validates(s)]
+        at = [s for s in range(1, steps + 1) if EventSchedule.of(Hardware(), exact.training).validates(s)]
         curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-5 * s / steps)), "dev_nll": 1.0} for s in at]
         (folder.path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
         (folder.path / "result.json").write_text(json.dumps(to_plain(made)))

@@ -58,7 +58,7 @@ def test_killed_and_started_again_it_comes_to_the_same_end(tmp_path, how):
     assert f"{len(record['looks'])} of at most 2 looks so far" in page
     assert out.splitlines()[-1] == str(tmp_path / "studies/tiny/report.html")
     fixed = start(tmp_path, "--seeds", "7-9")
-    assert "go on with --seeds auto" in fixed.communicate()[1] and fixed.returncode == 2
+    assert "continue with --seeds auto" in fixed.communicate()[1] and fixed.returncode == 2
     wrong = start(tmp_path, "--seeds", "7-9", "--max-seeds", "4")
     assert "only with --seeds auto" in wrong.communicate()[1] and wrong.returncode == 2
 

@@ -44,9 +44,9 @@ def stopped_at_20(e, root):
     import os
     import signal
 
-    from lightning_tfm.training.callback import Conductor
+    from lightning_tfm.training.callback import RunCallback
 
-    shown = Conductor._show
+    shown = RunCallback._show
 
     def show(self, step, phase, force=False):
         shown(self, step, phase, force=True)
@@ -54,7 +54,7 @@ def stopped_at_20(e, root):
             self.parts = {part: seconds + LONG_AGO for part, seconds in self.parts.items()}
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Conductor._show = show
+    RunCallback._show = show
     code, path = attempt(e, root, Hardware())
     assert code == 143
     return path

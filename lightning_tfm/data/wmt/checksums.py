@@ -1,4 +1,4 @@
-"""What a file was when it was first used: sizes and checksums, held against it ever after."""
+"""What a file was when it was first used: sizes and checksums, checked ever after."""
 
 import hashlib
 import json

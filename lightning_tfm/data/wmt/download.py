@@ -138,7 +138,7 @@ def _download(url: str, path: Path, say: Say) -> None:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise UserError(
                     f"{_part(path)}: no space left after {_size(_part(path))} bytes; make room and run the same again, "
-                    "it goes on from there"
+                    "it resumes from there"
                 ) from error
             last = str(error) or type(error).__name__
         if _size(_part(path)) > before:

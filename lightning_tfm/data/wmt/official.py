@@ -96,7 +96,7 @@ def text_name(part: Part, language: str) -> str:
 
 
 def obtain(data: Data, splits: list[str], say: Say) -> None:
-    """Fetch and unpack what `splits` need and is not there yet; goes on where it was interrupted."""
+    """Fetch and unpack what `splits` need and is not there yet; resumes where it was interrupted."""
     corpus, source = OfficialCorpus(data), SOURCES[data.corpus]
     try:
         for part in dict.fromkeys(part for split in splits for part in corpus.parts(split)):
@@ -104,7 +104,7 @@ def obtain(data: Data, splits: list[str], say: Say) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"{folder_of(data)}: no space left; make room and run the same again, it goes on") from error
+        raise UserError(f"{folder_of(data)}: no space left; make room and run the same again: it resumes") from error
 
 
 def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str, str], say: Say) -> None:
