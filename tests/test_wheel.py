@@ -29,7 +29,7 @@ def test_constraints_are_exact_and_cover_what_we_ask_for():
     extras = [name for extra in project["optional-dependencies"].values() for name in extra]
     extras = [name for name in extras if not name.startswith(project["name"])]  # an extra made of others
     for requirement in project["dependencies"] + extras:
-        assert requirement.split(">=")[0].split("[")[0] in names, requirement
+        assert requirement.split(">=")[0].split("[")[0].lower() in names, requirement
     assert not [version for version in pinned.values() if "+" in version]  # +cpu would tie them to one index
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-NOTHING = "–"
+from lightning_tfm.report.text import NOTHING
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_tfm.report import svg
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.cells import Cells, read_curve
+from lightning_tfm.report.records import Cells, read_curve
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.summary import AgreementCourse, Difference, LastEighth, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
@@ -52,7 +52,7 @@ def group_classes(report: Summary) -> dict[str, str]:
 
 def forest(report: Summary, metric: str) -> str:
     """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
-    found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference)]
+    found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference) is not None]
     parts = [(r, d, shown) for r, d, shown in found if shown]
     if not parts:
         return ""
@@ -234,7 +234,8 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         return ""
     width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
     null = course.parameter_count_alone
-    values = [v for p, r in found for v in (r, *(p.noise_interval or ()))] + [0.0, null or 0.0]
+    bounds = [[v for v in p.noise_interval or [] if v is not None] or [rho, rho] for p, rho in found]
+    values = [rho for _, rho in found] + [v for pair in bounds for v in pair] + [0.0, null or 0.0]
     x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
     late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
@@ -245,19 +246,19 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
             body += label(right + 10, y(null) + 4 + 15 * i, words)
-    area = [(100 * p.share, *(p.noise_interval or [r] * 2)) for p, r in found]
+    area = [(100 * p.share, min(pair), max(pair)) for (p, _), pair in zip(found, bounds, strict=True)]
     outline = [(x(s), y(high)) for s, _, high in area] + [(x(s), y(low)) for s, low, _ in reversed(area)]
-    line = tag("polyline", points=points([(x(100 * p.share), y(r)) for p, r in found]), class_="curve")
+    line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
     marks = "".join(
         tag(
             "circle",
             tag("title", attribute(f"step {p.step} of base, {at(p)}")),
             cx=x(100 * p.share),
-            cy=y(r),
+            cy=y(rho),
             r=4.0,
             class_="dot",
         )
-        for p, r in found
+        for p, rho in found
     )
     body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")

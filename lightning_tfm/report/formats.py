@@ -161,12 +161,11 @@ def _tested(row: SummaryRow, metric: str, digits: int, alpha: float) -> list[str
     value, d = text.score(found, digits), found.difference
     if found.mean is None or d is None or d.estimate is None:
         return [value, "", "", "", ""]
-    interval = "" if d.shown.lower is None else f" [{d.shown.lower:+.{digits}f}, {d.shown.upper:+.{digits}f}]"
     word = phrase(d) if row.n > 1 else ""
     if d.holm is not None and d.holm < alpha:
         word = word.replace(d.verdict, f"**{d.verdict}**")
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
-    return [value, f"{d.shown.estimate:+.{digits}f}{interval}", *ps, word]
+    return [value, text.compared(d, digits), *ps, word]
 
 
 def two_seeds(report: Summary) -> bool:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_tfm.report import agreement_text, figures, provenance
-from lightning_tfm.report.cells import Cells
-from lightning_tfm.report.document import NOTHING, render
+from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.power import ABOUT
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import millions, paper, score
+from lightning_tfm.report.text import NOTHING, compared, millions, paper, score
 from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
 from lightning_tfm.study.rows import apply
 
@@ -124,12 +124,10 @@ def _compared(r: SummaryRow, metric: str, digits: int, alpha: float) -> Compared
     d = r.metric(metric).difference
     if d is None or d.estimate is None:
         return None
-    of, word = d.shown, d.verdict if r.n > 1 else ""
-    interval = "" if of.lower is None else f" [{of.lower:+.{digits}f}, {of.upper:+.{digits}f}]"
+    word = d.verdict if r.n > 1 else ""
     number = phrase(d).removeprefix(word) if word else ""
     sure = d.holm is not None and d.holm < alpha
-    text = f"{of.estimate:+.{digits}f}{interval}"
-    return Compared(of.estimate, text, d.p, d.holm, word, number, _why(d, metric), sure)
+    return Compared(d.shown.estimate, compared(d, digits), d.p, d.holm, word, number, _why(d, metric), sure)
 
 
 def _why(d: Difference, metric: str) -> str:

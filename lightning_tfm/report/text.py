@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.report import agreement_text
 from lightning_tfm.report.plateau import said
-from lightning_tfm.report.summary import COLUMNS, ClaimSummary, Metric, Summary, SummaryRow, Table
+from lightning_tfm.report.summary import COLUMNS, ClaimSummary, Difference, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import counted
 
 NOTHING = "–"
@@ -35,6 +35,13 @@ def score(found: Metric, digits: int) -> str:
     if found.mean is None:
         return NOTHING
     return f"{found.mean:.{digits}f}" + ("" if found.sd is None else f" ± {found.sd:.{digits}f}")
+
+
+def compared(found: Difference, digits: int) -> str:
+    """A difference to base with its interval; in percent for perplexity."""
+    of = found.shown
+    interval = "" if of.lower is None else f" [{of.lower:+.{digits}f}, {of.upper:+.{digits}f}]"
+    return f"{of.estimate:+.{digits}f}{interval}"
 
 
 def scores(row: SummaryRow) -> list[str]:
