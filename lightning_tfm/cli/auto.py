@@ -15,8 +15,7 @@ from lightning_tfm.queue.join import announce
 from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.report.cells import read_cells
-from lightning_tfm.report.records import collect_seen
+from lightning_tfm.report.records import collect_seen, read_cells
 from lightning_tfm.report.sequential import (
     BUDGET,
     FILE,

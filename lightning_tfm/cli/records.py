@@ -21,8 +21,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if len(names) != (2 if action == "pack" else 1):
         raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
     from lightning_tfm.report import archive
-    from lightning_tfm.report.cells import read_cells
-    from lightning_tfm.report.records import collect
+    from lightning_tfm.report.records import collect, read_cells
     from lightning_tfm.study.study import Ablation, load_as
 
     if action == "pack":

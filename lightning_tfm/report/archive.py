@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.cells import Cell, Cells, counts_file
+from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.study import Ablation, from_plain, save
 
@@ -44,7 +44,7 @@ def pack(cells: Cells, file: Path) -> int:
     return len(cells.filled)
 
 
-def _run(study: Ablation, cell: Cell) -> dict[str, bytes]:
+def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     if cell.bleu_S10 is None:
         raise UserError(
             f"run {cell.folder.name}: counting BLEU's n-grams needs the dev text; run: lightning-tfm data prepare"

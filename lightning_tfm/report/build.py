@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.durable import write_atomic
-from lightning_tfm.report import agreement, formats, records
-from lightning_tfm.report.cells import Cells, read_cells, read_validations
+from lightning_tfm.report import agreement, formats
 from lightning_tfm.report.page import page
+from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
 from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
@@ -19,7 +19,7 @@ SUFFIX = {"html": "html", "md": "md", "csv": "csv", "json": "json", "tex": "tex"
 
 def write_table(study: Ablation, root: Path) -> Table:
     """Build the study's table and write table.md, table.csv and table.json beside study.json."""
-    found = records.collect(study, root)
+    found = collect(study, root)
     table = tabulate(study, found)
     scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
@@ -61,6 +61,6 @@ class Report:
 def make(name: str, root: Path) -> Report:
     """The report of the study `name` under `root`. Raises UserError where there is no such study."""
     study = load_as(Ablation, root, name)
-    cells = read_cells(study, root, records.collect(study, root))
+    cells = read_cells(study, root, collect(study, root))
     course = read_looks(folder_of(root, name))
     return Report(summarise(cells, course), cells)

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import stats
 
 from lightning_tfm.report import power, resampling, statistics
-from lightning_tfm.report.cells import Cell, Cells
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.statistics import ALPHA, Differences
 from lightning_tfm.report.summary import METRICS
 from lightning_tfm.report.verdict import CLEAR, SMALLER_ALPHA, Evidence
@@ -149,7 +149,7 @@ def bootstraps(cells: Cells) -> Boots:
 
 
 def _differences(
-    order: list[str], runs: Mapping[str, list[Cell]], n_R: np.ndarray, boots: Boots
+    order: list[str], runs: Mapping[str, list[FilledCell]], n_R: np.ndarray, boots: Boots
 ) -> dict[str, statistics.Differences]:
     """Of each metric."""
     variances, parts = [], {}

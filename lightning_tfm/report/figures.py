@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_tfm.report import svg
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.cells import Cells, read_curve
+from lightning_tfm.report.records import Cells, read_curve
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.summary import AgreementCourse, Difference, LastEighth, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag

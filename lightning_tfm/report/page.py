@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_tfm.report import agreement_text, figures, provenance
-from lightning_tfm.report.cells import Cells
 from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.power import ABOUT
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import NOTHING, compared, millions, paper, score

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import Experiment, to_dict
-from lightning_tfm.report.cells import Cell, Cells, read_lines
+from lightning_tfm.report.records import Cells, FilledCell, read_lines
 
 LONGEST = 400
 """characters of a sentence that a page shows"""
@@ -36,7 +36,7 @@ def _value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def facts(cell: Cell) -> dict[str, str]:
+def facts(cell: FilledCell) -> dict[str, str]:
     """What the page says of one run, in order."""
     record = cell.record
     git, hardware, data = record.git, record.hardware, record.data
@@ -104,7 +104,7 @@ def _translated(cells: Cells, row: str) -> list[str] | None:
     return next((read_lines(path) for path in paths if path.is_file()), None)
 
 
-def _quality(runs: list[Cell]) -> np.ndarray:
+def _quality(runs: list[FilledCell]) -> np.ndarray:
     """Mean over seeds of a smoothed sentence BLEU (add-one from bigrams on, Lin and Och 2004), [S]."""
     total = np.zeros(len(runs[0].nll_S2))
     for cell in runs:
@@ -120,7 +120,7 @@ def clipped(text: str, most: int = LONGEST) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
-def collected(cell: Cell, name: str) -> Any:
+def collected(cell: FilledCell, name: str) -> Any:
     """What `report --collect` wrote into the run's folder, or None."""
     try:
         return json.loads((cell.folder / "report" / f"{name}.json").read_bytes())

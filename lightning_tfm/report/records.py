@@ -1,15 +1,30 @@
-"""A study's records as they lie on disk, for the table."""
+"""Records -> cells: what every run of a study scored, sentence by sentence, and why a cell is empty.
 
-from dataclasses import replace
+Reads result.json, scores/<evaluation>/<split>.* and metrics.jsonl of each run, and the references of the dev text. A
+record that does not belong into its cell is left out with the reason; nothing is ever averaged over such cells.
+"""
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from lightning_tfm.config import evaluation_hash, training_hash
-from lightning_tfm.report.cells import Found
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Missing, RunRecord, read, read_score
-from lightning_tfm.study.rows import run_identity
+from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
+from lightning_tfm.study.rows import Row, differences, run_identity
 from lightning_tfm.study.study import Ablation, folder_of
+
+Found = dict[tuple[str, int], RunRecord | Missing]
+"""(row, seed) -> the record of a run, or why there is none"""
+TOLERANCE = 1e-6
+"""relative difference allowed between a score and the sum of its sentences"""
 
 
 def collect(study: Ablation, root: Path) -> Found:
@@ -52,3 +67,186 @@ def _why_not(folder: RunFolder) -> str:
     if outcome is not None and outcome["outcome"] != "interrupted":
         return f"{outcome['outcome']}{at}: {outcome['reason']}"
     return f"interrupted{at}" if progress else "not run yet"
+
+
+@dataclass(frozen=True)
+class FilledCell:
+    """One finished run that belongs into the table."""
+
+    row: str
+    seed: int
+    folder: Path
+    record: RunRecord
+    nll_S2: np.ndarray
+    """(nll in nats, pieces) of each sentence"""
+    bleu_S10: np.ndarray | None
+    """sacreBLEU's counts of each sentence; None where the references are gone"""
+
+    @property
+    def dev(self) -> Score:
+        return self.record.scores["dev"]
+
+    @property
+    def ppl(self) -> float:
+        return float(self.dev.ppl)
+
+    @property
+    def bleu(self) -> float:
+        return float(self.dev.bleu)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All cells of a study."""
+
+    study: Ablation
+    filled: dict[tuple[str, int], FilledCell]
+    empty: dict[tuple[str, int], str]
+    signature: str
+    """of every BLEU in the table, empty while there is none"""
+    sources: list[str] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+
+    def of(self, row: str) -> list[FilledCell]:
+        """A row's cells, in the order of seeds."""
+        return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
+
+
+def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
+    """`found`: see records.collect."""
+    sources, references = dev_texts(study, root)
+    split = study.base.data.dev
+    scores = evaluation_hash(study.base, study.prints.dev)
+    counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
+    rows = {row.name: row for row in study.rows}
+    filled: dict[tuple[str, int], FilledCell] = {}
+    empty: dict[tuple[str, int], str] = {}
+    for (name, seed), record in found.items():
+        record = fitting(record, study, rows[name], seed)
+        if isinstance(record, Missing):
+            empty[name, seed] = record.reason
+            continue
+        folder = RunFolder(root, record.training_hash)
+        try:
+            filled[name, seed] = _cell(name, seed, folder, record, folder.scores(scores), split, counts)
+        except (OSError, ValueError, UnicodeDecodeError) as error:
+            empty[name, seed] = f"its scores cannot be read: {error}"
+    signature = _common_signature(filled, empty)
+    return Cells(study, filled, empty, signature, sources, references)
+
+
+def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
+    """The record if it belongs into the cell (row, seed) of the study's table, else why not.
+
+    It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
+    made by the one evaluation that all cells share.
+    """
+    reason = None if isinstance(found, Missing) else _misfit(found, study, row, seed)
+    return found if reason is None else Missing(reason)
+
+
+def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
+    if training_hash(record.identity) != record.training_hash:
+        return "the record's identity does not yield its training hash"
+    asked = run_identity(study.base, row, seed, study.prints.train)
+    if training_hash(asked) != record.training_hash:
+        return "another experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
+    if "dev" not in record.scores:
+        return "no dev score"
+    dev = record.scores["dev"]
+    if dev.evaluation_hash != evaluation_hash(study.base, study.prints.dev):
+        return "scored by another evaluation (decoding, weights or dev text)"
+    if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
+        return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
+    return None
+
+
+def _cell(
+    row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counts: BleuCounts | None
+) -> FilledCell:
+    nll_S2 = read_sentences(scores / f"{split}.sentences.tsv")
+    dev = record.scores["dev"]
+    if not math.isclose(nll_S2[:, 0].sum(), dev.nll, rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev.tokens:
+        raise ValueError("the sentences do not add up to the score of the text")
+    return FilledCell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts))
+
+
+def counts_file(split: str) -> str:
+    """Name of the file that holds BLEU's counts where a run came without its translations (report/archive.py)."""
+    return f"{split}.counts.tsv"
+
+
+def _bleu_counts(scores: Path, split: str, counts: BleuCounts | None) -> np.ndarray | None:
+    """[S, 10], of the translations or, where they stayed at home, as they were counted there."""
+    packed = scores / counts_file(split)
+    if packed.is_file():
+        table = np.array([[int(x) for x in line.split("\t")] for line in read_lines(packed)], dtype=np.float64)
+        if table.ndim != 2 or table.shape[1] != 10:
+            raise ValueError(f"{packed.name} is not whole")
+        return table
+    hypotheses = read_lines(scores / f"{split}.hyp.txt")
+    return counts(hypotheses) if counts else None
+
+
+def read_sentences(path: Path) -> np.ndarray:
+    """(nll, pieces) of each line, [S, 2]. Raises OSError or ValueError."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
+    columns = [head.split("\t").index(name) for name in ("nll", "tokens")]
+    parts = [line.split("\t") for line in lines]
+    if not parts or any(len(part) <= max(columns) for part in parts):
+        raise ValueError(f"{path.name} is not whole")
+    table = np.array([[float(part[i]) for i in columns] for part in parts])
+    if not np.isfinite(table).all():
+        raise ValueError(f"{path.name} holds numbers that are not finite")
+    return table
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a text, split at line feeds only. Raises OSError or UnicodeDecodeError."""
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def read_curve(cell: FilledCell) -> list[tuple[int, float]]:
+    """(step, dev perplexity) in the course of training; what is not finite or not whole is left out."""
+    return sorted(read_validations(cell.folder).items())
+
+
+def read_validations(folder: Path) -> dict[int, float]:
+    """step -> dev perplexity, from metrics.jsonl in a run's folder; empty where there is none."""
+    try:
+        lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
+    except OSError:
+        return {}
+    found: dict[int, float] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            continue
+        try:
+            step, value = int(record["step"]), float(record["dev_ppl"])
+        except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
+            continue
+        if math.isfinite(value) and value > 0:
+            found[step] = value
+    return found
+
+
+def _common_signature(filled: dict[tuple[str, int], FilledCell], empty: dict[tuple[str, int], str]) -> str:
+    """The signature that most cells share; cells with another one are moved to `empty`."""
+    votes = Counter(cell.dev.signature for cell in filled.values())
+    if not votes:
+        return ""
+    common = min(votes, key=lambda signature: (-votes[signature], signature))
+    for key in [key for key, cell in filled.items() if cell.dev.signature != common]:
+        empty[key] = f"BLEU with another signature: {filled.pop(key).dev.signature}, the table's is {common}"
+    return common
+
+
+def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:
+    """Source and reference lines of the dev text, empty where the data store is gone."""
+    store = root / "data" / study.store
+    if not (store / "card.json").is_file():
+        return [], []
+    split = Prepared(store).split(study.base.data.dev)
+    return split.source_text(), split.target_text()

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.cells import Cells
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import OPEN, Evidence
 
@@ -188,12 +187,6 @@ def looks_to_json(course: Course) -> dict[str, Any]:
     plan = course.plan
     plain = {"schema": 2, "first": plan.first, "budget": plan.budget, "sizes": plan.sizes, "shares": plan.shares}
     return plain | {"asked": course.asked, "looks": [look.seeds for look in course.looks]}
-
-
-def restricted(cells: Cells, look: Look) -> Cells:
-    """The cells that a look saw."""
-    kept = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
-    return replace(cells, filled=kept)
 
 
 P_VALUES = ("p", "holm", "equivalent", "half")

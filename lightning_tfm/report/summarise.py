@@ -13,10 +13,10 @@ from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, claims, power, statistics, verdict
-from lightning_tfm.report.cells import Cells, Found, fitting, read_validations
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
-from lightning_tfm.report.sequential import NOT_ASKED, Course, over_looks, restricted
+from lightning_tfm.report.records import Cells, Found, fitting, read_validations
+from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
 from lightning_tfm.report.summary import (
     COLUMNS,
     ClaimFinding,
@@ -164,7 +164,13 @@ def _each_look(
         return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or BEFORE) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
-    return [weigh_rows(restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+    return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
+
+
+def _restricted(cells: Cells, look: Look) -> Cells:
+    """The cells that a look saw."""
+    kept = {(row, seed): cell for (row, seed), cell in cells.filled.items() if seed in look.seeds.get(row, [])}
+    return replace(cells, filled=kept)
 
 
 def paper_differences(table: Table) -> dict[Key, float]:

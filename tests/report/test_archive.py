@@ -11,8 +11,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import archive
-from lightning_tfm.report.cells import read_cells
-from lightning_tfm.report.records import collect
+from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.summarise import summarise
 from lightning_tfm.study.study import Ablation, load_as
 from tests.report.synthetic import Generator

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lightning_tfm.config import Experiment, Miniature, training_hash
-from lightning_tfm.report.cells import fitting
+from lightning_tfm.report.records import fitting
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation

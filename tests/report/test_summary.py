@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from lightning_tfm.report import records
-from lightning_tfm.report.cells import read_cells
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
 from lightning_tfm.report.formats import to_json
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import summarise
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
