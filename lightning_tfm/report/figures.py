@@ -262,8 +262,9 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
     )
     body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
-    for p, _ in found[:: -(-len(found) // 9)]:
+    known = [p for p, _ in found]
+    for p in known[:: -(-len(known) // 9)]:
         body += label(x(100 * p.share), bottom + 52, f"{p.base_ppl:.3g}", "middle", "tick")
-    said = f"Rank correlation with the paper in the course of training: {', '.join(at(p) for p, _ in found)}"
+    said = f"Rank correlation with the paper in the course of training: {', '.join(map(at, known))}"
     beside = "" if null is None else f"; the parameter count alone {null:.2f}"
     return figure(width, height, said + beside, body)
