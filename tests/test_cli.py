@@ -130,7 +130,7 @@ BAD_FILES = [
     ("model:\n  N: 2\n  h: eight", "e.yaml:3: model.h='eight': expected a whole number"),
     ("model: 3", "e.yaml:1: model=3: expected keys and values"),
     ("model: {norm: prae}", "did you mean 'pre'?"),
-    ("model: {h: 4, h: 8}", "e.yaml:1: 'h' stands here twice"),
+    ("model: {h: 4, h: 8}", "e.yaml:1: 'h' appears twice"),
     ("model: {h: 4", "e.yaml:1: not YAML"),
     ("seed: one", "e.yaml:1: seed='one': expected a whole number"),
     ("rows: mine.yaml", "expected a list of files"),

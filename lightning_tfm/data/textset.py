@@ -63,7 +63,7 @@ class TextSet:
             if wrong := flaw(pair):
                 rule, side = wrong
                 path = corpus.name(split, (corpus.source, corpus.target)[side])
-                raise UserError(f"{path}:{number}: broken line ({rule}): correct it, held-out pairs are never dropped")
+                raise UserError(f"{path}:{number}: broken line ({rule}): correct it: held-out pairs are never dropped")
         sources, targets = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
         self._text = EncodedText(sources, targets, pairs)
         text = hashlib.sha256("".join(f"{source}\n{target}\n" for source, target in pairs).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A trained run in the formats of others: safetensors with tokenizer and sizes, and CTranslate2.
+"""A trained run in other programs' formats: safetensors with tokenizer and sizes, and CTranslate2.
 
 safetensors: `model.safetensors` (names as in model/transformer.py), `tokenizer.model` (SentencePiece) and `config.json`
 (sizes, special pieces, languages, decoding). `load_exported` reads them back.

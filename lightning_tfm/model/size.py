@@ -45,7 +45,9 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
 
 def _position_parameters(model: Model) -> int:
     if model.positions not in BUILTIN_SCHEMES:
-        raise UserError(f"model.positions={model.positions}: only the built model knows its number of parameters")
+        raise UserError(
+            f"model.positions={model.positions}: the number of parameters is known only once the model is built"
+        )
     if model.positions == "learned":
         return 2 * model.max_positions * model.d_model
     if model.positions == "shaw":

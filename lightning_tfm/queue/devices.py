@@ -38,14 +38,16 @@ class Devices:
 def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     """The devices of this machine; on CPUs one is `threads` processors. Raises UserError where they are too few."""
     if per_run < 1 or runs < 1:
-        raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be 1 at least")
+        raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be at least 1")
     if per_run > 1 and runs > 1:
-        raise UserError("--devices-per-run and --runs-per-device: a run has several devices, or a device several runs")
+        raise UserError(
+            "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
+        )
     found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     each = per_run if gpu else per_run * max(1, threads)
     if len(found) < each:
         kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
-        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine shows {len(found)}")
+        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
     return Devices(found, gpu, each, runs)
 
 

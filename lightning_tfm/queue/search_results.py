@@ -74,7 +74,7 @@ def _csv(lines: list[dict[str, Any]]) -> str:
 
 
 def _best(search: Search, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """The best finished trial that keeps the limits; with several objectives all that no other one beats."""
+    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
     done = [t for t in trials if t.state == TrialState.COMPLETE and _feasible(t)]
     signs = [1 if direction == "minimize" else -1 for direction in search.directions]
 
@@ -119,7 +119,7 @@ def _summary(search, study, trials, best, folder: Path, names: list[str], found:
         )
         lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
     if not best:
-        lines.append("no finished trial keeps the limits" if search.constraints else "no finished trial")
+        lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
     return lines + [importance_text(one) for one in found]
 
 
@@ -132,7 +132,7 @@ def importances(search: Search, study: optuna.Study) -> list[dict[str, Any]]:
     for index, name in enumerate(search.objectives):
         record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}
         if len(done) < LEAST:
-            record["why not"] = f"{len(done)} finished trials are too few to tell ({LEAST} at least)"
+            record["why not"] = f"{len(done)} finished trials are too few to tell (at least {LEAST} are needed)"
         elif len({t.values[index] for t in done}) == 1:
             record["why not"] = f"all {len(done)} finished trials have the same value"
         else:

@@ -18,7 +18,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.processes import die_with_parent
 
 STOP_SECONDS = 90
-"""how long before its time limit SLURM tells a job: for the checkpoints of its runs"""
+"""how long before its time limit SLURM warns a job, for the checkpoints of its runs"""
 LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "PREEMPTED", "STOPPED", "SIGNALING"}
 LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT", "STAGE_OUT"}
 """states of a job, as squeue prints them, that may run again"""
@@ -26,18 +26,24 @@ LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD
 
 @dataclass(frozen=True)
 class Slurm:
-    """What is asked of SLURM for each job."""
+    """What each job requests from SLURM (--launcher slurm)."""
 
     partition: str = ""
+    """partition of the jobs; empty for the cluster's default"""
     minutes: int = 60
+    """time limit of a job"""
     jobs: int = 1
+    """jobs to submit, one worker each"""
     nodes: int = 1
-    """of each job, and of each run of its one worker"""
+    """nodes of each job, and of each run of its one worker"""
     cpus: int = 1
+    """CPUs of each task"""
     gpus: int = 0
+    """GPUs of each node"""
     requeues: int = 100
-    """how often a job may run out of time before it is not queued again"""
+    """how often a job that runs out of time is queued again"""
     stop_seconds: int = STOP_SECONDS
+    """seconds before its time limit at which SLURM warns a job, for the checkpoints of its runs"""
 
 
 class WorkerJob:
@@ -61,7 +67,7 @@ class WorkerJob:
         return code
 
     def checkpoint(self) -> Any:
-        """Called before the job ends: the runs write their checkpoints and are handed back, the job is queued again."""
+        """Called before the job ends: the runs write checkpoints and return to the queue, and so does the job."""
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:

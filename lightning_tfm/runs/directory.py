@@ -230,7 +230,7 @@ class Attempt:
             if record is None or record["token"] != self.token:
                 raise StaleAttempt(
                     f"{self.folder.path}: attempt {self.number} was replaced by attempt {newest}; this process was "
-                    "stopped or silent for too long, and another one has resumed the run"
+                    "suspended or silent for too long, and another has resumed the run"
                 )
             yield
 
@@ -327,7 +327,7 @@ def _read_record(path: Path, key: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}: no JSON ({error}); remove the file, or the run with `runs remove`") from None
+        raise UserError(f"{path}: not valid JSON ({error}); remove the file, or the run with `runs remove`") from None
     if not isinstance(record, dict) or key not in record:
         raise UserError(f"{path}: the key '{key}' is missing; remove the file, or the run with `runs remove`")
     return record

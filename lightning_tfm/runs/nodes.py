@@ -39,9 +39,9 @@ def check_allocation(nodes: int) -> None:
     """Raise UserError where this process may not use `nodes` nodes."""
     found = int(os.environ.get("SLURM_JOB_NUM_NODES", "0"))
     if not found:
-        raise UserError(f"--trainer.num_nodes={nodes}: needs a job of SLURM (sweep --launcher slurm), or torchrun")
+        raise UserError(f"--trainer.num_nodes={nodes}: needs a SLURM job (sweep --launcher slurm), or torchrun")
     if found != nodes:
-        raise UserError(f"--trainer.num_nodes={nodes}: this job of SLURM has {found}")
+        raise UserError(f"--trainer.num_nodes={nodes}: this SLURM job has {found}")
     if shutil.which("srun") is None:
         raise UserError(f"--trainer.num_nodes={nodes}: there is no srun on this machine to start the other nodes")
 

@@ -32,7 +32,7 @@ def placed(hardware: Hardware) -> Hardware:
         ("num_nodes", hardware.num_nodes, world // local),
     ):
         if asked not in (1, found):
-            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave it out")
+            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave the option out")
     return replace(hardware, devices=local, num_nodes=world // local)
 
 
@@ -46,7 +46,7 @@ class _Message:
 
 
 def release(code: int) -> None:
-    """Rank 0: let the others end with `code` if they wait still."""
+    """Rank 0: let the others end with `code` if they are still waiting."""
     if not _store().check([_key()]):
         _tell(_Message(code=code))
 

@@ -58,7 +58,7 @@ def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
     for path in (TABLE3, *extra):
         for row in load_rows(path):
             if row.name in rows:
-                raise UserError(f"{row.where}: the row '{row.name}' is declared in {rows[row.name].where} already")
+                raise UserError(f"{row.where}: the row '{row.name}' is already declared in {rows[row.name].where}")
             rows[row.name] = row
     return rows
 
@@ -97,7 +97,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         section = str(key).partition(".")[0]
         if section in ("data", "evaluation", "miniature") or key == "training.seed":
             raise UserError(
-                f"{where}: row '{name}': '{key}' (value {value!r}) is the same for all rows of a table: "
+                f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: "
                 "set it in the experiment file; a row changes model and training"
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
@@ -119,7 +119,7 @@ def check_positions(positions: str, where: str = "") -> None:
     if positions not in BUILTIN_SCHEMES and "." not in positions and ":" not in positions:
         raise UserError(
             f"{where}model.positions='{positions}': {nearest(positions, BUILTIN_SCHEMES)} "
-            "Else the import path of a class, module.Class"
+            "Or give the import path of a class, module.Class"
         )
 
 

@@ -125,7 +125,7 @@ class Ablation(Study):
         ]
         if found:
             raise UserError(
-                f"{path} was started over another experiment ({'; '.join(found)}): "
+                f"{path} was started with a different experiment ({'; '.join(found)}): "
                 "give this one a name of its own with --name, or remove that folder"
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
@@ -184,16 +184,16 @@ class Search(Study):
         return Cell(f"t{number:04d}", experiment.training.seed, training_hash(identity), cost, change)
 
     def excess(self, change: dict[str, Any]) -> dict[str, float]:
-        """By how much the limits that are known beforehand are missed, at most 0 where they are kept."""
+        """By how much the limits that are known beforehand are exceeded, at most 0 where they are kept."""
         if "parameters" not in self.constraints:
             return {}
         model = self.at(change).scaled().model
         return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
 
     def check(self) -> None:
-        """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
+        """Raise UserError where the space holds an invalid experiment, tried at its corners."""
         if "parameters" in self.constraints and self.base.model.positions not in BUILTIN_SCHEMES:
-            raise UserError(f"a limit on parameters needs a scheme that ships: {', '.join(BUILTIN_SCHEMES)}")
+            raise UserError(f"a limit on parameters needs a built-in scheme: {', '.join(BUILTIN_SCHEMES)}")
         for parameter in self.space:
             for value in parameter.listed or [parameter.low, parameter.high]:
                 self.at({parameter.name: value}).scaled(f"{parameter.name}={value}")
@@ -207,11 +207,13 @@ class Search(Study):
 
     def joined(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
-            raise UserError(f"{path}: the search has {old.trials} trials already, asked for {self.trials}")
+            raise UserError(
+                f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
+            )
         before, after = replace(old, trials=0).to_plain(), replace(self, trials=0).to_plain()
         if found := differences(before, after, "the study has"):
             raise UserError(
-                f"{path} is another search ({'; '.join(found)}): give this one a name of its own with --name, or "
+                f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
                 "remove that folder"
             )
         return self
@@ -223,7 +225,7 @@ AnyStudy = TypeVar("AnyStudy", bound=Study)
 def save(study: AnyStudy, root: Path) -> AnyStudy:
     """Write study.json, joined with what it held before, and return the joined study.
 
-    Raises UserError if the study of that name was started over another experiment, text, row or space.
+    Raises UserError if the study of that name was started with a different experiment, text, row or space.
     """
     path = file_of(root, study.name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What every positional scheme has to hold, in models small enough that all checks together take about two seconds."""
+"""What any positional scheme must satisfy, in models small enough that all checks together take about two seconds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ class SchemeSuite:
     # --- checks ---
 
     def test_it_is_identified_by_its_source(self) -> None:
-        """A run of another source is another run."""
+        """A run with different source code is a different run."""
         found = user_classes(Experiment(model=self._sizes()))
         expected = set() if self.scheme in BUILTIN_SCHEMES else {self.scheme}
         assert found.keys() == expected, f"{self.scheme} is identified by {found}"
@@ -112,7 +112,7 @@ class SchemeSuite:
         source, target = _pad(SOURCES), _pad(TARGETS)
         for first, again in zip(self._models(), self._models(), strict=True):
             ours, theirs = dict(first.named_parameters()), dict(again.named_parameters())
-            assert ours.keys() == theirs.keys(), f"built twice, other names: {sorted(ours.keys() ^ theirs.keys())}"
+            assert ours.keys() == theirs.keys(), f"built twice, different names: {sorted(ours.keys() ^ theirs.keys())}"
             for name, weight in ours.items():
                 assert torch.equal(weight, theirs[name]), f"built twice, {name} differs"
             assert torch.equal(first(source, target), again(source, target)), "built twice, the results differ"
@@ -158,9 +158,9 @@ class SchemeSuite:
             source, target, long = _pad(SOURCES), _pad(TARGETS), _run_of(self.sizes.max_positions)
             state = {name: tensor.shape for name, tensor in model.state_dict().items()}
             before, at_length = model(source, target), model(long, long)
-            assert torch.equal(model(source, target), before), "a short text gives another result after a long one"
+            assert torch.equal(model(source, target), before), "a short text gives a different result after a long one"
             fresh = self._model(norm=model.config.norm)
-            assert torch.equal(fresh(long, long), at_length), "a long text gives another result after a short one"
+            assert torch.equal(fresh(long, long), at_length), "a long text gives a different result after a short one"
             after = {name: tensor.shape for name, tensor in model.state_dict().items()}
             assert after == state, "a used model's checkpoint does not fit a new one: register_buffer(persistent=False)"
 
@@ -210,7 +210,7 @@ class SchemeSuite:
             with torch.autocast("cpu", torch.bfloat16):
                 _close(model(source, target).double(), exact, "in bfloat16, the result", 0.5)
             fresh = self._model(norm=model.config.norm).float()(source, target)
-            assert torch.equal(fresh, single), "a float32 model that was float64 before gives another result"
+            assert torch.equal(fresh, single), "a float32 model that was float64 before gives a different result"
 
     def test_it_follows_its_input_to_another_device(self) -> None:
         """Torch's meta device refuses whatever stays behind, as a GPU would."""

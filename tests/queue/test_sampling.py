@@ -180,9 +180,9 @@ def test_a_search_is_no_table(tmp_path: Path) -> None:
     assert load_as(Search, tmp_path, "s") == load(tmp_path, "s")
     with pytest.raises(UserError, match="is a search, not a table"):
         load_as(Ablation, tmp_path, "s")
-    with pytest.raises(UserError, match="has 6 trials already, asked for 3"):
+    with pytest.raises(UserError, match="already has 6 trials, more than the 3 requested"):
         save(search(trials=3), tmp_path)
-    with pytest.raises(UserError, match=r"another search \(sampler is tpe, the study has|another search"):
+    with pytest.raises(UserError, match=r"a different search \(sampler is tpe, the study has|a different search"):
         save(search(sampler="random"), tmp_path)
 
 

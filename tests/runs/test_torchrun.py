@@ -72,7 +72,7 @@ def test_two_nodes_train_what_two_processes_train(tmp_path: Path) -> None:
     assert (trainer["devices"], trainer["num_nodes"], results[1]["hardware"]["processes"]) == (1, 2, 2)
     assert [said.count("BLEU") > 0 for _, said in found] == [True, False], "rank 0 alone reports"
     again = on_two_nodes([together, together])
-    assert [code for code, _ in again] == [0, 0] and "is trained already" in again[0][1]
+    assert [code for code, _ in again] == [0, 0] and "is already trained" in again[0][1]
     assert json.loads((second / "result.json").read_text())["attempts"] == 1
 
 
