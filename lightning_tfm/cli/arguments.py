@@ -83,11 +83,11 @@ class Parser(argparse.ArgumentParser):
 
 class _Help(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
-        told = [WORDS[action.type]] if action.type in (int, float) else []
+        notes = [WORDS[action.type]] if action.type in (int, float) else []
         if action.default not in (None, "", False, argparse.SUPPRESS, []):
-            told += ["default: %(default)s"]
-        own = isinstance(action, _Given) or not told
-        return (action.help or "") + ("" if own else f" ({', '.join(told)})")
+            notes += ["default: %(default)s"]
+        own = isinstance(action, _Given) or not notes
+        return (action.help or "") + ("" if own else f" ({', '.join(notes)})")
 
 
 class _Given(argparse.Action):

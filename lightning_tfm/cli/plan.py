@@ -51,10 +51,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(parser, [*sweep.arguments, *argv])
     resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []
-    over: dict[str, str] = {}
+    endings: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
         search = with_data(asked_search(settings, sweep, resources), settings.out)
-        cells, coming, over = trials_of(search, settings.out, resources.storage)
+        cells, coming, endings = trials_of(search, settings.out, resources.storage)
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
@@ -63,7 +63,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
         check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
     rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
-    print(text(cells, settings.out, resources.workers, rate, coming, over))
+    print(text(cells, settings.out, resources.workers, rate, coming, endings))
     return 0
 
 
@@ -94,12 +94,12 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
     joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
-    over = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
-    over |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
+    endings = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
+    endings |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
     if not search.budget:
-        return search.cells(), [], over
+        return search.cells(), [], endings
     drawn = draw(search, max(0, search.budget - len(states)))
-    return [state.cell for state in states], [search.cell(0, change).cost for change in drawn], over
+    return [state.cell for state in states], [search.cell(0, change).cost for change in drawn], endings
 
 
 def measured_rate(root: Path) -> Rate | None:
@@ -119,14 +119,14 @@ def text(
     workers: int,
     rate: Rate | None,
     coming: Sequence[float] = (),
-    over: Mapping[str, str] = MappingProxyType({}),
+    endings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """One line for each cell, then the sum. `coming`, `over`: see `trials_of`."""
+    """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`."""
     from lightning_tfm.queue.progress import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     for cell in cells:
-        left, where = _standing(RunFolder(root, cell.training_hash), over.get(cell.training_hash))
+        left, where = _standing(RunFolder(root, cell.training_hash), endings.get(cell.training_hash))
         there += where == THERE
         ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
@@ -155,12 +155,12 @@ def text(
     return "\n".join(lines)
 
 
-def _standing(folder: RunFolder, over: str | None) -> tuple[float, str]:
-    """The share of a run that is left, and where it stands in words; `over`: how it ended for good."""
+def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
+    """The share of a run that is left, and where it stands in words; `ending`: how it ended for good."""
     if folder.finished():
         return 0.0, THERE
-    if over is not None:
-        return 0.0, over
+    if ending is not None:
+        return 0.0, ending
     progress, kept = folder.read_progress(), sorted(folder.checkpoints.glob("step-*.ckpt"))
     if folder.owner() is not None:
         return 1.0, "running now"

@@ -110,15 +110,15 @@ def _building(folder: Path, say: Say) -> Iterator[Path | None]:
                 shared = False
             if shared and not _is_at(descriptor, path):  # published or removed while we waited
                 continue
-            mine = path if shared else Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
+            building = path if shared else Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
             try:
-                yield mine
+                yield building
             except UserError:
-                shutil.rmtree(mine, ignore_errors=True)
+                shutil.rmtree(building, ignore_errors=True)
                 raise
             finally:
-                if mine != path:
-                    shutil.rmtree(mine, ignore_errors=True)
+                if building != path:
+                    shutil.rmtree(building, ignore_errors=True)
             return
         finally:
             os.close(descriptor)

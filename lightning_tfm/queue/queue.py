@@ -274,14 +274,14 @@ class Queue:
         """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
             failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            mine = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
-            for trial in mine:
+            trials = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
+            for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
                     trial.params,
                     trial.distributions,
                 )
-        return len(mine)
+        return len(trials)
 
     def states(self) -> list[CellState]:
         """One state for each cell, in the order in which they were queued."""
@@ -413,8 +413,8 @@ class StaleOwners:
         if owner is not None and owner.gone():
             return f"{owner} is gone"
         sign = (attributes.get("beat"), owner)
-        seen, since = self._beats.get(trial._trial_id, (None, 0.0))
-        if seen != sign:
+        last, since = self._beats.get(trial._trial_id, (None, 0.0))
+        if last != sign:
             self._beats[trial._trial_id] = (sign, time.monotonic())
             return None
         if time.monotonic() - since <= self._grace:

@@ -52,7 +52,7 @@ class WorkerJob:
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self.process: subprocess.Popen[bytes] | None = None
-        self.told = False
+        self.stopped = False
         """SIGTERM came: the job is requeued, pre-empted or cancelled"""
 
     def __call__(self) -> int:
@@ -60,7 +60,7 @@ class WorkerJob:
         me = os.getpid()
         self.process = subprocess.Popen(self.command, preexec_fn=lambda: _prepare_worker(me))
         code = self._wait()
-        if self.told:  # what becomes of the job is SLURM's to say: leave no result behind
+        if self.stopped:  # what becomes of the job is SLURM's to say: leave no result behind
             os._exit(128 + signal.SIGTERM)
         if code not in (0, 1):  # 1: a run of the study failed, which its status says
             raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
@@ -76,7 +76,7 @@ class WorkerJob:
         return DelayedSubmission(WorkerJob(self.command))
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.stopped = True
         self._stop()
 
     def _stop(self) -> None:

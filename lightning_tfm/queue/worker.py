@@ -105,17 +105,17 @@ class Worker:
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
         """The answer of the storage; during an outage it is asked again until it answers or a stop signal arrives."""
-        told = False
+        warned = False
         while True:
             try:
                 return question()
             except OUTAGES as error:
                 if self.stop:
                     return if_stopped
-                if not told:
+                if not warned:
                     cause = in_a_line(error.__cause__ or error).splitlines()[0]
                     self.say(f"worker {self.slot}: the storage does not answer, waiting for it ({cause})")
-                told = True
+                warned = True
                 self._pause(4 * LOOK)
 
     def _on_signal(self, number: int, frame: object) -> None:

@@ -277,17 +277,17 @@ def _course(base: Trained, rows: Sequence[Trained]) -> AgreementCourse | None:
     Rows without a curve to the end are left out; so are validations near which a row has none.
     """
     whole = [(row, kept) for row in rows if (kept := _to_the_end(row))]
-    mine = _to_the_end(base)
-    if len(whole) < LEAST or not mine:
+    base_curves = _to_the_end(base)
+    if len(whole) < LEAST or not base_curves:
         return None
-    shared = sorted(set.intersection(*map(set, mine.values())))
+    shared = sorted(set.intersection(*map(set, base_curves.values())))
     near = [_near([s / base.steps for s in shared], c, row.steps) for row, kept in whole for c in kept.values()]
     at = [step for step, kept in zip(shared, np.all(near, axis=0), strict=True) if kept]
     if not at:
         return None
     shares = [step / base.steps for step in at]
     values = [{seed: read_at(c, row.steps, shares) for seed, c in kept.items()} for row, kept in whole]
-    base_V = np.mean([read_at(c, base.steps, shares) for c in mine.values()], axis=0)
+    base_V = np.mean([read_at(c, base.steps, shares) for c in base_curves.values()], axis=0)
     paper_R = np.array([_printed(row, "ppl") - _printed(base, "ppl") for row, _ in whole]).round(9)
     points = []
     for v, (step, share) in enumerate(zip(at, shares, strict=True)):

@@ -89,9 +89,9 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         change = {name: trial[name] for name in names}
         values = {name: _finite(trial[name]) for name in search.objectives}
         state = STATES.get(trial["state"], str(trial["state"]))
-        told = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
-        told["command"] = fit_command(search.at(dict(change)))
-        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told
+        more = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
+        more["command"] = fit_command(search.at(dict(change)))
+        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | more
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
@@ -108,8 +108,8 @@ def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str
         return sorted(losses, key=lambda name: (losses[name], name))[:1]
     return [
         name
-        for name, mine in losses.items()
-        if not any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in losses.values())
+        for name, own in losses.items()
+        if not any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in losses.values())
     ]
 
 

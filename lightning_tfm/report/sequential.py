@@ -141,8 +141,8 @@ class Course:
     def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
         """After one more look at these seeds, which says nothing yet of what comes next."""
         asked = self.asked or {}
-        seen = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
-        return replace(self, looks=[*self.looks, Look(seen)], asked=None)
+        taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
+        return replace(self, looks=[*self.looks, Look(taken)], asked=None)
 
     def further(self, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
         """What the next look waits for: its seeds of `pool` for base and every open row that has finished runs."""

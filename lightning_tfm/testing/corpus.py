@@ -141,9 +141,11 @@ class CorpusSuite:
         settings, corpus = self._settings(), self._make()
         trained = set(splits(settings)[: settings.train.count("+") + 1])
         held_out = {pair for split in splits(settings) if split not in trained for pair in corpus.lines(split)}
-        seen = {pair for split in trained for pair in corpus.lines(split)} & held_out
-        example = min(seen, default=None)
-        assert len(seen) <= self.overlap, f"{len(seen)} held-out pairs occur in the training text, such as {example}"
+        shared = {pair for split in trained for pair in corpus.lines(split)} & held_out
+        example = min(shared, default=None)
+        assert len(shared) <= self.overlap, (
+            f"{len(shared)} held-out pairs occur in the training text, such as {example}"
+        )
 
     def test_it_can_be_prepared(self) -> None:
         """From raw text to the store that runs read."""

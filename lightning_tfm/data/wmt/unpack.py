@@ -53,13 +53,13 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
 
 
 def _extract(archive: Path, missing: dict[str, Path]) -> None:
-    seen = []
+    listed = []
     with tarfile.open(archive) as tar:
         for member in tar:
             if fault := _fault(member):
                 raise UserError(f"{archive}: {fault}; nothing was unpacked")
             name = str(PurePosixPath(member.name))
-            seen.append(name)
+            listed.append(name)
             if name not in missing:
                 continue
             stream = tar.extractfile(member) if member.isreg() else None
@@ -72,7 +72,7 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
             if not missing:
                 return
     if missing:
-        shown = ", ".join(seen[:20]) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "")
+        shown = ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
         raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {shown or 'nothing'}")
 
 
