@@ -18,7 +18,7 @@ from lightning_tfm.report.verdict import phrase
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
 
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+def markdown_text(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
     """A table, its numbers to the right, and a list of notes."""
     rule = ["---", "---", *["---:"] * (len(heads) - 2)]
     body = "\n".join("| " + " | ".join(map(_harmless, row)) + " |" for row in [heads, rule, *rows])
@@ -29,7 +29,7 @@ def _harmless(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([heads, *rows])
     return out.getvalue()
@@ -55,7 +55,7 @@ def table_markdown(table: Table) -> str:
         ]
         for row in table.rows
     )
-    return _markdown(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
+    return markdown_text(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
 
 
 def table_csv(table: Table) -> str:
@@ -69,7 +69,7 @@ def table_csv(table: Table) -> str:
         ]
         for row in table.rows
     )
-    return _csv([*heads, "paper params (million)", "missing"], rows)
+    return csv_text([*heads, "paper params (million)", "missing"], rows)
 
 
 def table_json(table: Table) -> str:
@@ -113,7 +113,9 @@ def to_markdown(report: Summary) -> str:
     """The table, the words counted, the claims and the agreement with the paper."""
     heads = ["group", "row", "n", "PPL", "Δ PPL %", *TESTED, "BLEU", "Δ BLEU", *TESTED]
     heads += ["params", "FLOPs", "seconds", *PAPER]
-    return _markdown(heads, (_markdown_row(row, report.alpha) for row in report.rows), map(_harmless, _notes(report)))
+    return markdown_text(
+        heads, (_markdown_row(row, report.alpha) for row in report.rows), map(_harmless, _notes(report))
+    )
 
 
 def _notes(report: Summary) -> list[str]:
@@ -193,7 +195,7 @@ def to_csv(report: Summary) -> str:
         ]
         for row in report.rows
     )
-    return _csv(heads, rows)
+    return csv_text(heads, rows)
 
 
 def _csv_metric(found: Metric) -> list[Any]:
