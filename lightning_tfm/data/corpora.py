@@ -135,8 +135,8 @@ def make_corpus(data: Data) -> Corpus:
     if inspect.isabstract(found):
         lacking = ", ".join(sorted(found.__abstractmethods__))
         raise UserError(
-            f"data.corpus={data.corpus}: a subclass of Corpus needs {lacking} too; a class with lines(split) that "
-            "derives from nothing does not"
+            f"data.corpus={data.corpus}: a subclass of Corpus must define {lacking} too; a class with lines(split) "
+            "that does not derive from it need not"
         )
     return cast("Callable[[Data], Corpus]", found)(data)
 

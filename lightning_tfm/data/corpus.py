@@ -51,7 +51,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     if counts[0] != counts[1]:
         raise UserError(
             f"{source} has {counts[0]} lines, {target} has {counts[1]}: "
-            "line n of both files must belong together; was one cut short, or split at more than line feeds?"
+            "line n of both files must belong together; was one truncated, or split at more than line feeds?"
         )
 
 

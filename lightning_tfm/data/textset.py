@@ -55,7 +55,9 @@ class TextSet:
         corpus_name, _, split = name.rpartition(":")
         if corpus_name and corpus_name != data.corpus:
             if corpus_name not in CORPORA:
-                raise UserError(f"--set {name}: there is no corpus '{corpus_name}'; {', '.join(sorted(CORPORA))} are")
+                raise UserError(
+                    f"--set {name}: there is no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}"
+                )
             data = replace(data, corpus=corpus_name, folder="")
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))

@@ -86,8 +86,8 @@ def remove(root: Path, start: str, force: bool = False) -> Path:
     users = _cells(root).get(folder.path.name, [])
     if users and not force:
         raise UserError(
-            f"{folder.path} is used by {', '.join(users)}: without it there is a gap in the study, which is trained "
-            "again when the study is run the next time. Remove it all the same with --force"
+            f"{folder.path} is used by {', '.join(users)}: removing it leaves a gap, and it is trained "
+            "again the next time the study runs. To remove it anyway, give --force"
         )
     folder.claim()  # so that a process that was stopped cannot write into it any more
     trash = folder.path.with_name(f"{TRASH}{folder.path.name}-{uuid.uuid4().hex[:8]}")

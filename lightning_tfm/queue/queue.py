@@ -104,7 +104,7 @@ class Queue:
         found = [direction.name.lower() for direction in study.directions]
         if create and found != list(directions):
             raise UserError(
-                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, asked for "
+                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, not "
                 f"{', '.join(directions)}: choose another name with --name"
             )
         return study

@@ -36,7 +36,7 @@ def check_shared(queue: Queue, folder: Path) -> None:
     if not shares_files(queue, folder):
         raise UserError(
             f"{folder} is not the folder in which the study '{queue.name}' was started: give that one with --out, or "
-            "work without it (--no-shared-files: a run that is lost elsewhere starts over here)"
+            "work without it (--no-shared-files: a run lost elsewhere then starts over here)"
         )
 
 

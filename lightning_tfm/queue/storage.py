@@ -153,7 +153,7 @@ def find_storage(address: str, study_folder: Path) -> Storage:
         return PostgresStore("postgresql+psycopg://" + address.partition("://")[2])
     if scheme.startswith("sqlite"):
         raise UserError(
-            f"storage {address}: SQLite has no row locks, so several workers take the same run (Optuna claims a trial "
-            "twice there); use the journal file (the default), or postgresql+psycopg://… for several machines"
+            f"storage {address}: SQLite has no row locks, so several workers would take the same run (Optuna claims a "
+            "trial twice there); use the journal file (the default), or postgresql+psycopg://… for several machines"
         )
     raise UserError(f"storage {scheme}://…: valid: the path of a journal file, or postgresql+psycopg://…")

@@ -185,7 +185,7 @@ class Mirror:
         missing = {r["step"] for r in folder.read_metrics() if r["step"] > 0} - {item.get(STEP) for item in found}
         if missing or not any(scores.items() <= item.items() for item in found):
             raise NotArrived(
-                f"{self.folder / 'wandb'}: of run {id} {len(missing)} steps or the scores were not written (disk full?)"
+                f"{self.folder / 'wandb'}: {len(missing)} steps or the scores of run {id} were not written (disk full?)"
             )
 
 
@@ -233,7 +233,7 @@ def mirrored(
         if trouble == DIED:
             trouble = _end_mirror(start())
         if trouble:
-            later = f"what is missing there: lightning-tfm wandb replay {target or group}"
+            later = f"to send what is missing there: lightning-tfm wandb replay {target or group}"
             say(f"W&B: the mirror {trouble}; no run was harmed; {later}")
 
 

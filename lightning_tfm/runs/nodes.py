@@ -118,8 +118,8 @@ def _read(path: Path, number: int) -> "tuple[Run, dict[str, Any]]":
         attempt.check()
     except (StaleAttempt, OSError):
         raise UserError(
-            f"node {number}: {path.parent} is not the folder in which the first node works: all nodes have to see the "
-            "same files, give --out on a shared file system"
+            f"node {number}: {path.parent} is not the folder in which the first node works: all nodes must see the "
+            "same files; put --out on a shared file system"
         ) from None
     experiment = from_dict(Experiment, plan["experiment"])
     return Run(experiment, from_dict(Hardware, plan["hardware"]), attempt, folder.root), plan["master"]

@@ -87,8 +87,8 @@ def _blind(attempt: Attempt) -> str:
         attempt.check()
     except (StaleAttempt, OSError):
         return (
-            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes have to see the "
-            "same files, give --out on a shared file system"
+            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes must see the "
+            "same files; put --out on a shared file system"
         )
     return ""
 

@@ -66,8 +66,8 @@ class Study(ABC):
         experiment, identity = self.experiment(cell), self.identity(cell)
         if training_hash(identity) != cell.training_hash:
             raise UserError(
-                f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study "
-                f"{cell.training_hash[:16]}: another version of lightning_tfm, or of a class of your own"
+                f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study run "
+                f"{cell.training_hash[:16]}: the versions of lightning_tfm, or of a class of your own, differ"
             )
         return experiment.scaled(), identity
 

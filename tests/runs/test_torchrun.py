@@ -81,4 +81,4 @@ def test_a_node_with_other_files_is_refused(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
     found = on_two_nodes([options(text, tmp_path / name) for name in ("here", "there")])
     assert all(code != 0 for code, _ in found)
-    assert all("all nodes have to see the same files" in said for _, said in found)
+    assert all("all nodes must see the same files" in said for _, said in found)
