@@ -191,7 +191,6 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.mark.filterwarnings("ignore:You defined a `validation_step`", "ignore:.*treespec, LeafSpec")
 @pytest.mark.parametrize(("key", "value", "view", "both"), CASES, ids=[f"{key}={value}" for key, value, *_ in CASES])
 def test_it_shows(key, value, view, both, root, seen):
     def make(changes):

@@ -1,16 +1,18 @@
-"""W&B's offline files, read with W&B's own tool."""
+"""W&B's offline files, read with the program behind `wandb leet inspect`, without a second of Python before it."""
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+
+from wandb.util import get_core_path
 
 
 def read_back(folder: Path) -> dict[str, list[dict]]:
     """W&B run id -> its history, all offline folders of that run together."""
     found: dict[str, list[dict]] = {}
     for record in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")):
-        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
+        command = [get_core_path(), "leet", "inspect", "--no-observability", "--json"]
+        command += ["--run-file", str(record), str(record.parents[1])]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         items = [json.loads(line) for line in lines]
         history = [item["history"]["item"] for item in items if item["type"] == "history"]

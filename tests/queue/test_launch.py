@@ -226,7 +226,9 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
         wait_for(lambda: fake.notes("began") and len(workers_of(launcher) - victims) == 3)
         time.sleep(0.1)
         victim = sorted(workers_of(launcher) - victims)[0]
+        family = [victim, *offspring(victim)]
         os.kill(victim, signal.SIGKILL)
+        wait_for(lambda family=family: not any(forks.alive(pid) for pid in family))  # before a run of it may go on
         victims.add(victim)
     fake.let_go()
     assert forks.join(launcher) == 0

@@ -63,8 +63,8 @@ def loss(change: dict[str, Any]) -> float:
     return 1.0 + sum(abs(float(value) - 0.3) for value in change.values())
 
 
-def train(task: Task) -> None:
-    """Perplexity falls with the steps to what the parameters decide; slow enough for a worker to look in between."""
+def train(task: Task, pause: float = 0.02) -> None:
+    """Perplexity falls with the steps to what the parameters decide."""
     worst = loss(task.cell.change)
     with (task.folder.root / "begun").open("a") as file:
         file.write(f"{task.cell.row} {os.getpid()}\n")
@@ -73,8 +73,13 @@ def train(task: Task) -> None:
             raise Stopped(step - 1)
         task.attempt.append_metrics({"step": step, "dev_ppl": worst + 1 / step})
         task.attempt.write_progress(step, STEPS, 1.0, "train")
-        time.sleep(0.25 if worst > 1.6 else 0.02)
+        time.sleep(pause)
     leave(task.attempt, ppl=worst, bleu=10 / worst)
+
+
+def train_watched(task: Task) -> None:
+    """`train`, but a bad trial is slow enough for a worker to look in between."""
+    train(task, 0.25 if loss(task.cell.change) > 1.6 else 0.02)
 
 
 def train_until_stopped(task: Task) -> None:
@@ -149,7 +154,7 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
 def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str) -> None:
     base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 2}, "test")
     made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random")
-    states = run(tmp_path, made, workers=2)
+    states = run(tmp_path, made, workers=2, train=train_watched)
     assert len(states) == 14 and {s.state for s in states} == {"done", "pruned"}
     study = Queue("s", find_storage("", tmp_path / "studies" / "s")).study(None, None)
     trials = {t.user_attrs["row"]: t for t in study.get_trials()}
@@ -192,7 +197,7 @@ def test_a_stop_request_reaches_only_the_attempt_it_was_made_for(tmp_path: Path,
 
 def test_a_killed_worker_s_trial_goes_on_with_the_same_parameters(tmp_path: Path, forks) -> None:
     slow = search(trials=2, space=[Parameter("training.lr_factor", "uniform", [], 5.0, 6.0)])
-    launcher = forks.start(lambda: run(tmp_path, slow, workers=1))
+    launcher = forks.start(lambda: run(tmp_path, slow, workers=1, train=train_watched))
     wait_for(lambda: (tmp_path / "begun").exists() and "\n" in (tmp_path / "begun").read_text())
     pid = int((tmp_path / "begun").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)

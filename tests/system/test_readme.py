@@ -26,7 +26,8 @@ from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
 from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
-from tests.tiny import in_child, write_corpus
+from tests.calling import Call
+from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -225,36 +226,26 @@ class Place:
             cell = json.loads((self.folder / "results/studies/table3/cells/base/21.json").read_bytes())
             line = line.replace("RUN", cell["training_hash"][:16])
         first, *rest = line.replace("HOST/DB", NO_HOST).split(" | ")
-        said = subprocess.run(shlex.split(first), capture_output=True).stdout if rest else b""
+        given = subprocess.run(shlex.split(first), capture_output=True, text=True).stdout if rest else ""
         program, *argv = shlex.split(rest[0] if rest else first)
         assert program == "lightning-tfm", line
-        return in_child(_run, lambda: main(argv), said, self.folder)
+        return called(lambda: main(argv), self.folder, given)
 
 
-def _run(action: Callable[[], int], given: bytes, folder: Path) -> tuple[int, str]:
-    """In a child: what is warm here is inherited, and what it leaves behind goes with it."""
-    os.chdir(folder)
-    os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "COLUMNS": "80"}
-    os.environ["PATH"] = ""
-    download.PAUSE = 0.0
-    (folder / "given").write_bytes(given)
-    with (folder / "given").open("rb") as source, (folder / "said").open("wb") as target:
-        for descriptor, file in ((0, source), (1, target), (2, target)):
-            os.dup2(file.fileno(), descriptor)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
-    try:
-        code = action()
-    except SystemExit as stop:
-        code = stop.code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code, (folder / "said").read_text()
+def called(action: Callable[[], object], folder: Path, given: str = "") -> tuple[int, str]:
+    """Exit code and all output of an action that has no network and no other program."""
+
+    def alone() -> object:
+        os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "PATH": ""}
+        download.PAUSE = 0.0
+        return action()
+
+    said = Call(alone, given, folder).wait(900)
+    return said.code, said.out + said.err
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Place:
-    import lightning.pytorch  # noqa: F401  warm, for the children
-
     return Place(tmp_path_factory.mktemp("readme"))
 
 
@@ -308,7 +299,7 @@ def test_python(code, how, place):
     for word, other in SNIPPET if how == "shortened" else ():
         assert word in code, f"the block has no {word} any more"
         code = code.replace(word, other)
-    ended, said = in_child(_run, lambda: exec(code, {"__name__": "__main__"}), b"", place.folder)
+    ended, said = called(lambda: exec(code, {"__name__": "__main__"}), place.folder)
     assert not ended and "test" in said, said
 
 

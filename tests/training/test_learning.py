@@ -2,7 +2,6 @@
 
 import lightning.pytorch as pl
 import numpy as np
-import pytest
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
@@ -30,7 +29,6 @@ class Backwards:
         return self.rows[i][::-1]
 
 
-@pytest.mark.filterwarnings("ignore:You defined a `validation_step`", "ignore:.*treespec, LeafSpec")
 def test_it_learns_to_write_backwards():
     pl.seed_everything(0, verbose=False)
     e = Experiment(
