@@ -9,18 +9,18 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lightning_tfm.report import agreement_text, text
+from lightning_tfm.report import agreement_text, columns, text
 from lightning_tfm.report.plateau import FAR, said
-from lightning_tfm.report.summary import COLUMNS, Metric, Summary, SummaryRow, Table, plain
+from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, millions, word_counts
 from lightning_tfm.report.verdict import phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
 
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+def markdown_text(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
     """A table, its numbers to the right, and a list of notes."""
-    rule = ["---", "---", *["---:"] * (len(heads) - 2)]
+    rule = ["---" if head in ("group", "row", "change") else "---:" for head in heads]
     body = "\n".join("| " + " | ".join(map(_harmless, row)) + " |" for row in [heads, rule, *rows])
     return body + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
 
@@ -29,7 +29,7 @@ def _harmless(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([heads, *rows])
     return out.getvalue()
@@ -43,33 +43,36 @@ def _missing(row: SummaryRow) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Every column, blank where a row equals base."""
-    heads = ["group", "row", *COLUMNS, "params", "n", "dev PPL", "dev BLEU", *PAPER]
+    """Every column that says something, blank where a row equals base."""
+    names, printed = columns.shown(table.rows), columns.of_the_paper(table.rows)
+    heads = ["group", "row", *names, "params", "n", "dev PPL", "dev BLEU", *PAPER * printed]
     rows = (
         [
             *(row.group, f"`{row.name}`"),
-            *(text.value(row, name) for name in COLUMNS),
+            *(columns.value(row, name) for name in names),
             *(millions(row.parameters), str(row.n)),
             *text.scores(row),
-            *text.paper(row, "M"),
+            *text.paper(row, "M") * printed,
         ]
         for row in table.rows
     )
-    return _markdown(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
+    return markdown_text(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
 
 
 def table_csv(table: Table) -> str:
     """One line for each row, blanks filled in, full precision."""
-    heads = ["group", "row", *COLUMNS, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd", *PAPER[:2]]
+    heads = ["group", "row", *table.rows[0].values, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd"]
+    printed = columns.of_the_paper(table.rows)
     rows = (
         [
             *(row.group, row.name, *row.values.values(), row.parameters, row.n),
             *(row.ppl.mean, row.ppl.sd, row.bleu.mean, row.bleu.sd),
-            *(row.paper.ppl, row.paper.bleu, row.paper.params, _missing(row)),
+            *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
+            _missing(row),
         ]
         for row in table.rows
     )
-    return _csv([*heads, "paper params (million)", "missing"], rows)
+    return csv_text([*heads, *[*PAPER[:2], "paper params (million)"] * printed, "missing"], rows)
 
 
 def table_json(table: Table) -> str:
@@ -100,7 +103,6 @@ def _untested(metric: Metric) -> dict[str, Any]:
 
 # --- with tests ---
 
-TESTED = ["p (BH)", "p (Holm)", "against the paper"]
 TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom found"
 
 
@@ -111,9 +113,20 @@ def to_json(report: Summary) -> str:
 
 def to_markdown(report: Summary) -> str:
     """The table, the words counted, the claims and the agreement with the paper."""
-    heads = ["group", "row", "n", "PPL", "Δ PPL %", *TESTED, "BLEU", "Δ BLEU", *TESTED]
-    heads += ["params", "FLOPs", "seconds", *PAPER]
-    return _markdown(heads, (_markdown_row(row, report.alpha) for row in report.rows), map(_harmless, _notes(report)))
+    printed, explained = columns.of_the_paper(report.rows), _by_the_paper(report.rows)
+    tested = ["p (BH)", "p (Holm)", "against the paper" if printed else "against base"]
+    heads = ["group", "row", *["change"] * (not explained), "n", "PPL", "Δ PPL %", *tested, "BLEU", "Δ BLEU", *tested]
+    heads += ["params", "FLOPs", "seconds", *PAPER * printed]
+    rows = []
+    for row in report.rows:
+        first, last = _markdown_row(row, report.alpha), text.paper(row, "M") * printed
+        rows.append([row.group, row.name, *[columns.changes(row)] * (not explained), *first, *last])
+    return markdown_text(heads, rows, map(_harmless, _notes(report)))
+
+
+def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:
+    """Whether the paper says what each row is."""
+    return all(row.base or row.paper.printed for row in rows)
 
 
 def _notes(report: Summary) -> list[str]:
@@ -130,6 +143,8 @@ def _notes(report: Summary) -> list[str]:
         )
     if report.scale:
         notes.append(f"a miniature of the paper: {report.scale}")
+    if rest := columns.unchanged(report.rows):
+        notes.append(f"the same in every row: {rest}")
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
     notes += [
@@ -145,13 +160,12 @@ def _notes(report: Summary) -> list[str]:
 
 def _markdown_row(row: SummaryRow, alpha: float) -> list[str]:
     return [
-        *(row.group, row.name, f"n={row.n}"),
+        f"n={row.n}",
         *_tested(row, "ppl", 2, alpha),
         *_tested(row, "bleu", 1, alpha),
         millions(row.parameters),
         "" if row.flops is None else f"{row.flops:.2e}",
         "" if row.seconds is None else f"{row.seconds:.0f}",
-        *text.paper(row, "M"),
     ]
 
 
@@ -179,21 +193,22 @@ CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "v
 
 def to_csv(report: Summary) -> str:
     """One line for each row, blanks filled in; differences in log PPL and BLEU; `factor` is d / P."""
-    heads = ["group", "row", *COLUMNS, "parameters", "n", "flops", "seconds"]
+    heads = ["group", "row", *report.rows[0].values, "parameters", "n", "flops", "seconds"]
     for metric in ("ppl", "bleu"):
         heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
-    heads += ["paper ppl", "paper bleu", "paper params (million)", "plateaued", "missing"]
+    printed = columns.of_the_paper(report.rows)
+    heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "plateaued", "missing"]
     rows = (
         [
             *(row.group, row.name, *row.values.values(), row.parameters, row.n, row.flops, row.seconds),
             *_csv_metric(row.ppl),
             *_csv_metric(row.bleu),
-            *(row.paper.ppl, row.paper.bleu, row.paper.params),
+            *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
             *(" ".join(map(str, row.plateaued)), _missing(row)),
         ]
         for row in report.rows
     )
-    return _csv(heads, rows)
+    return csv_text(heads, rows)
 
 
 def _csv_metric(found: Metric) -> list[Any]:
@@ -202,18 +217,6 @@ def _csv_metric(found: Metric) -> list[Any]:
     return [found.mean, found.sd, *parts, d.factor.estimate if d and d.factor else None]
 
 
-LATEX_HEADS = {
-    "N": "$N$",
-    "d_model": r"$d_{\text{model}}$",
-    "d_ff": r"$d_{\text{ff}}$",
-    "h": "$h$",
-    "d_k": "$d_k$",
-    "d_v": "$d_v$",
-    "P_drop": "$P_{drop}$",
-    "eps_ls": r"$\epsilon_{ls}$",
-    "positions": "positions",
-    "train steps": "steps",
-}
 ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 
@@ -228,16 +231,20 @@ def to_latex(report: Summary) -> str:
 
     Bold: Holm's p over the rows of the metric below the level. Needs \\usepackage{booktabs,amsmath}.
     """
-    columns = "ll" + "c" * len(COLUMNS) + "rrrr"
-    heads = [*LATEX_HEADS.values(), "PPL (dev)", "BLEU (dev)", "params", "$n$"]
-    lines = [r"\begin{tabular}{" + columns + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
+    names = columns.shown(report.rows)
+    heads = [columns.LATEX_HEADS.get(name) or latex(name) for name in names]
+    heads += ["PPL (dev)", "BLEU (dev)", "params", "$n$"]
+    form = "ll" + "c" * len(names) + "rrrr"
+    same = columns.unchanged(report.rows)
+    lines = [f"% the same in every row: {same}"] if same else []
+    lines += [r"\begin{tabular}{" + form + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
     group = None
     for row in report.rows:
         if row.group != group:
             lines.append(r"\midrule")
         label = "" if row.group == group or row.group in ("base", "big") else f"({latex(row.group)})"
         group = row.group
-        values = [latex(row.values[name]) if name not in row.blank else "" for name in COLUMNS]
+        values = [latex(columns.said(row.values[name])) if name not in row.blank else "" for name in names]
         scores = [_latex_score(row.ppl, 2, report.alpha), _latex_score(row.bleu, 1, report.alpha)]
         rest = [label, latex(row.name), *values, *scores, latex(millions(row.parameters)), str(row.n)]
         lines.append(" & ".join(rest) + r" \\")

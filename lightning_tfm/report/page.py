@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report import agreement_text, figures, provenance
+from lightning_tfm.report import agreement_text, columns, figures, provenance
 from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.plateau import FAR, said
@@ -30,9 +30,12 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         words=[word for word in WORDS if word in found],
         classes=figures.VERDICT_CLASS,
         change=_change,
+        fields=_fields(report),
+        value=columns.value,
+        of_the_paper=columns.of_the_paper(report.rows),
         said=lambda r: "|".join(_words(r)),
         missing=_missing,
-        numbers=_numbers,
+        numbers=lambda r: _numbers(r, columns.of_the_paper(report.rows)),
         compared=lambda r, metric, digits: _compared(r, metric, digits, report.alpha),
         score=score,
         plateaued=said,
@@ -70,6 +73,8 @@ def _head(report: Summary) -> list[str]:
         parts.append(f"{report.sentences:,} dev sentences")
     if report.scale:
         parts.append(f"a miniature of the paper: {report.scale}")
+    if rest := columns.unchanged(report.rows):
+        parts.append(f"the same in every row: {rest}")
     if report.signature:
         parts.append(f"BLEU is {report.signature}")
     return parts
@@ -81,23 +86,24 @@ def _words(r: SummaryRow) -> list[str]:
 
 def _change(r: SummaryRow) -> str:
     """What the row changes, at the sizes that were trained; of base all sizes."""
-    if r.base:
-        return ", ".join(f"{k} {v}" for k, v in r.values.items())
-    known = {name: r.values[name] for name in COLUMNS if name in r.values and name not in r.blank}
-    columns = {f"{section}.{field}" for section, field in COLUMNS.values()}
-    other = {key: value for key, value in r.change.items() if key not in columns}
-    return ", ".join(f"{k} {v}" for k, v in (known | other).items())
+    return ", ".join(f"{name} {columns.said(v)}" for name, v in r.values.items() if name not in r.blank)
+
+
+def _fields(report: Summary) -> list[str]:
+    """Columns beside the changes, to sort by: what the rows vary, but for the paper's own columns beside its rows."""
+    paper = COLUMNS if columns.of_the_paper(report.rows) else {}
+    return [name for name in columns.shown(report.rows) if name not in paper]
 
 
 def _missing(r: SummaryRow) -> str:
     return "; ".join(f"seed {seed}: {why}" for seed, why in r.missing.items())[:500]
 
 
-def _numbers(r: SummaryRow) -> list[tuple[float | None, str]]:
-    """(value, as it is shown) of the last columns."""
-    values = (r.parameters, r.flops, r.seconds, r.paper.ppl, r.paper.bleu, r.paper.params)
+def _numbers(r: SummaryRow, printed: bool) -> list[tuple[float | None, str]]:
+    """(value, as it is shown) of the last columns, those of the paper with them where it printed any row."""
+    values = [r.parameters, r.flops, r.seconds, *[r.paper.ppl, r.paper.bleu, r.paper.params] * printed]
     flops, seconds = short(r.flops) if r.flops else "", f"{r.seconds:,.0f}" if r.seconds else ""
-    words = (millions(r.parameters), flops, seconds, *paper(r, "M"))
+    words = [millions(r.parameters), flops, seconds, *paper(r, "M") * printed]
     return [(value, said or NOTHING) for value, said in zip(values, words, strict=True)]
 
 

@@ -9,16 +9,15 @@ from dataclasses import asdict, replace
 from statistics import mean, stdev
 from typing import Any
 
-from lightning_tfm.config import Experiment, Miniature, Model
+from lightning_tfm.config import Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import agreement, claims, power, statistics, verdict
+from lightning_tfm.report import agreement, claims, columns, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
 from lightning_tfm.report.records import Cells, Found, fitting, read_validations
 from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
 from lightning_tfm.report.summary import (
-    COLUMNS,
     ClaimFinding,
     ClaimSummary,
     Difference,
@@ -32,7 +31,7 @@ from lightning_tfm.report.summary import (
 )
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.runs.record import Missing, RunRecord
-from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
 SCHEMA = 2
@@ -44,9 +43,11 @@ BEFORE = "before the first look"
 
 def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
-    plain = Row("", "", {}, study.rows[0].paper, "")
-    base = _values(apply(study.base, plain).scaled("base"))
-    rows = [_row(study, row, base, found) for row in study.rows]
+    held = columns.columns_of(study.rows)
+    base = columns.values_of(study.base.scaled("base"), held)
+    rows = [_row(study, row, held, base, found) for row in study.rows]
+    if not columns.of_the_paper(rows):
+        rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
     records = [r for r in found.values() if isinstance(r, RunRecord) and "dev" in r.scores]
     signatures = sorted({r.scores["dev"].signature for r in records})
     m = study.base.miniature
@@ -54,9 +55,11 @@ def tabulate(study: Ablation, found: Found) -> Table:
     return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows)
 
 
-def _row(study: Ablation, row: Row, base: Mapping[str, Any], found: Found) -> SummaryRow:
+def _row(
+    study: Ablation, row: Row, held: dict[str, columns.Where], base: Mapping[str, Any], found: Found
+) -> SummaryRow:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
-    values = _values(exact)
+    values = columns.values_of(exact, held)
     missing, runs = {}, {}
     for seed in study.seeds:
         record = fitting(found.get((row.name, seed), Missing("not asked for")), study, row, seed)
@@ -87,10 +90,6 @@ def _row(study: Ablation, row: Row, base: Mapping[str, Any], found: Found) -> Su
 def _metric(by_seed: dict[str, float]) -> Metric:
     values = list(by_seed.values())
     return Metric(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
-
-
-def _values(exact: Experiment) -> dict[str, Any]:
-    return {name: getattr(getattr(exact, section), field) for name, (section, field) in COLUMNS.items()}
 
 
 def _counted(model: Model, V: int) -> int | None:

@@ -3,24 +3,12 @@
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report import agreement_text
+from lightning_tfm.report import agreement_text, columns
 from lightning_tfm.report.plateau import said
-from lightning_tfm.report.summary import COLUMNS, ClaimSummary, Difference, Metric, Summary, SummaryRow, Table
+from lightning_tfm.report.summary import ClaimSummary, Difference, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import counted
 
 NOTHING = "–"
-HEADS = {
-    "d_model": "d\nmo-\ndel",
-    "d_ff": "d\nff",
-    "d_k": "d\nk",
-    "d_v": "d\nv",
-    "P_drop": "P\ndrop",
-    "eps_ls": "eps\nls",
-}
-HEADS |= {"positions": "pos", "train steps": "train\nsteps"}
-
-LABELS = {"positions": "pos", "train steps": "steps"}
-"""short names in a list of changes"""
 
 
 def millions(count: int | None) -> str:
@@ -56,16 +44,6 @@ def paper(row: SummaryRow, unit: str) -> list[str]:
     return [ppl, bleu, "" if row.paper.params is None else f"{row.paper.params}{unit}"]
 
 
-def value(row: SummaryRow, name: str) -> str:
-    """Of one column, blank where it equals base."""
-    if name in row.blank:
-        return ""
-    found = row.values[name]
-    if name == "train steps" and found >= 10_000 and found % 1000 == 0:
-        return f"{found // 1000}K"
-    return str(found)
-
-
 def to_text(table: Table, width: int = 80) -> str:
     """Plain text of at most `width` columns: every column of the paper where they fit, else each row's changes."""
     full = _text(table, *_full(table))
@@ -79,7 +57,10 @@ def notes(table: Table) -> list[str]:
     """What the numbers are, and why cells are empty."""
     found = ["dev PPL is per piece, end token included" + (f"; BLEU is {table.signature}" if table.signature else "")]
     if table.scale:
-        found.append(f"miniature of the paper: {table.scale}; sizes are those trained, row names the paper's")
+        named = ", row names the paper's" if columns.of_the_paper(table.rows) else ""
+        found.append(f"miniature of the paper: {table.scale}; sizes are those trained{named}")
+    if rest := columns.unchanged(table.rows):
+        found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
     cells: dict[str, list[str]] = {}
@@ -90,31 +71,24 @@ def notes(table: Table) -> list[str]:
 
 
 def _full(table: Table) -> tuple[list[str], list[list[str]]]:
-    several = len(table.seeds) > 1
-    heads = ["\nrow", *(HEADS[c] if c in HEADS else c for c in COLUMNS), "par-\nams", *["n"] * several]
-    heads += ["dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
-    rows = []
-    for row in table.rows:
-        own = [value(row, name) for name in COLUMNS]
-        own[-2] = own[-2][:3]  # "sin", "lea", "non": the row's name says more
-        count = [str(row.n)] * several
-        rows.append([row.name, *own, millions(row.parameters), *count, *scores(row), *paper(row, "")])
-    return heads, rows
+    names = columns.shown(table.rows)
+    heads = ["\nrow", *map(columns.head, names), *_last_heads(table)]
+    return heads, [[row.name, *(columns.brief(row, name) for name in names), *_last(table, row)] for row in table.rows]
+
+
+def _last_heads(table: Table) -> list[str]:
+    several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
+    return ["par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
+
+
+def _last(table: Table, row: SummaryRow) -> list[str]:
+    several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
+    return [millions(row.parameters), *[str(row.n)] * several, *scores(row), *paper(row, "") * printed]
 
 
 def _short(table: Table, width: int) -> tuple[list[str], list[list[str]]]:
-    several = len(table.seeds) > 1
-    heads = ["\nrow", "\nchange", "par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", "paper\nPPL", "BLEU", "M"]
-    rows = []
-    for row in table.rows:
-        count = [str(row.n)] * several
-        rest = [millions(row.parameters), *count, *scores(row), *paper(row, "")]
-        changes = ", ".join(
-            f"{LABELS[name] if name in LABELS else name}={value(row, name)}"
-            for name in COLUMNS
-            if name not in row.blank
-        )
-        rows.append([row.name, changes, *rest])
+    heads = ["\nrow", "\nchange", *_last_heads(table)]
+    rows = [[row.name, columns.changes(row), *_last(table, row)] for row in table.rows]
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)
     )

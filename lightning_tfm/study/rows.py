@@ -29,6 +29,10 @@ class Paper:
     params: int | None
     """parameters in millions"""
 
+    @property
+    def printed(self) -> bool:
+        return (self.ppl, self.bleu, self.params) != (None, None, None)
+
 
 @dataclass(frozen=True)
 class Row:

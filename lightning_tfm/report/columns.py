@@ -1,0 +1,121 @@
+"""Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.model.size import BUILTIN_SCHEMES
+from lightning_tfm.report.summary import COLUMNS, SummaryRow
+from lightning_tfm.study.rows import Row
+
+Where = tuple[str, str]
+"""section and field of an experiment"""
+
+HEADS = {
+    "d_model": "d\nmo-\ndel",
+    "d_ff": "d\nff",
+    "d_k": "d\nk",
+    "d_v": "d\nv",
+    "P_drop": "P\ndrop",
+    "eps_ls": "eps\nls",
+}
+HEADS |= {"positions": "pos", "train steps": "train\nsteps", "warmup": "warm-\nup"}
+"""column -> its head in a terminal, where that is not its name in lines"""
+
+LABELS = {"positions": "pos", "train steps": "steps"}
+"""short names in a list of changes"""
+
+LATEX_HEADS = {
+    "N": "$N$",
+    "d_model": r"$d_{\text{model}}$",
+    "d_ff": r"$d_{\text{ff}}$",
+    "h": "$h$",
+    "d_k": "$d_k$",
+    "d_v": "$d_v$",
+    "P_drop": "$P_{drop}$",
+    "eps_ls": r"$\epsilon_{ls}$",
+    "positions": "positions",
+    "train steps": "steps",
+    "beta1": r"$\beta_1$",
+    "beta2": r"$\beta_2$",
+    "adam_eps": r"$\epsilon$",
+    "warmup": r"$warmup\_steps$",
+}
+"""the paper's symbols"""
+
+
+def columns_of(rows: Iterable[Row]) -> dict[str, Where]:
+    """Column -> where an experiment holds it: the paper's, then every other field that a row changes, as they come."""
+    found = dict(COLUMNS)
+    for key in (key for row in rows for key in row.change):
+        section, _, field = key.partition(".")
+        if (section, field) not in found.values():
+            found[key if field in found else field] = (section, field)
+    return found
+
+
+def values_of(exact: Experiment, columns: dict[str, Where]) -> dict[str, Any]:
+    """By column."""
+    return {name: getattr(getattr(exact, section), field) for name, (section, field) in columns.items()}
+
+
+def of_the_paper(rows: Sequence[SummaryRow]) -> bool:
+    """Whether the paper prints any of the rows, base aside: else nothing of the paper's stands beside them."""
+    return any(row.paper.printed for row in _beside_base(rows) or rows)
+
+
+def shown(rows: Sequence[SummaryRow]) -> list[str]:
+    """Columns to print: all of them beside rows of the paper's; else those of the paper's that no row changes are not.
+
+    `unchanged` says what these are.
+    """
+    every, others = list(rows[0].values), _beside_base(rows)
+    if of_the_paper(rows) or not others:
+        return every
+    return [name for name in every if name not in COLUMNS or any(name not in row.blank for row in others)]
+
+
+def _beside_base(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
+    return [row for row in rows if not row.base]
+
+
+def unchanged(rows: Sequence[SummaryRow]) -> str:
+    """What every row has in the columns that are not shown, empty where all are."""
+    kept = shown(rows)
+    return ", ".join(f"{label(name)}={said(found)}" for name, found in rows[0].values.items() if name not in kept)
+
+
+def said(found: Any) -> str:
+    """A value, as YAML has it."""
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def value(row: SummaryRow, name: str) -> str:
+    """Of one column, blank where it equals base."""
+    if name in row.blank:
+        return ""
+    found = row.values[name]
+    if name == "train steps" and found >= 10_000 and found % 1000 == 0:
+        return f"{found // 1000}K"
+    return said(found)
+
+
+def brief(row: SummaryRow, name: str) -> str:
+    """`value`, for a narrow column: "sin", "lea", "rot" for the schemes that ship."""
+    found = value(row, name)
+    return found[:3] if name == "positions" and found in BUILTIN_SCHEMES else found
+
+
+def changes(row: SummaryRow) -> str:
+    """The row's own values in one line, at the sizes that were trained; of base all."""
+    return ", ".join(f"{label(name)}={value(row, name)}" for name in row.values if name not in row.blank)
+
+
+def label(name: str) -> str:
+    """Short name in a list."""
+    return LABELS.get(name, name)
+
+
+def head(name: str) -> str:
+    """Of a column in a terminal, in lines."""
+    return HEADS.get(name, name.replace("_", "\n"))

@@ -1,0 +1,110 @@
+"""Every field that a row changes is a column, in every format; what no row changes is said once."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from lightning_tfm.report.build import make
+from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.report.records import collect
+from lightning_tfm.report.summarise import tabulate
+from lightning_tfm.report.text import to_text
+from lightning_tfm.study.rows import Paper, Row, all_rows
+
+NOT_PRINTED = Paper(None, None, None)
+
+
+def own(name, **change):
+    keys = {f"{'model' if key in ('norm', 'init', 'attention_bias') else 'training'}.{key}": key for key in change}
+    return Row(name, "X", {dotted: change[key] for dotted, key in keys.items()}, NOT_PRINTED, "mine.yaml:1")
+
+
+MINE = [
+    own("pre", norm="pre"),
+    own("pre-short", norm="pre", warmup=200),
+    own("slow", lr_factor=0.5, warmup=200),
+    own("long", steps=200_000),
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    from tests.report.synthetic import Generator
+
+    made = Generator(tmp_path_factory.mktemp("c"), [all_rows()["base"], *MINE], [1, 2, 3])
+    made.write_all({"pre": 0.2})
+    return made
+
+
+def table_of(made):
+    return tabulate(made.study, collect(made.study, made.root))
+
+
+def test_what_rows_change_are_columns_of_the_text(study):
+    lines = to_text(table_of(study), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = " ".join(" ".join(lines[:2]).split())
+    assert "train" in heads and "warm-" in heads and "norm" in heads and "lr" in heads and "factor" in heads
+    assert "paper" not in "".join(lines).replace("miniature of the paper", "")
+    words = {line.split()[0]: line.split()[1:] for line in lines if line.split()[0] in ("base", "pre-short", "slow")}
+    assert words["base"][:4] == ["100", "post", "400", "1.0"]
+    assert words["pre-short"][:2] == ["pre", "200"] and words["slow"][:2] == ["200", "0.5"]
+    assert "the same in every row: N=3, d_model=64, d_ff=256, h=8, d_k=8" in " ".join(" ".join(lines).split())
+
+
+def test_and_of_markdown_csv_json_and_latex(study):
+    built, report = table_of(study), make("made", study.root)
+    heads = table_markdown(built).splitlines()[0]
+    assert heads == "| group | row | train steps | norm | warmup | lr_factor | params | n | dev PPL | dev BLEU |"
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(table_csv(built)))}
+    assert (rows["slow"]["norm"], rows["slow"]["warmup"], rows["slow"]["lr_factor"]) == ("post", "200", "0.5")
+    assert rows["slow"]["d_model"] == "64" and "paper PPL" not in rows["slow"]
+    found = {row["row"]: row for row in json.loads(table_json(built))["rows"]}
+    assert found["pre"]["norm"] == "pre" and found["base"]["paper"]["PPL"] is None
+    tex = report.render("tex")
+    assert r" & & steps & norm & $warmup\_steps$ & lr\_factor & PPL (dev)" in tex
+    assert tex.startswith("% the same in every row: N=3")
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(report.render("csv")))}
+    assert rows["pre-short"]["norm"] == "pre" and rows["pre-short"]["warmup"] == "200"
+    assert "norm=pre, warmup=200" in report.render("md")
+
+
+def test_and_of_the_page(study):
+    page = make("made", study.root).render("html")
+    for name in ("norm", "warmup", "lr_factor", "train steps"):
+        assert f'<button type="button">{name}</button>' in page
+    assert '<td class="" data-v="pre"><bdi>pre</bdi></td>' in page
+    assert "<bdi>norm pre, warmup 200</bdi>" in page
+    assert "d_model 64" in page and "PPL against base" in page and "paper PPL" not in page
+
+
+def test_beside_rows_of_the_paper_all_its_columns_stand(generator):
+    made = generator([all_rows()[name] for name in ("base", "A-h4")] + MINE[:2], [1])
+    built = table_of(made)
+    heads = table_markdown(built).splitlines()[0]
+    assert heads.startswith("| group | row | N | d_model | d_ff | h | d_k | d_v | P_drop | eps_ls | positions | train")
+    assert "| norm | warmup | params |" in heads and heads.endswith("| paper PPL | paper BLEU | paper params |")
+    text = to_text(built, 80)
+    assert max(map(len, text.splitlines())) <= 80 and "norm=pre" in text
+    wide = to_text(built, 120).splitlines()
+    (line,) = [line for line in wide if line.startswith("pre-short ")]
+    assert line.split()[1:3] == ["pre", "200"]
+
+
+def test_a_class_of_the_users_is_not_cut_to_three_letters(generator):
+    rows = [Row("mine", "X", {"model.positions": "tests.testing.schemes.Mine"}, NOT_PRINTED, "mine.yaml:1")]
+    made = generator([all_rows()["base"]], [1])
+    from dataclasses import replace
+
+    from lightning_tfm.report import columns
+
+    (base,) = table_of(made).rows
+    held = columns.columns_of(rows)
+    row = replace(base, values=base.values | {"positions": "tests.testing.schemes.Mine"}, blank=[])
+    assert columns.brief(row, "positions") == "tests.testing.schemes.Mine" and held["positions"] == (
+        "model",
+        "positions",
+    )
+    assert columns.brief(base, "positions") == "sin"
