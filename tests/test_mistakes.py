@@ -6,6 +6,7 @@ A new verb, option or field adds its lines to TABLE.
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import devices
 from lightning_tfm.study import mistakes
+from lightning_tfm.study.classes import SHIPPED
 from lightning_tfm.study.mistakes import TOKENIZERS, check_trainable
 
 ROOT = Path(__file__).parents[1]
@@ -120,18 +122,32 @@ LATER = [
     # found with more imported: the storage, or a class of the user's own
     (f"{TABLE3} --name a/b", "", 2, "not a valid study name"),
     ("fit --model.positions my_module.Mine", "", 2, "model.positions='my_module.Mine': cannot import it"),
-    (f"{OWN}.Lacking", "", 2, "lacks embed(): define it with the arguments that lightning_tfm/model/positions.py"),
-    (f"{OWN}.Unrelated", "", 2, "must derive from EmbeddingScheme, RotationScheme, BiasScheme"),
+    (
+        f"{OWN}.Lacking",
+        "",
+        2,
+        "lacks embed(): define it with the arguments that it has in lightning_tfm.model.positions",
+    ),
+    (f"{OWN}.Unrelated", "", 2, "must derive from EmbeddingScheme or RotationScheme or BiasScheme"),
+    ("fit --model.feed_forward mistaken.Unfinished", "", 2, "model.feed_forward='mistaken.Unfinished' lacks "),
     (f"{OWN}.value", "", 2, "expected a class, got 3"),
     (f"{TABLE3} --model.positions mistaken.Lacking", "", 2, "lacks embed()"),
-    (f"{SEARCH} --model.positions mistaken.Lacking --model.N 8", "", 2, "a limit on parameters needs a scheme"),
+    (
+        f"{SEARCH} --model.positions mistaken.Lacking --model.N 8",
+        "",
+        2,
+        "a limit on parameters needs classes that ship",
+    ),
 ]
 CLASSES = """
+from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.positions import EmbeddingScheme
 value = 3
 class Lacking(EmbeddingScheme):
     def embd(self, x_BTD, scale, start):
         return x_BTD
+class Unfinished(FeedForward):
+    pass
 class Unrelated:
     pass
 """
@@ -181,6 +197,12 @@ def test_nothing_heavy_is_imported_for_a_mistake(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and done.stderr.count("lightning-tfm: ") >= len(lines)
+
+
+def test_every_field_that_may_name_a_class_is_checked():
+    assert mistakes.BASES.keys() == SHIPPED.keys()
+    for home, *names in mistakes.BASES.values():
+        assert all(hasattr(import_module(home), name) for name in names)
 
 
 def test_tokenizers_are_sacrebleus():

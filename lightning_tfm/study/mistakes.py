@@ -6,8 +6,7 @@ from importlib.util import find_spec
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.size import BUILTIN_SCHEMES
-from lightning_tfm.study.rows import user_classes
+from lightning_tfm.study.classes import own_classes, user_classes
 
 TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores200 spBLEU-1K".split())
 """sacreBLEU's, as text: importing it takes a while (tests/test_mistakes.py compares)"""
@@ -15,7 +14,11 @@ NEED = {"ja-mecab": ("MeCab", "ja"), "ko-mecab": ("mecab_ko", "ko")}
 """tokenizer -> module that it needs, and the extra of sacrebleu that brings it"""
 AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_every": 1}
 AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0}
-KINDS = {"EmbeddingScheme": "embed", "RotationScheme": "rotate", "BiasScheme": "bias"}
+BASES = {
+    "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
+    "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
+}
+"""field that may name a class of the user's own -> module and names of the classes it may derive from"""
 
 
 def check_hardware(hardware: Hardware) -> None:
@@ -47,12 +50,12 @@ def check_tokenizer(tokenize: str) -> None:
 
 
 def check_trainable(experiment: Experiment, row: str) -> None:
-    """What only training minds: a schedule that never peaks, a scheme of the user's own that is not whole.
+    """What only training minds: a schedule that never peaks, a class of the user's own that is not whole.
 
     `experiment` at the paper's scale; the steps that count are the miniature's.
     """
     check_peak(experiment.training.warmup, experiment, row)
-    check_scheme(experiment)
+    check_classes(experiment)
 
 
 def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
@@ -68,24 +71,16 @@ def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
         )
 
 
-def check_scheme(experiment: Experiment) -> None:
-    """A positional scheme of the user's own that is none, or lacks a method; its module is imported."""
-    path = experiment.model.positions
-    if path in BUILTIN_SCHEMES:
-        return
+def check_classes(experiment: Experiment) -> None:
+    """A class of the user's own that derives from none of ours, or lacks a method; its module is imported."""
     user_classes(experiment)
-    module, _, attribute = path.replace(":", ".").rpartition(".")
-    found = getattr(import_module(module), attribute)
-    named = f"model.positions='{path}'"
-    if not any(c.__module__ == "lightning_tfm.model.positions" and c.__name__ in KINDS for c in found.__mro__):
-        raise UserError(
-            f"{named} must derive from {', '.join(KINDS)} (lightning_tfm.model.positions): one of them says where it "
-            "acts"
-        )
-    lacking = sorted(getattr(found, "__abstractmethods__", ()))
-    if lacking:
-        methods = ", ".join(f"{name}()" for name in lacking)
-        raise UserError(
-            f"{named} lacks {methods}: define it with the arguments that lightning_tfm/model/positions.py has there; "
-            "lightning_tfm.testing.SchemeSuite checks the rest"
-        )
+    for key, path in own_classes(experiment).items():
+        module, _, attribute = path.replace(":", ".").rpartition(".")
+        found = getattr(import_module(module), attribute)
+        home, *names = BASES[key]
+        if not any(c.__module__ == home and c.__name__ in names for c in found.__mro__):
+            raise UserError(f"{key}='{path}' must derive from {' or '.join(names)} ({home})")
+        lacking = sorted(getattr(found, "__abstractmethods__", ()))
+        if lacking:
+            methods = ", ".join(f"{name}()" for name in lacking)
+            raise UserError(f"{key}='{path}' lacks {methods}: define it with the arguments that it has in {home}")

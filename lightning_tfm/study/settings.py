@@ -11,8 +11,9 @@ from typing import Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.mistakes import check_hardware, check_steps, check_tokenizer
-from lightning_tfm.study.rows import Row, all_rows, apply, check_positions, find_row
+from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
 
 SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trainer": Hardware}
@@ -61,7 +62,7 @@ def checked(experiment: Experiment, row: str) -> Experiment:
     try:
         check(exact)
         check_tokenizer(exact.evaluation.bleu_tokenize)
-        check_positions(exact.model.positions)
+        own_classes(exact)
     except UserError as error:
         raise UserError(f"{row}: {error}") from None
     return exact
