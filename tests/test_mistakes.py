@@ -133,7 +133,7 @@ LATER = [
     (f"{OWN}.value", "", 2, "expected a class, got 3"),
     (f"{TABLE3} --model.positions mistaken.Lacking", "", 2, "lacks embed()"),
     (
-        f"{SEARCH} --model.positions mistaken.Lacking --model.N 8",
+        f"{SEARCH} --model.positions mistaken.Lacking",
         "",
         2,
         "a limit on parameters needs classes that ship",
