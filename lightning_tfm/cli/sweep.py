@@ -65,7 +65,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    rows = sweep.crossed([find_row(settings.rows, name) for name in sweep.rows])
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
