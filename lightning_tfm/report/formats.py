@@ -18,7 +18,7 @@ from lightning_tfm.report.verdict import phrase
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
 
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
+def markdown_text(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
     """A table, its numbers to the right, and a list of notes."""
     rule = ["---" if head in ("group", "row", "change") else "---:" for head in heads]
     body = "\n".join("| " + " | ".join(map(_harmless, row)) + " |" for row in [heads, rule, *rows])
@@ -29,7 +29,7 @@ def _harmless(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([heads, *rows])
     return out.getvalue()
@@ -56,7 +56,7 @@ def table_markdown(table: Table) -> str:
         ]
         for row in table.rows
     )
-    return _markdown(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
+    return markdown_text(heads, rows, [*text.notes(table), *agreement_text.notes(table.agreement, table.last_eighth)])
 
 
 def table_csv(table: Table) -> str:
@@ -73,7 +73,7 @@ def table_csv(table: Table) -> str:
         for row in table.rows
     )
     heads += [*[*PAPER[:2], "paper params (million)"] * printed, "missing"]
-    return _csv(*_with_twins(heads, rows, table.rows))
+    return csv_text(*_with_twins(heads, rows, table.rows))
 
 
 def _with_twins(
@@ -132,7 +132,7 @@ def to_markdown(report: Summary) -> str:
     for row in report.rows:
         first, last = _markdown_row(row, report.alpha), text.paper(row, "M") * printed
         rows.append([row.group, columns.named(row), *[columns.changes(row)] * (not explained), *first, *last])
-    return _markdown(heads, rows, map(_harmless, _notes(report)))
+    return markdown_text(heads, rows, map(_harmless, _notes(report)))
 
 
 def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:
@@ -220,7 +220,7 @@ def to_csv(report: Summary) -> str:
         ]
         for row in report.rows
     )
-    return _csv(*_with_twins(heads, rows, report.rows))
+    return csv_text(*_with_twins(heads, rows, report.rows))
 
 
 def _csv_metric(found: Metric) -> list[Any]:

@@ -97,6 +97,7 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "--config experiments/base.yaml": Foreign("check_torchrun"),
     "lightning-tfm wandb replay table3": Foreign("check_replay", long=True),
     "lightning-tfm table table3 --format markdown": Run(),
+    "lightning-tfm compare table3 careful": Run(),
     "lightning-tfm table --params": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),

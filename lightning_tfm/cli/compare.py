@@ -1,0 +1,59 @@
+"""`compare A B [C…]`: studies side by side, each against the first, with the difference of differences and its test."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.errors import UserError
+
+FORMATS = ("text", "md", "csv", "json", "html")
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    about = "Studies with the same rows side by side: compare FIRST OTHER [OTHER…]."
+    parser = make_parser(verb, about, experiment=False)
+    parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="of the output")
+    parser.add_argument("--to", help="file to write [standard output; html: compare.html beside the first study]")
+    options = parse_plain(parser, argv)
+    places = [_place(name, Path(options["out"])) for name in options["studies"]]
+    if len(places) < 2:
+        raise UserError(f"compare {options['studies'][0]}: name a second study to compare it with")
+    if len(set(places)) < len(places):
+        raise UserError(f"compare {' '.join(options['studies'])}: a study appears twice")
+
+    from lightning_tfm.durable import write_atomic
+    from lightning_tfm.report import comparison_text
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.comparison import compare
+    from lightning_tfm.study.study import folder_of
+
+    made = compare([make(name, root) for root, name in places])
+    kind, to = options["format"], options["to"]
+    writers = {
+        "text": comparison_text.to_text,
+        "md": comparison_text.to_markdown,
+        "csv": comparison_text.to_csv,
+        "json": comparison_text.to_json,
+        "html": comparison_text.to_html,
+    }
+    content = writers[kind](made)
+    if to in (None, "-") and kind != "html":
+        print(content, end="")
+        return 0
+    path = Path(to) if to else folder_of(*places[0]) / "compare.html"
+    if path.is_dir():
+        raise UserError(f"--to={to}: is a folder; name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content.encode())
+    print(path)
+    return 0
+
+
+def _place(name: str, root: Path) -> tuple[Path, str]:
+    """(results folder, name) of a study that is named, or whose folder is given."""
+    path = Path(name)
+    if (path / "study.json").is_file():
+        resolved = path.resolve()
+        return resolved.parents[1], resolved.name
+    return root.resolve(), name

@@ -1,0 +1,202 @@
+"""Studies side by side: what each row does in each of them, and whether it does more in one than in another.
+
+Of a row in study k and in the first one the difference of differences (row_k - base_k) - (row_1 - base_1) is tested:
+its squared error is the sum of both differences' own (report/statistics.py), its degrees of freedom Satterthwaite's.
+What the studies share, runs or a dev text, makes the two differences alike, so the sum is never too small for them. In
+each study and metric the rows are one family, corrected by Benjamini and Hochberg.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.config import to_dict
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.build import Report
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.statistics import Estimate
+from lightning_tfm.report.summary import METRICS, Difference, Summary, SummaryRow, rounded
+from lightning_tfm.study.rows import differences
+
+
+@dataclass(frozen=True)
+class Against:
+    """A row's difference to base in one study, minus that in the first study; in log PPL or BLEU."""
+
+    estimate: float | None = None
+    lower: float | None = None
+    """of the marginal 95 % interval, as is `upper`"""
+    upper: float | None = None
+    p: float | None = None
+    """corrected over the rows by Benjamini and Hochberg"""
+    why: str = ""
+    """why there is no test"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row in one study."""
+
+    n: int
+    difference: dict[str, Difference | None]
+    """metric -> to base"""
+    against: dict[str, Against] = field(default_factory=dict)
+    """metric -> to the first study; empty in the first"""
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A row that several studies have."""
+
+    name: str = field(metadata={"key": "row"})
+    places: list[Place | None]
+    """by study; None where it has no such row, or one with another change"""
+    same_runs: int
+    """runs of this row that at least two of the studies share"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the studies."""
+
+    study: str
+    corpus: str
+    base_ppl: float | None
+    base_bleu: float | None
+    apart: list[str]
+    """in what its base differs from the first study's"""
+    looks: bool
+    """its seeds were added after looking, which the p of a comparison is not corrected for"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything `compare` says."""
+
+    sides: list[Side]
+    rows: list[ComparedRow]
+    shared: list[str]
+    """runs (first 16 digits) that at least two of the studies share"""
+    left_out: list[str]
+    """rows that cannot be compared, and why"""
+
+
+def compare(reports: list[Report]) -> Comparison:
+    """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
+    summaries = [report.summary for report in reports]
+    names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
+    rows, left_out = [], []
+    for name in names:
+        found = [_row(summary, name) for summary in summaries]
+        reason = _incomparable(name, found, summaries)
+        if reason:
+            left_out.append(reason)
+        else:
+            rows.append(ComparedRow(name, [_place(row) for row in found], len(_shared(reports, name))))
+    if not rows:
+        raise UserError(f"no row is in two of the studies {', '.join(s.study for s in summaries)}: nothing to compare")
+    for k in range(1, len(summaries)):
+        column = [_against(row, k, _runs(reports[0], row.name), _runs(reports[k], row.name)) for row in rows]
+        rows = [_with(row, k, against) for row, against in zip(rows, _corrected(column), strict=True)]
+    sides = [
+        Side(
+            s.study,
+            s.corpus,
+            s.base.ppl.mean if s.base else None,
+            s.base.bleu.mean if s.base else None,
+            _apart(reports[0], report),
+            s.looks is not None,
+        )
+        for s, report in zip(summaries, reports, strict=True)
+    ]
+    return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out))
+
+
+def _row(summary: Summary, name: str) -> SummaryRow | None:
+    return next((row for row in summary.rows if row.name == name), None)
+
+
+def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:
+    there = [(row, s.study) for row, s in zip(found, summaries, strict=True) if row is not None]
+    if len(there) < 2:
+        return f"{name}: only in {there[0][1]}"
+    if found[0] is None:
+        return f"{name}: not in {summaries[0].study}, which the others are compared with"
+    for row, study in there[1:]:
+        if row.change != found[0].change:
+            return f"{name}: changes {row.change} in {study}, {found[0].change} in {summaries[0].study}"
+    return ""
+
+
+def _place(row: SummaryRow | None) -> Place | None:
+    return None if row is None else Place(row.n, {metric: row.metric(metric).difference for metric in METRICS})
+
+
+def _runs(report: Report, name: str | None) -> set[str]:
+    filled = report.cells.filled.values()
+    return {cell.record.training_hash[:16] for cell in filled if name in (None, cell.row)}
+
+
+def _shared(reports: list[Report], name: str | None) -> set[str]:
+    """Runs that several of the studies have, of one row or of all."""
+    count: dict[str, int] = {}
+    for report in reports:
+        for run in _runs(report, name):
+            count[run] = count.get(run, 0) + 1
+    return {run for run, times in count.items() if times > 1}
+
+
+def _against(row: ComparedRow, k: int, runs: set[str], other_runs: set[str]) -> dict[str, Against]:
+    one, other = row.places[0], row.places[k]
+    assert one is not None, "rows that the first study lacks are left out"
+    if other is None:
+        return {metric: Against(why="no such row") for metric in METRICS}
+    if runs and runs == other_runs:
+        return {metric: Against(why="the same runs") for metric in METRICS}
+    return {metric: minus(other.difference[metric], one.difference[metric]) for metric in METRICS}
+
+
+def minus(one: Difference | None, other: Difference | None) -> Against:
+    """The difference of two differences to base, tested where both are; `p` is not corrected yet."""
+    if one is None or other is None or one.estimate is None or other.estimate is None:
+        return Against(why="no scores")
+    estimate = one.estimate - other.estimate
+    if None in (one.se, one.df, other.se, other.df):
+        return Against(estimate, why="single seed")
+    (a, f), (b, g) = ((d.se or 0.0, d.df or 1.0) for d in (one, other))
+    squared = a**2 + b**2
+    if squared == 0:
+        return Against(estimate, why="equal seeds")
+    found = Estimate(estimate, math.sqrt(squared), squared**2 / (a**4 / f + b**4 / g))
+    low, high = found.interval()
+    p = 2 * min(float(found.above(0.0)), float(found.below(0.0)))
+    return Against(estimate, float(low), float(high), p)
+
+
+def _corrected(column: list[dict[str, Against]]) -> list[dict[str, Against]]:
+    """Each metric over its rows."""
+    found: list[dict[str, Against]] = [{} for _ in column]
+    for metric in METRICS:
+        raw = np.array([np.nan if (p := against[metric].p) is None else p for against in column])
+        for i, p in enumerate(benjamini_hochberg(raw)):
+            old = column[i][metric]
+            found[i][metric] = Against(old.estimate, old.lower, old.upper, None if math.isnan(p) else float(p), old.why)
+    return found
+
+
+def _with(row: ComparedRow, k: int, against: dict[str, Against]) -> ComparedRow:
+    places = list(row.places)
+    if (place := places[k]) is not None:
+        places[k] = Place(place.n, place.difference, against)
+    return ComparedRow(row.name, places, row.same_runs)
+
+
+def _apart(first: Report, other: Report) -> list[str]:
+    one, two = (_plain(report) for report in (first, other))
+    return differences(one, two, f"{first.summary.study} has")
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    return to_dict(report.cells.study.base)
