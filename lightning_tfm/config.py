@@ -34,7 +34,7 @@ class Model:
     d_model: int = 512
     """width of embeddings and sub-layer outputs"""
     d_ff: int = 2048
-    """inner width of the feed-forward sub-layers"""
+    """inner width of the feed-forward sub-layers; gated ones take the one with as many parameters, about 2/3 of it"""
     h: int = 8
     """attention heads"""
     d_k: int = 64
@@ -60,6 +60,8 @@ class Model:
     sub-layers of their stack; or by fan-in alone (first code); the paper is silent"""
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
+    feed_forward: str = "relu"
+    """relu (the paper), gelu, relu2, swiglu, geglu, or the import path of a class of your own"""
 
 
 @dataclass(frozen=True)
@@ -354,7 +356,9 @@ IDENTIFYING = {
 }
 """The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
 
-ADDED: dict[str, Callable[[Experiment], bool]] = {}
+ADDED: dict[str, Callable[[Experiment], bool]] = {
+    "model.feed_forward": lambda e: True,
+}
 """Each field added since, `section.name` -> whether it can act in an experiment. It enters a hash only where it can and
 differs from its default, so that no release renames a finished run (tests/regression/identities.json)."""
 

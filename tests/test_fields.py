@@ -114,6 +114,7 @@ TABLE = {
     "model.sinusoid_layout": ("concatenated", built, {}),
     "model.init": ("unit_scaling", built, {}),
     "model.target_spaces": (3, built, {}),
+    "model.feed_forward": ("swiglu", built, {}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
     "data.source": ("de", stored, {}),
@@ -162,6 +163,7 @@ TABLE = {
 }
 ALSO = {
     "model.positions": [(p, built) for p in ("learned", "rotary", "shaw", "alibi")],
+    "model.feed_forward": [(name, built) for name in ("gelu", "relu2", "geglu")],
     "training.precision": [("float64", trained)],
     "training.seed": [(2, planned), (2, trained)],
 }

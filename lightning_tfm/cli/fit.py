@@ -17,7 +17,7 @@ from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
-from lightning_tfm.study.rows import user_classes
+from lightning_tfm.study.classes import user_classes
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.progress import Watch

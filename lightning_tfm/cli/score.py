@@ -9,7 +9,7 @@ from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.rows import user_classes
+from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.settings import Settings
 
 

@@ -117,6 +117,8 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     study, cells = defined(settings, name, rows, seeds)
+    for row, same in study.twins().items():
+        print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:
         options = {option: settings.verb[option] for option in AUTO}
         course, pool = auto.begin(study, options, root)

@@ -17,10 +17,14 @@ from torch import Tensor
 from lightning_tfm.config import BOS, EOS, PAD, UNK, Experiment, Model, from_dict, to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
+from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.positions import EmbeddingScheme, find_scheme
+from lightning_tfm.model.size import GATED
 from lightning_tfm.model.transformer import Transformer
 
 VERSION = 1
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH", "geglu": "GELU"}
+"""feed-forward -> CTranslate2's name of its activation"""
 LONGEST = 4096
 """positions that an exported table of sinusoids holds"""
 
@@ -62,12 +66,19 @@ def ctranslate2_spec(trained: Trained) -> Any:
     """ctranslate2's TransformerSpec with the weights of `trained`."""
     try:
         from ctranslate2.specs import TransformerSpec
+        from ctranslate2.specs.common_spec import Activation
     except ImportError as error:
         raise UserError("the export to CTranslate2 needs it: pip install 'lightning_tfm[export]'") from error
     model, m = trained.module.transformer, trained.module.experiment.model
     if faults := unlike_ctranslate2(m):
         raise UserError("CTranslate2 cannot hold this architecture: " + "; ".join(faults))
-    spec = TransformerSpec.from_config((m.N, m.N), m.h, pre_norm=m.norm == "pre")
+    spec = TransformerSpec.from_config(
+        (m.N, m.N),
+        m.h,
+        pre_norm=m.norm == "pre",
+        activation=Activation[ACTIVATIONS[m.feed_forward]],
+        ffn_glu=m.feed_forward in GATED,
+    )
     spec.config.layer_norm_epsilon = m.norm_eps
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
     spec.config.decoder_start_token, spec.config.add_source_eos = "<s>", True
@@ -110,6 +121,8 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
     if not issubclass(find_scheme(m.positions), EmbeddingScheme):
         faults.append(f"positions={m.positions} act within attention")
+    if m.feed_forward not in ACTIVATIONS:
+        faults.append(f"feed_forward={m.feed_forward} is none of {', '.join(ACTIVATIONS)}")
     return faults
 
 
@@ -125,13 +138,18 @@ def _fill_layer(there: Any, here: Any) -> None:
         _norm(there.attention.layer_norm, here.residual_2.norm)
         last = here.residual_3.norm
     _norm(there.ffn.layer_norm, last)
-    _linear(there.ffn.linear_0, here.feed_forward.W_1)
-    _linear(there.ffn.linear_1, here.feed_forward.W_2)
+    W_1, W_2 = here.feed_forward.W_1, here.feed_forward.W_2
+    if isinstance(W_1, FusedLinear):
+        _linear(there.ffn.linear_0, W_1, slice(0, W_1.parts["gate"]))
+        _linear(there.ffn.linear_0_noact, W_1, slice(W_1.parts["gate"], None))
+    else:
+        _linear(there.ffn.linear_0, W_1)
+    _linear(there.ffn.linear_1, W_2)
 
 
-def _linear(there: Any, here: torch.nn.Linear) -> None:
-    there.weight = _numpy(here.weight)
-    there.bias = _numpy(here.bias) if here.bias is not None else np.zeros(here.out_features, dtype=np.float32)
+def _linear(there: Any, here: torch.nn.Linear, rows: slice = slice(None)) -> None:
+    there.weight = _numpy(here.weight[rows])
+    there.bias = _numpy(torch.zeros(here.out_features) if here.bias is None else here.bias)[rows]
 
 
 def _norm(there: Any, here: torch.nn.LayerNorm) -> None:

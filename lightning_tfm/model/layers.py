@@ -1,4 +1,4 @@
-"""Feed-forward, residual with norm and dropout, and the two kinds of layer (3.1, 3.3, 5.4). Shapes: see `transformer`.
+"""The residual with norm and dropout, and the two kinds of layer (3.1, 5.4). Shapes: see `transformer`.
 
 Dropout takes its mask from outside where one is given (`keep`: 0 or 1/(1-P_drop), shaped like the activation), so that
 training can key masks by sentence; without one it asks torch's generator.
@@ -8,22 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, KeyValueCache, SelfAttention
+from lightning_tfm.model.feed_forward import make_feed_forward
 from lightning_tfm.model.positions import PositionScheme
 
 Keep = Tensor | None
-
-
-class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
-
-    def __init__(self, d_model: int, d_ff: int):
-        super().__init__()
-        self.W_1 = nn.Linear(d_model, d_ff)
-        self.W_2 = nn.Linear(d_ff, d_model)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.W_2(F.relu(self.W_1(x_BTD)))
 
 
 class Dropout(nn.Module):
@@ -43,10 +33,10 @@ class Residual(nn.Module):
     The sub-layer runs between the two calls: y = sublayer(residual.before(x)); x = residual.after(x, y, keep).
     """
 
-    def __init__(self, d_model: int, P_drop: float, norm: str, norm_eps: float):
+    def __init__(self, c: Model):
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, norm_eps)
-        self.P_drop, self.pre = P_drop, norm == "pre"
+        self.norm = nn.LayerNorm(c.d_model, c.norm_eps)
+        self.P_drop, self.pre = c.P_drop, c.norm == "pre"
 
     def before(self, x_BTD: Tensor) -> Tensor:
         return self.norm(x_BTD) if self.pre else x_BTD
@@ -64,24 +54,12 @@ class EncoderLayer(nn.Module):
 
     sublayers = 2
 
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        h: int,
-        d_k: int,
-        d_v: int,
-        P_drop: float,
-        norm: str,
-        norm_eps: float,
-        bias: bool,
-        scheme: PositionScheme | None,
-    ):
+    def __init__(self, c: Model, scheme: PositionScheme | None):
         super().__init__()
-        self.self_attention = SelfAttention(d_model, h, d_k, d_v, bias, scheme)
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.residual_1 = Residual(d_model, P_drop, norm, norm_eps)
-        self.residual_2 = Residual(d_model, P_drop, norm, norm_eps)
+        self.self_attention = SelfAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias, scheme)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
+        self.residual_1 = Residual(c)
+        self.residual_2 = Residual(c)
 
     def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
         y_BSD = self.self_attention(self.residual_1.before(x_BSD), allowed, causal=False)
@@ -95,26 +73,14 @@ class DecoderLayer(nn.Module):
 
     sublayers = 3
 
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        h: int,
-        d_k: int,
-        d_v: int,
-        P_drop: float,
-        norm: str,
-        norm_eps: float,
-        bias: bool,
-        scheme: PositionScheme | None,
-    ):
+    def __init__(self, c: Model, scheme: PositionScheme | None):
         super().__init__()
-        self.self_attention = SelfAttention(d_model, h, d_k, d_v, bias, scheme)
-        self.cross_attention = CrossAttention(d_model, h, d_k, d_v, bias)
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.residual_1 = Residual(d_model, P_drop, norm, norm_eps)
-        self.residual_2 = Residual(d_model, P_drop, norm, norm_eps)
-        self.residual_3 = Residual(d_model, P_drop, norm, norm_eps)
+        self.self_attention = SelfAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias, scheme)
+        self.cross_attention = CrossAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
+        self.residual_1 = Residual(c)
+        self.residual_2 = Residual(c)
+        self.residual_3 = Residual(c)
 
     def forward(
         self,

@@ -12,12 +12,12 @@ first row, above 0 when decoding one piece at a time. Shapes: see `transformer`.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 from torch import Tensor, nn
 
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.classes import find_class
 from lightning_tfm.model.size import SHAW_CLIP
 
 
@@ -179,18 +179,4 @@ SCHEMES: dict[str, type[PositionScheme]] = {
 
 def find_scheme(name: str) -> type[PositionScheme]:
     """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
-    if name in SCHEMES:
-        return SCHEMES[name]
-    module, _, attribute = name.replace(":", ".").rpartition(".")
-    if not module:
-        raise UserError(f"model.positions='{name}': {nearest(name, SCHEMES)}, or the import path of a class")
-    try:
-        scheme = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"model.positions='{name}': cannot import it ({error})") from error
-    if not (isinstance(scheme, type) and issubclass(scheme, (EmbeddingScheme, RotationScheme, BiasScheme))):
-        raise UserError(
-            f"model.positions='{name}' must derive from EmbeddingScheme, RotationScheme or BiasScheme "
-            "(lightning_tfm.model.positions)"
-        )
-    return scheme
+    return find_class("model.positions", name, SCHEMES, (EmbeddingScheme, RotationScheme, BiasScheme))

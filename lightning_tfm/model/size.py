@@ -9,6 +9,10 @@ SHAW_CLIP = 16
 """farthest relative distance with a vector of its own (Shaw et al. 2018)"""
 BUILTIN_SCHEMES = ("sinusoidal", "learned", "none", "rotary", "shaw", "alibi")
 """positional schemes that ship with the package; any other name is an import path"""
+BUILTIN_FEED_FORWARDS = ("relu", "gelu", "relu2", "swiglu", "geglu")
+"""feed-forwards that ship with the package; any other name is an import path"""
+GATED = ("swiglu", "geglu")
+"""those with three matrices"""
 
 
 class AttentionPairs(NamedTuple):
@@ -25,13 +29,13 @@ class AttentionPairs(NamedTuple):
 def count_parameters(model: Model, V: int) -> dict[str, int]:
     """Trainable numbers of `Transformer(model, V)` by part, and their "total"; embeddings and generator are one matrix.
 
-    Raises UserError for a positional scheme of the user's own, which only the built model can count.
+    Raises UserError for a positional scheme or feed-forward of the user's own, which only the built model can count.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     attention = d * h * d_k + d * h * d_k + d * h * d_v + h * d_v * d
     if model.attention_bias:
         attention += h * d_k + h * d_k + h * d_v + d
-    feed_forward = d * model.d_ff + model.d_ff + model.d_ff * d + d
+    feed_forward = _feed_forward_parameters(model)
     norm = 2 * d
     final = norm if model.norm == "pre" else 0
     parts = {
@@ -41,6 +45,24 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
         "positions": _position_parameters(model),
     }
     return parts | {"total": sum(parts.values())}
+
+
+def gated_width(d_model: int, d_ff: int) -> int:
+    """Inner width of a gated feed-forward with as many parameters as an ungated one of width d_ff.
+
+    Both are counted with biases, and the whole width with the nearest count is taken: about 2/3 d_ff (Shazeer 2020).
+    """
+    return max(1, round(d_ff * (2 * d_model + 1) / (3 * d_model + 2)))
+
+
+def _feed_forward_parameters(model: Model) -> int:
+    d, width = model.d_model, model.d_ff
+    if model.feed_forward not in BUILTIN_FEED_FORWARDS:
+        raise UserError(f"model.feed_forward={model.feed_forward}: only the built model knows its number of parameters")
+    if model.feed_forward in GATED:
+        width = gated_width(d, width)
+        return 2 * (d * width + width) + width * d + d
+    return d * width + width + width * d + d
 
 
 def _position_parameters(model: Model) -> int:
@@ -53,17 +75,26 @@ def _position_parameters(model: Model) -> int:
     return 0
 
 
-def training_flops(model: Model, V: int, source_tokens: int, target_tokens: int, pairs: AttentionPairs) -> int:
+def training_flops(
+    model: Model,
+    V: int,
+    source_tokens: int,
+    target_tokens: int,
+    pairs: AttentionPairs,
+    feed_forward: int | None = None,
+) -> int:
     """Multiplications and additions of matrix products in forward and backward passes over true (unpadded) tokens.
 
     6 per weight and token (2 forward, 4 backward): encoder weights act on source tokens, decoder weights on target
     tokens, but keys and values of the cross-attention on source tokens; plus the scores and sums of attention and the
-    logits. Softmax, norms, biases and dropout are left out.
+    logits. Softmax, norms, biases and dropout are left out. `feed_forward`: numbers in the matrices of one feed-forward
+    (`feed_forward.product_weights`); without it one of the user's own is taken for the paper's.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     queries_output = d * h * d_k + h * d_v * d
     keys_values = d * h * d_k + d * h * d_v
-    feed_forward = 2 * d * model.d_ff
+    if feed_forward is None:
+        feed_forward = 3 * d * gated_width(d, model.d_ff) if model.feed_forward in GATED else 2 * d * model.d_ff
     source = source_tokens * model.N * (queries_output + keys_values + feed_forward + keys_values)
     target = target_tokens * model.N * (queries_output + keys_values + feed_forward + queries_output)
     attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)

@@ -51,7 +51,6 @@ class Transformer(nn.Module):
         c = config
         scheme = find_scheme(c.positions)
         sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout)
-        layer_sizes = (c.d_model, c.d_ff, c.h, c.d_k, c.d_v, c.P_drop, c.norm, c.norm_eps, c.attention_bias)
 
         def at_embedding() -> EmbeddingScheme:
             return scheme(sizes) if issubclass(scheme, EmbeddingScheme) else NoPositions(sizes)
@@ -63,8 +62,8 @@ class Transformer(nn.Module):
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
         self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
         self.dropout = Dropout(c.P_drop)
-        encoder = nn.ModuleList(EncoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
-        decoder = nn.ModuleList(DecoderLayer(*layer_sizes, at_attention()) for _ in range(c.N))
+        encoder = nn.ModuleList(EncoderLayer(c, at_attention()) for _ in range(c.N))
+        decoder = nn.ModuleList(DecoderLayer(c, at_attention()) for _ in range(c.N))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         pre = c.norm == "pre"
         self.encoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()

@@ -114,7 +114,9 @@ def _words(r: SummaryRow) -> list[str]:
 
 
 def _change(r: SummaryRow) -> str:
-    """What the row changes, at the sizes that were trained; of base all sizes."""
+    """What the row changes, at the sizes that were trained; of base all sizes; "is A" where it is the row A."""
+    if r.same_as:
+        return f"is {r.same_as}: the same runs, no comparison"
     return ", ".join(f"{name} {columns.said(v)}" for name, v in r.values.items() if name not in r.blank)
 
 

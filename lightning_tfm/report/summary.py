@@ -134,6 +134,8 @@ class SummaryRow:
     """seeds that stayed on the plateau of the loss (report/plateau.py)"""
     body: int | None = field(default=None, metadata={"key": ""})
     """parameters without tables of positions, by the sizes"""
+    same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
+    """the row whose runs are its own, too, so that it is no comparison of its own"""
 
     def metric(self, name: str) -> Metric:
         """ppl or bleu."""

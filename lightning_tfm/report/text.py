@@ -64,6 +64,7 @@ def notes(table: Table) -> list[str]:
         found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
+    found += twins(table.rows)
     cells: dict[str, list[str]] = {}
     for row in table.rows:
         for seed, why in row.missing.items():
@@ -71,10 +72,22 @@ def notes(table: Table) -> list[str]:
     return found + [f"{why}: {', '.join(names)}" for why, names in cells.items()]
 
 
+def twins(rows: Sequence[SummaryRow]) -> list[str]:
+    """A sentence on the rows that are other rows, none where there are none."""
+    said = [f"{row.name} is {row.same_as}" for row in rows if row.same_as]
+    return [f"{', '.join(said)}: the same runs, so no comparison of {'its' if len(said) == 1 else 'their'} own"] * bool(
+        said
+    )
+
+
 def _full(table: Table) -> tuple[list[str], list[list[str]]]:
     names = columns.shown(table.rows)
     heads = ["\nrow", *map(columns.head, names), *_last_heads(table)]
-    return heads, [[row.name, *(columns.brief(row, name) for name in names), *_last(table, row)] for row in table.rows]
+    rows = []
+    for row in table.rows:
+        own = [columns.brief(row, name) for name in names]
+        rows.append([columns.named(row, "\n "), *own, *_last(table, row)])
+    return heads, rows
 
 
 def _last_heads(table: Table) -> list[str]:

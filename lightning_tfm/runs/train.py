@@ -20,7 +20,9 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.model.feed_forward import product_weights
+from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
@@ -132,8 +134,7 @@ class Run:
         scores = self._score(module, prepared, rank, world)
         seconds = callback.seconds | {"decode": time.perf_counter() - began}
         if rank == 0:
-            parameters = counted(self.experiment, module, prepared.tokenizer.V)
-            record = self._record(prepared, callback, scores, seconds, started, parameters)
+            record = self._record(prepared, callback, scores, seconds, started, module.transformer)
             self.attempt.write_json(self.folder.result, to_plain(record))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -178,20 +179,20 @@ class Run:
         scores: dict[str, Score],
         seconds: dict[str, float],
         started: float,
-        parameters: Parameters,
+        model: Transformer,
     ) -> RunRecord:
         e, V = self.experiment, prepared.tokenizer.V
         world = self.hardware.devices * self.hardware.num_nodes
         source, target, cells = (callback.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in seconds.items()}
         train = prepared.split(e.data.train)
-        flops, trained = run_flops(e, V, train, source, target), parts["train"] + parts["data"]
+        flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
         rate = matrix_rate(e.training.precision)
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=json.loads(self.folder.identity.read_bytes()),
             experiment=to_dict(e),
-            parameters=parameters,
+            parameters=counted(model),
             V=V,
             steps=e.training.steps,
             target_tokens=target,
@@ -318,16 +319,19 @@ def _table(lines: list[Line]) -> str:
     return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
 
 
-def counted(e: Experiment, module: TransformerModule, V: int) -> Parameters:
-    """Trainable numbers by part; those of the positional scheme, which may be the user's own, are the rest."""
-    total = sum(p.numel() for p in module.transformer.parameters() if p.requires_grad)
-    parts = count_parameters(replace(e.model, positions="none"), V)
-    return Parameters(**parts | {"positions": total - parts["total"], "total": total})
+def counted(model: Transformer) -> Parameters:
+    """Trainable numbers by part, whatever classes of the user's own it is made of."""
+    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
+    for name, parameter in model.named_parameters():
+        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
+        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
+    return Parameters(**sums, total=sum(sums.values()))
 
 
-def run_flops(e: Experiment, V: int, train: Split, source_tokens: int, target_tokens: int) -> int:
+def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     seen = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * seen) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
-    return training_flops(e.model, V, source_tokens, target_tokens, pairs)
+    weights = product_weights(model.encoder[0].feed_forward)
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, weights)

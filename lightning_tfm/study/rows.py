@@ -1,18 +1,14 @@
 """Rows: base + a declared change -> an experiment, and its identity."""
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.size import BUILTIN_SCHEMES
-from lightning_tfm.yaml_files import YamlFile, read_yaml, see_working_directory
+from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
 ROW_KEYS = ("group", "change", "PPL", "BLEU", "params")
@@ -106,7 +102,11 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
     row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)
-    check_positions(apply(Experiment(), row).model.positions, f"{where}: row '{name}': ")
+    changed = apply(Experiment(), row)
+    try:
+        own_classes(changed)
+    except UserError as error:
+        raise UserError(f"{where}: row '{name}': {error}") from None
     return row
 
 
@@ -116,45 +116,6 @@ def _number(where: str, name: str, key: str, value: Any) -> Any:
         expected = "a whole number of millions" if key == "params" else "a number"
         raise UserError(f"{where}: row '{name}': {key}={value!r}: expected {expected} above 0, or leave the key out")
     return value
-
-
-def check_positions(positions: str, where: str = "") -> None:
-    """Raise UserError where a name is neither a shipped scheme nor looks like the import path of a class."""
-    if positions not in BUILTIN_SCHEMES and "." not in positions and ":" not in positions:
-        raise UserError(
-            f"{where}model.positions='{positions}': {nearest(positions, BUILTIN_SCHEMES)} "
-            "Else the import path of a class, module.Class"
-        )
-
-
-def user_classes(experiment: Experiment) -> dict[str, str]:
-    """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
-
-    The source is that of every module of the user's that the class inherits from, its own included. A corpus needs no
-    entry: the fingerprint of its text says more. Modules are looked up in the working directory too.
-    """
-    path = experiment.model.positions
-    if path in BUILTIN_SCHEMES:
-        return {}
-    check_positions(path)
-    see_working_directory()
-    module, _, attribute = path.replace(":", ".").rpartition(".")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"model.positions='{path}': cannot import it ({error})") from error
-    if not isinstance(found, type):
-        raise UserError(f"model.positions='{path}': expected a class, got {found!r}")
-    digest = hashlib.sha256()
-    for name in sorted({c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES}):
-        source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
-        if source is None:
-            raise UserError(f"model.positions='{path}': the module {name} has no source file to identify it by")
-        digest.update(name.encode() + b"\0" + Path(source).read_bytes())
-    return {path: digest.hexdigest()}
-
-
-_LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 
 
 class PreparedText(Protocol):

@@ -11,7 +11,8 @@ from typing import Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.study.rows import Row, all_rows, apply, check_positions, find_row
+from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
 
 SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trainer": Hardware}
@@ -58,7 +59,7 @@ def checked(experiment: Experiment, row: str) -> Experiment:
     exact = experiment.scaled(row)
     try:
         check(exact)
-        check_positions(exact.model.positions)
+        own_classes(exact)
     except UserError as error:
         raise UserError(f"{row}: {error}") from None
     return exact

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self, TypeVar
 from lightning_tfm.config import Experiment, from_dict, override, to_dict, training_hash, training_identity
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.size import BUILTIN_SCHEMES, AttentionPairs, count_parameters, training_flops
+from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity, user_classes
+from lightning_tfm.study.classes import COUNTED, own_classes, user_classes
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -94,6 +95,26 @@ class Ablation(Study):
         identity = run_identity(self.base, row, seed, self.prints.train)
         cost = predicted_cost(apply(self.base, row, seed).scaled(), self.V)
         return Cell(row.name, seed, training_hash(identity), cost)
+
+    @property
+    def base_row(self) -> str | None:
+        """The row that changes nothing: the paper's where there are several."""
+        plain = [row for row in self.rows if not row.change]
+        return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
+
+    def twins(self) -> dict[str, str]:
+        """Row -> the row whose runs are its own, too: base, else the first. Rows that are no other row are left out.
+
+        Raises UserError where a row's sizes do not fit the base.
+        """
+        seed = self.seeds[0] if self.seeds else self.base.training.seed
+        first: dict[str, str] = {}
+        found = {}
+        for row in sorted(self.rows, key=lambda row: row.name != self.base_row):
+            name = first.setdefault(training_hash(run_identity(self.base, row, seed, self.prints.train)), row.name)
+            if name != row.name:
+                found[row.name] = name
+        return {row.name: found[row.name] for row in self.rows if row.name in found}
 
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
@@ -192,8 +213,9 @@ class Search(Study):
 
     def check(self) -> None:
         """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
-        if "parameters" in self.constraints and self.base.model.positions not in BUILTIN_SCHEMES:
-            raise UserError(f"a limit on parameters needs a scheme that ships: {', '.join(BUILTIN_SCHEMES)}")
+        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key in COUNTED]
+        if "parameters" in self.constraints and own:
+            raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
         for parameter in self.space:
             for value in parameter.listed or [parameter.low, parameter.high]:
                 self.at({parameter.name: value}).scaled(f"{parameter.name}={value}")

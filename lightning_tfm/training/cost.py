@@ -19,7 +19,9 @@ from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
+from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
 
 NEWS = (3.25, 0.6)
@@ -106,7 +108,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
         target_tokens_micro=float(np.median(tokens)),
         seconds_optimizer=median(updates),
         target_tokens=float(sums[1]),
-        flops=float(np.mean([_step_flops(exact, V, plan, step) for step in steps.tolist()])),
+        flops=float(np.mean([_step_flops(module.transformer, plan, step) for step in steps.tolist()])),
         state_bytes=state,
         peak_bytes=max(peak, state),
     )
@@ -176,11 +178,12 @@ def _timed(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-def _step_flops(exact: Experiment, V: int, plan: Plan, step: int) -> int:
+def _step_flops(model: Transformer, plan: Plan, step: int) -> int:
     ids = plan.global_batch(step)
     source, target = plan.source_lengths[ids], plan.target_lengths[ids]
     pairs = AttentionPairs(int(source @ source), int(target @ target), int(source @ target))
-    return training_flops(exact.model, V, int(source.sum()), int(target.sum()), pairs)
+    weights = product_weights(model.encoder[0].feed_forward)
+    return training_flops(model.config, model.V, int(source.sum()), int(target.sum()), pairs, weights)
 
 
 def _resident() -> int:

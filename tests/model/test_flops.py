@@ -7,6 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Model
+from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 
@@ -14,7 +15,9 @@ B, S, T, V = 3, 19, 17, 31
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"norm": "pre"}], ids=str
+    "change",
+    [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"norm": "pre"}, {"feed_forward": "swiglu"}],
+    ids=str,
 )
 def test_torch_counts_as_many(change):
     config = Model(**({"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0} | change))
@@ -24,3 +27,5 @@ def test_torch_counts_as_many(change):
         F.cross_entropy(model(source, target).flatten(0, 1), target.flatten()).backward()
     pairs = AttentionPairs(source=B * S * S, target=B * T * T, cross=B * S * T)
     assert training_flops(config, V, B * S, B * T, pairs) == counter.get_total_flops()
+    weights = product_weights(model.encoder[0].feed_forward)
+    assert training_flops(config, V, B * S, B * T, pairs, weights) == counter.get_total_flops()

@@ -46,6 +46,8 @@ def test_bodies_by_the_papers_formulas(row, body):
         ({"positions": "rotary"}, 0),
         ({"positions": "alibi"}, 0),
         ({"positions": "none"}, 0),
+        ({"feed_forward": "relu2"}, 0),
+        ({"feed_forward": "swiglu"}, 12 * (3 * 11 * 9 + 2 * 9 + 11 - (2 * 11 * 13 + 13 + 11))),
     ],
 )
 def test_each_option_adds_what_it_says(change, more):
@@ -59,14 +61,37 @@ def test_a_scheme_of_the_users_own_is_not_guessed():
         size.count_parameters(Model(positions="mine.Mine"), 100)
 
 
-def test_schemes_named_here_are_those_that_exist():
-    from lightning_tfm.model import positions
+def test_a_feed_forward_of_the_users_own_is_not_guessed():
+    with pytest.raises(UserError, match=r"mine\.Mine"):
+        size.count_parameters(Model(feed_forward="mine.Mine"), 100)
+
+
+def test_classes_named_here_are_those_that_exist():
+    from lightning_tfm.model import feed_forward, positions
 
     assert set(size.BUILTIN_SCHEMES) == set(positions.SCHEMES)
+    assert set(size.BUILTIN_FEED_FORWARDS) == set(feed_forward.FEED_FORWARDS)
+    gated = {name for name, found in feed_forward.FEED_FORWARDS.items() if issubclass(found, feed_forward.SwiGLU)}
+    assert set(size.GATED) == gated
     assert size.SHAW_CLIP == positions.SHAW_CLIP
 
 
-@pytest.mark.parametrize("options", [{}, {"attention_bias": True, "norm": "pre", "target_spaces": 3}])
+@pytest.mark.parametrize("d_model", [1, 11, 64, 512])
+@pytest.mark.parametrize("d_ff", [1, 13, 256, 2048])
+def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
+    def apart(width):
+        return abs((2 * d_model + 1) * d_ff - (3 * d_model + 2) * width)
+
+    found = size.gated_width(d_model, d_ff)
+    assert found == min(range(1, d_ff + 2), key=apart)
+    if d_ff > 13:
+        assert apart(found) / ((2 * d_model + 1) * d_ff) < 0.003
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"attention_bias": True, "norm": "pre", "target_spaces": 3}, {"feed_forward": "geglu"}],
+)
 @pytest.mark.parametrize("positions", size.BUILTIN_SCHEMES)
 def test_the_built_model_has_as_many(options, positions):
     from lightning_tfm.model.transformer import Transformer

@@ -16,6 +16,15 @@ def test_its_parameters_are_those_of_the_built_model(tmp_path: Path) -> None:
     assert result["parameters"]["positions"] > 0
 
 
+def test_a_feed_forward_of_the_users_own_is_counted(tmp_path: Path) -> None:
+    path = "lightning_tfm.model.feed_forward.SwiGLU"
+    own = experiment(write_corpus(tmp_path / "text"), model__feed_forward=path)
+    result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())
+    named = replace(own.model, feed_forward="swiglu")
+    assert result["parameters"] == count_parameters(named, result["V"])
+    assert result["identity"]["model"]["feed_forward"] == path
+
+
 def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
     own = experiment(tmp_path, data__corpus="tests.data.test_corpora.Plain", data__vocab_size=30)
     result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())

@@ -1,0 +1,61 @@
+"""Which fields of an experiment may name a class of the user's own, and the sources that identify it. No torch."""
+
+import hashlib
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_SCHEMES
+from lightning_tfm.yaml_files import see_working_directory
+
+SHIPPED = {"model.positions": BUILTIN_SCHEMES, "model.feed_forward": BUILTIN_FEED_FORWARDS}
+"""field -> the names that ship with the package; any other is an import path"""
+COUNTED = ("model.positions", "model.feed_forward")
+"""those of them whose parameters only the built model can count where the class is the user's own"""
+_LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
+
+
+def own_classes(experiment: Experiment) -> dict[str, str]:
+    """Field -> import path, of those that name a class of the user's own. Raises UserError where it looks like none."""
+    found = {}
+    for key, shipped in SHIPPED.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(experiment, section), name)
+        if value in shipped:
+            continue
+        if "." not in value and ":" not in value:
+            raise UserError(f"{key}='{value}': {nearest(value, shipped)} Else the import path of a class, module.Class")
+        found[key] = value
+    return found
+
+
+def user_classes(experiment: Experiment) -> dict[str, str]:
+    """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
+
+    The source is that of every module of the user's that the class inherits from, its own included. A corpus needs no
+    entry: the fingerprint of its text says more. Modules are looked up in the working directory too.
+    """
+    found = own_classes(experiment)
+    if found:
+        see_working_directory()
+    return {path: _source(key, path) for key, path in found.items()}
+
+
+def _source(key: str, path: str) -> str:
+    module, _, attribute = path.replace(":", ".").rpartition(".")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{key}='{path}': cannot import it ({error})") from error
+    if not isinstance(found, type):
+        raise UserError(f"{key}='{path}': expected a class, got {found!r}")
+    digest = hashlib.sha256()
+    for name in sorted({c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES}):
+        source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
+        if source is None:
+            raise UserError(f"{key}='{path}': the module {name} has no source file to identify it by")
+        digest.update(name.encode() + b"\0" + Path(source).read_bytes())
+    return digest.hexdigest()

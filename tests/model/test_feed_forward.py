@@ -1,0 +1,54 @@
+"""The feed-forwards that ship, each held to the suite that users' own inherit, and to its formula."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lightning_tfm.config import Model
+from lightning_tfm.model.feed_forward import FEED_FORWARDS, make_feed_forward, product_weights
+from lightning_tfm.model.size import count_parameters, gated_width
+from lightning_tfm.testing import FeedForwardSuite
+
+FORMULAS = {
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+    "relu2": lambda x: x.clamp(min=0) ** 2,
+    "swiglu": lambda x: x / (1 + (-x).exp()),
+    "geglu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+}
+
+
+class Shipped(FeedForwardSuite):
+    def parameters(self, model: Model) -> int:
+        """What size.py says, without attention and norms (N=2)."""
+        d, h = model.d_model, model.h
+        attention = 2 * d * h * model.d_k + 2 * d * h * model.d_v
+        parts = count_parameters(model, 31)
+        norms = model.N * 5 * 2 * d + (4 * d if model.norm == "pre" else 0)
+        return parts["encoder"] + parts["decoder"] - 3 * model.N * attention - norms
+
+
+class TestSquaredReLU(Shipped):
+    feed_forward = "relu2"
+
+
+class TestSwiGLU(Shipped):
+    feed_forward = "swiglu"
+
+
+def test_the_formulas_are_for_all_that_ship():
+    assert FORMULAS.keys() == FEED_FORWARDS.keys()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_each_is_its_formula(name):
+    module, x = make_feed_forward(name, 6, 10).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    gated = name in ("swiglu", "geglu")
+    W, b = module.W_1.weight, module.W_1.bias
+    if gated:
+        width = gated_width(6, 10)
+        inner = FORMULAS[name](F.linear(x, W[:width], b[:width])) * F.linear(x, W[width:], b[width:])
+    else:
+        inner = FORMULAS[name](F.linear(x, W, b))
+    torch.testing.assert_close(module(x), F.linear(inner, module.W_2.weight, module.W_2.bias), atol=1e-12, rtol=0)
+    assert product_weights(module) == (3 * 6 * gated_width(6, 10) if gated else 2 * 6 * 10)
