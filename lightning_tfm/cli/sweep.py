@@ -66,7 +66,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    rows = sweep.crossed([find_row(settings.rows, name) for name in sweep.rows])
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
@@ -119,6 +119,8 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     study, cells = defined(settings, name, rows, seeds)
+    for row, same in study.twins().items():
+        print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:
         options = {option: settings.verb[option] for option in AUTO}
         course, pool = auto.begin(study, options, root)
