@@ -114,7 +114,7 @@ def test_empty_cells_say_why():
     for text in (to_text(built, 80), table_markdown(built), table_csv(built), table_json(built)):
         flat = " ".join(text.split())
         assert "running at step 5 of 1000" in flat
-        assert "another experiment" in flat and "the cell asks for" in flat
+        assert "a different experiment" in flat and "the cell asks for" in flat
         assert "not asked for" in flat
         assert "99.0" not in flat
     (h1,) = [line for line in to_text(built, 80).splitlines() if line.startswith("A-h1 ")]
