@@ -127,7 +127,7 @@ def text(
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     firsts: dict[str, Cell] = {}
     for cell in cells:
-        left, where = _standing(RunFolder(root, cell.training_hash), over.get(cell.training_hash))
+        left, where = _standing(RunFolder(root, cell.training_hash), endings.get(cell.training_hash))
         first = firsts.setdefault(cell.training_hash, cell)
         if first is not cell:  # trained once, for both
             lines.append(f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]} the run of {first.row}")

@@ -67,7 +67,9 @@ def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Se
     other = [s.name for s in fields(Experiment) if s.name != "evaluation"]
     changed = [s for s in other if getattr(experiment, s) != getattr(recorded, s)]
     if changed:
-        raise UserError(f"{folder.path} is trained: only evaluation.… may differ now, not {', '.join(changed)}")
+        raise UserError(
+            f"{folder.path} is already trained: only evaluation.… may still change, not {', '.join(changed)}"
+        )
     checked(experiment, run)
     return folder, experiment, settings
 

@@ -70,7 +70,7 @@ def _check_slurm(options: dict[str, int]) -> None:
     for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
         least = int(name in ("jobs", "minutes", "cpus"))
         if options[name] < least:
-            raise UserError(f"--slurm.{name}={options[name]}: must be {least} at least")
+            raise UserError(f"--slurm.{name}={options[name]}: must be at least {least}")
 
 
 def _nodes(options: dict[str, Any], hardware: Hardware) -> int:

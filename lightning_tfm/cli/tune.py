@@ -78,7 +78,7 @@ def check_space(search: Search) -> None:
     check_trainable(search.base, search.name)
     for p in search.space:
         if p.name == "training.warmup":
-            check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: all of the search")
+            check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
         for value in p.values if p.name in BASES else ():
             check_classes(search.at({p.name: value}))
 

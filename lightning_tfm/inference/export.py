@@ -122,7 +122,7 @@ def unlike_ctranslate2(m: Model) -> list[str]:
     if not issubclass(find_scheme(m.positions), EmbeddingScheme):
         faults.append(f"positions={m.positions} act within attention")
     if m.feed_forward not in ACTIVATIONS:
-        faults.append(f"feed_forward={m.feed_forward} is none of {', '.join(ACTIVATIONS)}")
+        faults.append(f"feed_forward={m.feed_forward} is not one of {', '.join(ACTIVATIONS)}")
     return faults
 
 

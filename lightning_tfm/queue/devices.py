@@ -70,10 +70,10 @@ def check_accelerator(hardware: Hardware) -> None:
     if hardware.accelerator != "gpu":
         return
     asked = "trainer.accelerator=gpu"
-    instead = "give --trainer.accelerator cpu, or auto, which takes what there is"
+    instead = "give --trainer.accelerator cpu, or auto, which takes what is available"
     if not visible_gpus() and not any(Path(path).exists() for path in FOREIGN_GPUS):
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = "this machine shows none" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden!r} hides them"
+        why = "but this machine has none" if hidden is None else f"but CUDA_VISIBLE_DEVICES={hidden!r} hides them"
         raise UserError(f"{asked} needs a GPU, {why}: {instead}")
     if version("torch").endswith("+cpu"):
         raise UserError(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")

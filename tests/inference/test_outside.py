@@ -149,7 +149,7 @@ def test_what_ctranslate2_cannot_hold_is_named(text):
     assert unlike_ctranslate2(replace(model, positions="rotary", feed_forward="relu2")) == [
         "d_k=6, d_v=5 are not d_model/h=8",
         "positions=rotary act within attention",
-        "feed_forward=relu2 is none of relu, gelu, swiglu, geglu",
+        "feed_forward=relu2 is not one of relu, gelu, swiglu, geglu",
     ]
 
 
