@@ -125,8 +125,13 @@ def text(
     from lightning_tfm.queue.progress import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
+    firsts: dict[str, Cell] = {}
     for cell in cells:
         left, where = _standing(RunFolder(root, cell.training_hash), over.get(cell.training_hash))
+        first = firsts.setdefault(cell.training_hash, cell)
+        if first is not cell:  # trained once, for both
+            lines.append(f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]} the run of {first.row}")
+            continue
         there += where == THERE
         ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
@@ -140,7 +145,7 @@ def text(
             f"{len(coming)} more to be proposed: {min(coming):.2e} to {max(coming):.2e} FLOP each, {mean:.2e} on "
             "average, as drawn from the space; what is stopped early takes less"
         )
-    ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(cells) + len(coming)
+    ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(firsts) + len(coming)
     no_more = f", {ended} stopped early or failed" * bool(ended)
     lines.append(
         f"{runs} runs: {there} there, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"

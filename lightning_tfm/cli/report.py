@@ -124,8 +124,8 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
             folder = RunFolder(root, training_hash(identity))
             if not folder.finished():
                 continue
-            wanted = ["calibration"] + ["attention"] * (not row.change and not drawn)
-            drawn |= not row.change
+            wanted = ["calibration"] + ["attention"] * (row.name == study.base_row and not drawn)
+            drawn |= row.name == study.base_row
             missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
             if missing:
                 say(f"{row.name}, seed {seed}: {', '.join(missing)}")

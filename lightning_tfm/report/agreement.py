@@ -91,7 +91,7 @@ def of_table(table: Table, curves: Mapping[tuple[str, int], Curve]) -> tuple[Agr
     base = next((trained.get(row.name) for row in table.rows if row.base), None)
     if base is None:
         return None, None
-    rows = [trained[row.name] for row in table.rows if not row.base and row.name in trained]
+    rows = [trained[row.name] for row in table.rows if not (row.base or row.same_as) and row.name in trained]
     left_out = CALIBRATED_ON if table.scale else ()
     return agree(base, rows, left_out), last_eighth(base)
 

@@ -100,6 +100,11 @@ def value(row: SummaryRow, name: str) -> str:
     return said(found)
 
 
+def named(row: SummaryRow, between: str = " ") -> str:
+    """Its name, with "(is A)" where it is the row A."""
+    return row.name + (f"{between}(is {row.same_as})" if row.same_as else "")
+
+
 def brief(row: SummaryRow, name: str) -> str:
     """`value`, for a narrow column: "sin", "lea", "rot" for the schemes that ship."""
     found = value(row, name)
@@ -107,7 +112,9 @@ def brief(row: SummaryRow, name: str) -> str:
 
 
 def changes(row: SummaryRow) -> str:
-    """The row's own values in one line, at the sizes that were trained; of base all."""
+    """The row's own values in one line, at the sizes that were trained; of base all; "is A" where it is the row A."""
+    if row.same_as:
+        return f"is {row.same_as}"
     return ", ".join(f"{label(name)}={value(row, name)}" for name in row.values if name not in row.blank)
 
 

@@ -41,8 +41,8 @@ def weigh_rows(
     `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
     more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
     """
-    base = base_of(cells, names)
-    if base is None:
+    base = cells.study.base_row
+    if base is None or base not in names:
         return {}
     order = [base, *(name for name in names if name != base)]
     runs = {name: cells.of(name) for name in order}
@@ -127,12 +127,6 @@ def prospect(
     smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
     unclear = np.abs(printed_R) <= tau
     return chance + np.where(unclear, inside, np.where(full_size & (np.abs(printed_R) > tau), smaller, 0.0))
-
-
-def base_of(cells: Cells, names: list[str]) -> str | None:
-    """The row without a change."""
-    plain = {row.name for row in cells.study.rows if not row.change}
-    return next((name for name in names if name in plain), None)
 
 
 def bootstraps(cells: Cells) -> Boots:

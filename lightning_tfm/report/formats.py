@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.report import agreement_text, columns, text
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
-from lightning_tfm.report.text import claim_line, millions, word_counts
+from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
 from lightning_tfm.report.verdict import phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
@@ -48,7 +48,7 @@ def table_markdown(table: Table) -> str:
     heads = ["group", "row", *names, "params", "n", "dev PPL", "dev BLEU", *PAPER * printed]
     rows = (
         [
-            *(row.group, f"`{row.name}`"),
+            *(row.group, f"`{row.name}`" + (f" (is `{row.same_as}`)" if row.same_as else "")),
             *(columns.value(row, name) for name in names),
             *(millions(row.parameters), str(row.n)),
             *text.scores(row),
@@ -72,7 +72,17 @@ def table_csv(table: Table) -> str:
         ]
         for row in table.rows
     )
-    return csv_text([*heads, *[*PAPER[:2], "paper params (million)"] * printed, "missing"], rows)
+    heads += [*[*PAPER[:2], "paper params (million)"] * printed, "missing"]
+    return csv_text(*_with_twins(heads, rows, table.rows))
+
+
+def _with_twins(
+    heads: list[str], lines: Iterable[list[Any]], rows: Sequence[SummaryRow]
+) -> tuple[list[str], list[list[Any]]]:
+    """With the column "is" at the end where a row is another row."""
+    if not any(row.same_as for row in rows):
+        return heads, list(lines)
+    return [*heads, "is"], [[*line, row.same_as] for line, row in zip(lines, rows, strict=True)]
 
 
 def table_json(table: Table) -> str:
@@ -93,6 +103,7 @@ def _table_row(row: SummaryRow) -> dict[str, Any]:
         "dev PPL": _untested(row.ppl),
         "dev BLEU": _untested(row.bleu),
         "missing": row.missing,
+        **({"is": row.same_as} if row.same_as else {}),
         "paper": {"PPL": row.paper.ppl, "BLEU": row.paper.bleu, "params (million)": row.paper.params},
     }
 
@@ -120,7 +131,7 @@ def to_markdown(report: Summary) -> str:
     rows = []
     for row in report.rows:
         first, last = _markdown_row(row, report.alpha), text.paper(row, "M") * printed
-        rows.append([row.group, row.name, *[columns.changes(row)] * (not explained), *first, *last])
+        rows.append([row.group, columns.named(row), *[columns.changes(row)] * (not explained), *first, *last])
     return markdown_text(heads, rows, map(_harmless, _notes(report)))
 
 
@@ -145,8 +156,10 @@ def _notes(report: Summary) -> list[str]:
         notes.append(f"a miniature of the paper: {report.scale}")
     if rest := columns.unchanged(report.rows):
         notes.append(f"the same in every row: {rest}")
+    notes += text.twins(report.rows)
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
+    notes += map(effect_line, report.factors.effects if report.factors else [])
     notes += [
         f"{row.name}: {said(row)} (seed {', '.join(map(str, row.plateaued))}: more than {FAR:g} median absolute "
         "deviations above the row's median; they stay in every number)"
@@ -208,7 +221,7 @@ def to_csv(report: Summary) -> str:
         ]
         for row in report.rows
     )
-    return csv_text(heads, rows)
+    return csv_text(*_with_twins(heads, rows, report.rows))
 
 
 def _csv_metric(found: Metric) -> list[Any]:
@@ -246,7 +259,7 @@ def to_latex(report: Summary) -> str:
         group = row.group
         values = [latex(columns.said(row.values[name])) if name not in row.blank else "" for name in names]
         scores = [_latex_score(row.ppl, 2, report.alpha), _latex_score(row.bleu, 1, report.alpha)]
-        rest = [label, latex(row.name), *values, *scores, latex(millions(row.parameters)), str(row.n)]
+        rest = [label, latex(columns.named(row)), *values, *scores, latex(millions(row.parameters)), str(row.n)]
         lines.append(" & ".join(rest) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 

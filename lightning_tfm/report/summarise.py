@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.config import Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import agreement, claims, columns, power, statistics, verdict
+from lightning_tfm.report import agreement, claims, columns, factors, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
 from lightning_tfm.report.records import Cells, Found, fitting, read_validations
@@ -45,7 +45,8 @@ def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
-    rows = [_row(study, row, held, base, found) for row in study.rows]
+    twins = study.twins()
+    rows = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.rows]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
     records = [r for r in found.values() if isinstance(r, RunRecord) and "dev" in r.scores]
@@ -71,10 +72,10 @@ def _row(
     return SummaryRow(
         group=row.group,
         name=row.name,
-        base=not row.change,
+        base=row.name == study.base_row,
         change=row.change,
         values=values,
-        blank=sorted(name for name in values if values[name] == base[name] and row.change),
+        blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
         parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.V),
         n=len(runs),
         flops=mean(record.flops for record in runs.values()) if runs else None,
@@ -108,7 +109,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     found: Found = {key: Missing(why) for key, why in cells.empty.items()}
     found |= {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)
-    names = [row.name for row in table.rows]
+    names = [row.name for row in table.rows if row.same_as is None]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
     paper, full_size = paper_differences(table), study.base.miniature == Miniature()
     looks = _each_look(cells, names, paper, full_size, course)
@@ -122,7 +123,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
         row = replace(row, missing=missing, plateaued=far.get(row.name, []))
-        return row if row.base else _compared(row, evidence, paper, full_size)
+        return row if row.base or row.same_as else _compared(row, evidence, paper, full_size)
 
     return rounded(
         Summary(
@@ -147,6 +148,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],
             rows=[tested(row) for row in table.rows],
+            factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
         )
     )
 
@@ -177,7 +179,7 @@ def paper_differences(table: Table) -> dict[Key, float]:
     base = next((row.paper for row in table.rows if row.base), None)
     found: dict[Key, float] = {}
     for row in table.rows if base is not None else []:
-        if base is None or row.base:
+        if base is None or row.base or row.same_as:
             continue
         if row.paper.ppl is not None and base.ppl is not None:
             found[row.name, "ppl"] = math.log(row.paper.ppl) - math.log(base.ppl)

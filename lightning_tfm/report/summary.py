@@ -134,6 +134,8 @@ class SummaryRow:
     """seeds that stayed on the plateau of the loss (report/plateau.py)"""
     body: int | None = field(default=None, metadata={"key": ""})
     """parameters without tables of positions, by the sizes"""
+    same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
+    """the row whose runs are its own, too, so that it is no comparison of its own"""
 
     def metric(self, name: str) -> Metric:
         """ppl or bleu."""
@@ -227,6 +229,55 @@ class LastEighth:
     still_falling: bool
 
 
+# --- studies of all combinations of some fields (report/factors.py) ---
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A field that a study varies."""
+
+    key: str
+    levels: list[str]
+    """the reference level first"""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A main effect or an interaction, in log PPL or BLEU."""
+
+    kind: str
+    """main or interaction"""
+    metric: str
+    words: list[str]
+    """the levels that are compared: of one field, or of both"""
+    estimate: float
+    lower: float | None = None
+    """of the marginal 95 % interval, as is `upper`; None where there are too few seeds"""
+    upper: float | None = None
+    p: float | None = None
+    """corrected over the effects of its kind by Benjamini and Hochberg"""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Mean scores over the levels of two fields."""
+
+    first: str
+    second: str
+    metric: str
+    values: list[list[float | None]]
+    """[level of the first][level of the second]; PPL or BLEU"""
+
+
+@dataclass(frozen=True)
+class FactorSummary:
+    """What each field is worth."""
+
+    factors: list[Factor]
+    effects: list[Effect]
+    maps: list[HeatMap]
+
+
 # --- the whole ---
 
 
@@ -299,6 +350,8 @@ class Summary:
     last_eighth: LastEighth | None
     claims: list[ClaimSummary]
     rows: list[SummaryRow]
+    factors: FactorSummary | None = field(default=None, metadata=OPTIONAL)
+    """where the rows are all combinations of some fields"""
 
     @property
     def base(self) -> SummaryRow | None:

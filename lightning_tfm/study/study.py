@@ -96,6 +96,26 @@ class Ablation(Study):
         cost = predicted_cost(apply(self.base, row, seed).scaled(), self.V)
         return Cell(row.name, seed, training_hash(identity), cost)
 
+    @property
+    def base_row(self) -> str | None:
+        """The row that changes nothing: the paper's where there are several."""
+        plain = [row for row in self.rows if not row.change]
+        return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
+
+    def twins(self) -> dict[str, str]:
+        """Row -> the row whose runs are its own, too: base, else the first. Rows that are no other row are left out.
+
+        Raises UserError where a row's sizes do not fit the base.
+        """
+        seed = self.seeds[0] if self.seeds else self.base.training.seed
+        first: dict[str, str] = {}
+        found = {}
+        for row in sorted(self.rows, key=lambda row: row.name != self.base_row):
+            name = first.setdefault(training_hash(run_identity(self.base, row, seed, self.prints.train)), row.name)
+            if name != row.name:
+                found[row.name] = name
+        return {row.name: found[row.name] for row in self.rows if row.name in found}
+
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 

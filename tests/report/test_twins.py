@@ -1,0 +1,98 @@
+"""A row that is base, or another row, says so and is no comparison: nothing is corrected for it."""
+
+import json
+
+import pytest
+
+from lightning_tfm.cli.plan import text as planned
+from lightning_tfm.report.build import make
+from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.report.records import collect
+from lightning_tfm.report.sequential import Course, Look, late
+from lightning_tfm.report.summarise import summarise, tabulate
+from lightning_tfm.report.text import to_text
+from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.report.synthetic import Generator
+
+NOT_PRINTED = Paper(None, None, None)
+TWINS = [
+    Row("also-base", "X", {"model.h": 8}, NOT_PRINTED, "mine.yaml:1"),
+    Row("also-h4", "X", {"model.d_v": 128, "model.d_k": 128, "model.h": 4}, NOT_PRINTED, "mine.yaml:2"),
+    Row("empty", "X", {}, NOT_PRINTED, "mine.yaml:3"),
+]
+NAMES = ("A-h4", "A-h1", "C-N2", "base", "D-Pdrop0.0", "D-Pdrop0.2", "E-learned")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """One study without twins, one with, of the same runs."""
+    rows, root = [all_rows()[name] for name in NAMES], tmp_path_factory.mktemp("twins")
+    found = []
+    for name, chosen in (("without", rows), ("with", [TWINS[0], *rows[:2], *TWINS[1:], *rows[2:]])):
+        made = Generator(root, chosen, [1, 2, 3], name)
+        made.write_all(
+            {"A-h1": 0.2, "C-N2": 0.3, "A-h4": 0.03}, skip=[(row.name, s) for row in TWINS for s in (1, 2, 3)]
+        )
+        found.append(made)
+    return found
+
+
+def rows_of(report):
+    return {row.name: row for row in report.rows}
+
+
+def test_nothing_is_corrected_for_twins(pair):
+    without, with_twins = (make(made.study.name, made.root).summary for made in pair)
+    found = rows_of(with_twins)
+    for row in without.rows:
+        assert row == found[row.name]
+    for row in TWINS:
+        twin = found[row.name]
+        assert twin.n == 3 and not twin.base and twin.ppl.difference is None and twin.bleu.difference is None
+    assert [found[row.name].same_as for row in TWINS] == ["base", "A-h4", "base"]
+    assert found["also-h4"].ppl.by_seed == found["A-h4"].ppl.by_seed
+    assert with_twins.claims == without.claims and with_twins.agreement == without.agreement
+    assert with_twins.agreement is not None
+
+
+def test_nor_by_looks_and_no_look_asks_for_them(pair):
+    both = []
+    for made in pair:
+        cells = make(made.study.name, made.root).cells
+        seen = {row.name: [1, 2, 3] for row in made.study.rows}
+        course = Course(late(), [Look(seen)], None)
+        summary = summarise(cells, course)
+        both.append((summary, course.further(summary, seen, list(range(1, 9)))))
+    (without, next_without), (with_twins, next_with) = both
+    for row in without.rows:
+        assert row == rows_of(with_twins)[row.name]
+    for row in TWINS:
+        assert next_with.asked is not None and next_with.asked[row.name] == [1, 2, 3]
+    assert {k: v for k, v in next_with.asked.items() if k not in [row.name for row in TWINS]} == next_without.asked
+
+
+def test_every_format_says_so(pair):
+    made = pair[1]
+    table = tabulate(made.study, collect(made.study, made.root))
+    for width in (80, 140):
+        flat = " ".join(to_text(table, width).split())
+        assert "also-base is base, also-h4 is A-h4, empty is base: the same runs, so no comparison of their own" in flat
+        assert flat.count("is A-h4") == 2
+    assert "`also-h4` (is `A-h4`)" in table_markdown(table)
+    assert table_csv(table).splitlines()[1].endswith(",base") and table_csv(table).splitlines()[0].endswith(",is")
+    assert [row.get("is") for row in json.loads(table_json(table))["rows"]][:3] == ["base", None, None]
+    report = make(made.study.name, made.root)
+    assert "<bdi>is A-h4: the same runs, no comparison</bdi>" in report.render("html")
+    assert "| also-h4 (is A-h4) | is A-h4 | n=3 |" in report.render("md")
+    assert "also-h4 (is A-h4)" in report.render("tex")
+    assert report.render("csv").splitlines()[1].endswith(",base")
+    assert json.loads(report.render("json"))["rows"][0]["is"] == "base"
+
+
+def test_a_plan_counts_their_runs_once(pair):
+    study = pair[1].study
+    told = planned(study.cells(), pair[1].root, 1, None)
+    assert "21 runs: 21 there, 0 to run" in told
+    assert any(line.startswith("also-h4") and line.endswith("the run of A-h4") for line in told.splitlines()) or any(
+        line.startswith("A-h4") and line.endswith("the run of also-h4") for line in told.splitlines()
+    )
