@@ -125,7 +125,7 @@ def unlike_ctranslate2(m: Model) -> list[str]:
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
     if m.norm_kind not in BUILTIN_NORMS:
-        faults.append(f"norm_kind={m.norm_kind} is none of {', '.join(BUILTIN_NORMS)}")
+        faults.append(f"norm_kind={m.norm_kind} is not one of {', '.join(BUILTIN_NORMS)}")
     if m.feed_forward not in ACTIVATIONS:
         faults.append(f"feed_forward={m.feed_forward} is not one of {', '.join(ACTIVATIONS)}")
     return faults

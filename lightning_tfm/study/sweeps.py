@@ -249,7 +249,7 @@ def read_sweep(path: str | Path) -> Sweep:
             if key == "training.seed" or key.partition(".")[0] in ("data", "evaluation", "miniature"):
                 raise UserError(f"{where}: {key} is the same for all rows of a table; vary 'seed', model or training")
             if len({repr(value) for value in values}) < len(values):
-                raise UserError(f"{where}: {key}: a value stands there twice")
+                raise UserError(f"{where}: {key}: a value appears twice")
     fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
     name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
     return Sweep(name, file.path, rows, seeds, arguments, factors)
