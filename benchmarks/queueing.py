@@ -66,7 +66,17 @@ def queue(options: Namespace) -> None:
 def _measure(root: Path, steps: int) -> Costs:
     (root / "queue.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "lightning_tfm.cli.main", "sweep", str(root / "queue.yaml"), "--workers", "1"]
-    command += ["--out", str(root), "--training.steps", str(steps), "--trainer.threads", "1", *FEW]
+    command += [
+        "--out",
+        str(root),
+        "--training.steps",
+        str(steps),
+        "--training.warmup",
+        "1",
+        "--trainer.threads",
+        "1",
+        *FEW,
+    ]
     began = time.time()
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     ended = time.time()

@@ -124,70 +124,6 @@ def test_every_shipped_experiment_is_valid_for_every_row(path):
             checked(apply(found.base, row, 1), row.name)
 
 
-BAD_FILES = [
-    ("model: {hh: 4}", "e.yaml:1: unknown key 'model.hh' (value 4): did you mean 'h'?"),
-    ("modle: {h: 4}", "e.yaml:1: unknown key 'modle' (value {'h': 4}): did you mean 'model'?"),
-    ("model:\n  N: 2\n  h: eight", "e.yaml:3: model.h='eight': expected a whole number"),
-    ("model: 3", "e.yaml:1: model=3: expected keys and values"),
-    ("model: {norm: prae}", "did you mean 'pre'?"),
-    ("model: {h: 4, h: 8}", "e.yaml:1: 'h' stands here twice"),
-    ("model: {h: 4", "e.yaml:1: not YAML"),
-    ("seed: one", "e.yaml:1: seed='one': expected a whole number"),
-    ("rows: mine.yaml", "expected a list of files"),
-    ("miniature: {width: 7}", "model.d_model=512 is not divisible by miniature.width=7"),
-    ("model: {P_drop: 1.5}", "model.P_drop=1.5: must lie in [0, 1)"),
-    ("model: {positions: learnd}", "did you mean 'learned'"),
-    ("data: {corpus: files}", "needs data.folder"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), BAD_FILES)
-def test_malformed_files(tmp_path, capsys, text, message):
-    assert main(["fit", "--config", yaml_file(tmp_path, text), "--out", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-BAD_ARGUMENTS = [
-    (["fti"], "unknown verb 'fti': did you mean 'fit'?"),
-    (
-        ["fit", "--model.hh", "4"],
-        "unknown option '--model.hh' (value '4') on the command line: did you mean '--model.h'?",
-    ),
-    (["fit", "--model.h", "abc"], "command line: model.h='abc': expected a whole number"),
-    (["fit", "--model.h=4.5"], "command line: model.h=4.5: expected a whole number"),
-    (["fit", "--model.h"], "--model.h needs a value"),
-    (["fit", "--mod.h", "3"], "unknown option '--mod.h'"),
-    (["fit", "--config", "experiments/bas.yaml"], "did you mean 'experiments/base.yaml'?"),
-    (["fit", "--config"], "--config needs a value"),
-    (["fit", "--row", "A-h2"], "no row 'A-h2'"),
-    (["fit", "stray"], "stray"),
-    (["fit", "--model.positions", "my_module.Mine"], "model.positions='my_module.Mine': cannot import it"),
-    (["sweep", "sweeps/table.yaml"], "did you mean 'sweeps/table3.yaml'?"),
-    (["sweep", "sweeps/table3.yaml", "--seeds", "one"], "--seeds=one: expected numbers"),
-    (["sweep", "sweeps/table3.yaml", "--row", "base"], "one row alone: fit"),
-    (["sweep", "sweeps/table3.yaml", "--miniature.width", "3"], "row 'base': model.d_model=512 is not divisible"),
-    (["sweep", "sweeps/table3.yaml", "--name", "a/b"], "not a valid study name"),
-    (["table", "--params", "--vocab", "0"], "--vocab=0"),
-    (["table", "--params", "--vocab", "many"], "command line: --vocab='many': expected a whole number"),
-    (["table", "--parms"], "did you mean '--params'?"),
-    (["table", "--format", "htlm"], "command line: --format='htlm': valid: csv, json, markdown, text"),
-    (["report", "--format", "htlm"], "command line: --format='htlm': did you mean 'html'?"),
-    (["work", "mine", "--slurm.jobs", "x"], "command line: slurm.jobs='x': expected a whole number"),
-    (["status"], "command line: the following arguments are required: study"),
-    (["runs", "lst"], "did you mean 'list'?"),
-    (["runs", "remove"], "needs a run"),
-]
-
-
-@pytest.mark.parametrize(("argv", "message"), BAD_ARGUMENTS)
-def test_malformed_arguments(argv, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(argv) == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_studies_and_runs_that_are_not_there(tmp_path, capsys):
     for argv, message in (
         (["table"], "there is none; make one with lightning-tfm sweep"),
@@ -206,12 +142,6 @@ def test_help_is_quick_and_light(verb):
     assert done.returncode == 0, done.stderr
     assert "usage: lightning-tfm" in done.stdout
     print(f"{verb} --help: {float(done.stderr):.2f} s of one processor")  # 0.3 at most on 2.5 GHz
-
-
-def test_mistakes_are_found_before_anything_heavy():
-    done = run_python(LIGHT.format(call="assert main(['fit', '--model.positions', 'learnd']) == 2"))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("lightning-tfm: ") and "Traceback" not in done.stderr
 
 
 def test_help_tells_what_every_field_means(capsys):

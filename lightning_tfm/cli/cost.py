@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.yaml_files import find_file
 
 
@@ -19,6 +20,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if devices < 1 or rate < 0:
         raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")
     exact = settings.exact
+    check_accelerator(settings.hardware)
 
     from lightning_tfm.queue.progress import clock
     from lightning_tfm.training.cost import measure, predict

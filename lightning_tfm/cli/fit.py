@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, parse, printed
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
+from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
 from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.mistakes import check_trainable
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.progress import Watch
@@ -41,6 +43,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     elif hardware.num_nodes > 1:
         check_allocation(hardware.num_nodes)
     exact = settings.exact
+    check_trainable(settings.experiment, settings.name)
+    check_accelerator(hardware)
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare

@@ -10,7 +10,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.mistakes import check_tokenizer
+from lightning_tfm.study.settings import Settings, checked
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -52,6 +53,7 @@ def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Se
     """
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings = parse(parser, argv)
+    check_tokenizer(settings.experiment.evaluation.bleu_tokenize)
     run = settings.verb["run"]
     if run is None:
         return (*_by_configuration(settings), settings)
@@ -65,6 +67,7 @@ def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Se
     changed = [s for s in other if getattr(experiment, s) != getattr(recorded, s)]
     if changed:
         raise UserError(f"{folder.path} is trained: only evaluation.… may differ now, not {', '.join(changed)}")
+    checked(experiment, run)
     return folder, experiment, settings
 
 

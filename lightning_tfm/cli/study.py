@@ -8,10 +8,11 @@ from typing import Any
 from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.devices import find_devices, visible_gpus
+from lightning_tfm.queue.devices import check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
+from lightning_tfm.study.mistakes import check_hardware
 from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
 
@@ -36,6 +37,8 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
         raise UserError(f"--workers={options['workers']}: must not be negative")
     if options["no_shared_files"] and "://" not in options["storage"]:
         raise UserError("--no-shared-files needs --storage postgresql+psycopg://…: a journal is a shared file")
+    check_hardware(hardware)
+    _check_slurm(options["slurm"])
     per_run, runs = options["devices_per_run"], options["runs_per_device"]
     if per_run and hardware.devices not in (1, per_run):
         raise UserError(f"--devices-per-run={per_run} against --trainer.devices={hardware.devices}")
@@ -43,6 +46,8 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
     hardware = replace(hardware, num_nodes=_nodes(options, hardware))
+    if slurm is None:
+        check_accelerator(hardware)
     cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
     devices = None
     if slurm is None and (gpu or per_run or runs):
@@ -57,6 +62,13 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     return Resources(
         workers, threads, hardware, devices, options["storage"], options["wandb"], not options["no_shared_files"], slurm
     )
+
+
+def _check_slurm(options: dict[str, int]) -> None:
+    for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
+        least = int(name in ("jobs", "minutes", "cpus"))
+        if options[name] < least:
+            raise UserError(f"--slurm.{name}={options[name]}: must be {least} at least")
 
 
 def _nodes(options: dict[str, Any], hardware: Hardware) -> int:

@@ -12,6 +12,7 @@ from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Ablation, folder_of, load_as, save
@@ -65,7 +66,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    rows = sweep.crossed([find_row(settings.rows, name) for name in sweep.rows])
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
@@ -75,6 +76,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     for row in rows:
         for seed in seeds:
             checked(apply(settings.base, row, seed), f"row '{row.name}'")
+        check_trainable(apply(settings.base, row), f"row '{row.name}'")
     return rows, seeds
 
 

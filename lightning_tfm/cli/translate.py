@@ -13,6 +13,7 @@ from lightning_tfm.cli.arguments import make_parser
 from lightning_tfm.cli.score import find
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.devices import check_accelerator
 
 if TYPE_CHECKING:
     from lightning_tfm.inference.load import Trained, Translation
@@ -31,6 +32,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--scores", action="store_true", help="score and a tab before each translation")
     folder, experiment, settings = find(parser, argv)
     options, hardware = settings.verb, settings.hardware
+    check_accelerator(hardware)
     if not 1 <= options["n_best"] <= experiment.evaluation.beam:
         raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
     with ExitStack() as stack:

@@ -10,6 +10,7 @@ from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.study.mistakes import BASES, check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Search, folder_of, save
@@ -68,7 +69,18 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         store="",
     )
     search.check()
+    check_space(search)
     return search
+
+
+def check_space(search: Search) -> None:
+    """Raise UserError where base cannot be trained, or no trial could reach the peak of its learning rate."""
+    check_trainable(search.base, search.name)
+    for p in search.space:
+        if p.name == "training.warmup":
+            check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: all of the search")
+        for value in p.values if p.name in BASES else ():
+            check_classes(search.at({p.name: value}))
 
 
 def with_data(search: Search, root: Path) -> Search:

@@ -2,8 +2,10 @@
 
 import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
+from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 
 
@@ -55,3 +57,21 @@ def visible_gpus() -> list[str]:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
     found = list(Path("/proc/driver/nvidia/gpus").glob("*")) or list(Path("/dev").glob("nvidia[0-9]*"))
     return [str(number) for number in range(len(found))]
+
+
+FOREIGN_GPUS = ("/dev/kfd", "/dev/dxg")
+"""of AMD, and of Windows below Linux: torch reaches them under CUDA's name"""
+
+
+def check_accelerator(hardware: Hardware) -> None:
+    """Raise UserError where `gpu` is asked for and this machine, or torch on it, has none. Does not touch CUDA."""
+    if hardware.accelerator != "gpu":
+        return
+    asked = "trainer.accelerator=gpu"
+    instead = "give --trainer.accelerator cpu, or auto, which takes what there is"
+    if not visible_gpus() and not any(Path(path).exists() for path in FOREIGN_GPUS):
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = "this machine shows none" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden!r} hides them"
+        raise UserError(f"{asked} needs a GPU, {why}: {instead}")
+    if version("torch").endswith("+cpu"):
+        raise UserError(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")

@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.report import agreement_text, columns, text
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
-from lightning_tfm.report.text import claim_line, millions, word_counts
+from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
 from lightning_tfm.report.verdict import phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
@@ -159,6 +159,7 @@ def _notes(report: Summary) -> list[str]:
     notes += text.twins(report.rows)
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
+    notes += map(effect_line, report.factors.effects if report.factors else [])
     notes += [
         f"{row.name}: {said(row)} (seed {', '.join(map(str, row.plateaued))}: more than {FAR:g} median absolute "
         "deviations above the row's median; they stay in every number)"

@@ -10,9 +10,9 @@ from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Summary, SummaryRow
+from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import NOTHING, compared, millions, paper, score
+from lightning_tfm.report.text import NOTHING, compared, effect_numbers, millions, paper, score
 from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
 from lightning_tfm.study.rows import apply
 
@@ -45,6 +45,9 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         course=_course(report),
         told=agreement_text,
         beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
+        factors=report.factors,
+        effect_numbers=effect_numbers,
+        maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
         forests=_pictures({m: figures.forest(report, m) for m in ("ppl", "bleu")}),
         colours=_colours(report),
         curves=_curves(report, cells),
@@ -61,6 +64,32 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         far=FAR,
         two_seeds=TWO_SEEDS[0].upper() + TWO_SEEDS[1:] if two_seeds(report) else "",
     )
+
+
+SHADE = 40
+"""percent of the accent colour behind the best cell of a heat map"""
+
+
+def _map(found: FactorSummary, shown: HeatMap) -> dict[str, object]:
+    """A heat map with its levels and shades."""
+    levels = {factor.key: factor.levels for factor in found.factors}
+    known = sorted(value for line in shown.values for value in line if value is not None)
+    low, high = (known[0], known[-1]) if known else (0.0, 0.0)
+
+    def cell(value: float | None) -> tuple[str, int]:
+        if value is None:
+            return NOTHING, 0
+        rank = (value - low) / (high - low) if high > low else 0.5
+        return f"{value:.2f}", round(SHADE * (1 - rank if shown.metric == "ppl" else rank))
+
+    return {
+        "title": f"{shown.metric.upper()} by {shown.first} (down) and {shown.second} (across)",
+        "heads": levels[shown.second],
+        "rows": [
+            (level, [cell(value) for value in line])
+            for level, line in zip(levels[shown.first], shown.values, strict=True)
+        ],
+    }
 
 
 def _head(report: Summary) -> list[str]:

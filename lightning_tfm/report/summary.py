@@ -231,6 +231,55 @@ class LastEighth:
     still_falling: bool
 
 
+# --- studies of all combinations of some fields (report/factors.py) ---
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A field that a study varies."""
+
+    key: str
+    levels: list[str]
+    """the reference level first"""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A main effect or an interaction, in log PPL or BLEU."""
+
+    kind: str
+    """main or interaction"""
+    metric: str
+    words: list[str]
+    """the levels that are compared: of one field, or of both"""
+    estimate: float
+    lower: float | None = None
+    """of the marginal 95 % interval, as is `upper`; None where there are too few seeds"""
+    upper: float | None = None
+    p: float | None = None
+    """corrected over the effects of its kind by Benjamini and Hochberg"""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Mean scores over the levels of two fields."""
+
+    first: str
+    second: str
+    metric: str
+    values: list[list[float | None]]
+    """[level of the first][level of the second]; PPL or BLEU"""
+
+
+@dataclass(frozen=True)
+class FactorSummary:
+    """What each field is worth."""
+
+    factors: list[Factor]
+    effects: list[Effect]
+    maps: list[HeatMap]
+
+
 # --- the whole ---
 
 
@@ -303,6 +352,8 @@ class Summary:
     last_eighth: LastEighth | None
     claims: list[ClaimSummary]
     rows: list[SummaryRow]
+    factors: FactorSummary | None = field(default=None, metadata=OPTIONAL)
+    """where the rows are all combinations of some fields"""
 
     @property
     def base(self) -> SummaryRow | None:

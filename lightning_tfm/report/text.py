@@ -1,11 +1,12 @@
 """The table and the words of a report for a terminal, and what all formats print alike."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 
 from lightning_tfm.report import agreement_text, columns
 from lightning_tfm.report.plateau import said
-from lightning_tfm.report.summary import ClaimSummary, Difference, Metric, Summary, SummaryRow, Table
+from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import counted
 
 NOTHING = "–"
@@ -165,6 +166,7 @@ def to_words(report: Summary, width: int) -> str:
     """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
     lines = [*word_counts(report), *map(claim_line, report.claims)]
     lines += [f"{row.name}: {said(row)}" for row in report.rows if row.plateaued]
+    lines += map(effect_line, report.factors.effects if report.factors else [])
     return "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
 
 
@@ -176,6 +178,23 @@ def word_counts(report: Summary) -> list[str]:
         parts = [f"{n} {word}" for word, n in found.items()]
         lines.append(f"{metric.upper()}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
     return lines
+
+
+def effect_line(effect: Effect) -> str:
+    """metric, what is compared, by how much, p."""
+    found, interval, p = effect_numbers(effect)
+    return f"{effect.metric.upper()}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+
+
+def effect_numbers(effect: Effect) -> tuple[str, str, str]:
+    """(estimate, [lower, upper], p), that of perplexity in percent; the last two empty where there is no test."""
+
+    def shown(value: float) -> str:
+        return f"{100 * math.expm1(value):+.1f} %" if effect.metric == "ppl" else f"{value:+.2f}"
+
+    if effect.lower is None or effect.upper is None or effect.p is None:
+        return shown(effect.estimate), "", ""
+    return shown(effect.estimate), f"[{shown(effect.lower)}, {shown(effect.upper)}]", f"{effect.p:.2g}"
 
 
 def claim_line(claim: ClaimSummary) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.mistakes import check_hardware, check_steps, check_tokenizer
 from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
 
@@ -56,9 +57,11 @@ class Settings:
 
 def checked(experiment: Experiment, row: str) -> Experiment:
     """`experiment` at its true sizes. Raises UserError where values contradict each other, naming `row`."""
+    check_steps(experiment, row)
     exact = experiment.scaled(row)
     try:
         check(exact)
+        check_tokenizer(exact.evaluation.bleu_tokenize)
         own_classes(exact)
     except UserError as error:
         raise UserError(f"{row}: {error}") from None
@@ -115,6 +118,7 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
             valid = (*SECTIONS, *PLAIN, "rows")
             raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {nearest(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
+    check_hardware(hardware)
     experiment = from_dict(Experiment, sections)
     if plain["seed"] is not None:
         experiment = override(experiment, {"training.seed": plain["seed"]}, "seed")

@@ -1,18 +1,21 @@
 """Sweep files, read strictly: W&B's, and NAME.study.yaml beside one for what W&B's schema has no place for.
 
-An ablation is `method: grid` over `row` and `seed`; its command names the experiment files, and other parameters may
-have one fixed value. Anything else is a search. Every file runs under `wandb agent` as it stands; what this engine
-cannot honour is an error, never ignored. The dataclasses at the top are the schema of both files.
+An ablation is `method: grid` over `row` and `seed`, over fields and `seed` (all combinations), or over all of them; its
+command names the experiment files, and parameters may have one fixed value. Anything else is a search.
+Every file runs under `wandb agent` as it stands; what this engine cannot honour is an error, never ignored. The
+dataclasses at the top are the schema of both files.
 """
 
+import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, MinLen
 
-from lightning_tfm.config import WORDS, Experiment
+from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
 
@@ -131,6 +134,24 @@ class Sweep:
     seeds: list[int]
     """empty where the file names none: then the experiment's own"""
     arguments: list[str]
+    factors: dict[str, list[Any]]
+    """fields with several values, of which every row takes all combinations"""
+
+    def crossed(self, rows: list[Row]) -> list[Row]:
+        """The rows with every combination of the factors, base first: what a table of the file holds."""
+        if not self.factors:
+            return rows
+        where = str(self.path)
+        found = [Row("base", "base", {}, Paper(None, None, None), where)]
+        for row in rows or found[:1]:
+            for values in itertools.product(*self.factors.values()):
+                change = dict(zip(self.factors, values, strict=True))
+                if both := sorted(change.keys() & row.change.keys()):
+                    raise UserError(f"{where}: row '{row.name}' changes {both[0]} already: it cannot be varied too")
+                words = [f"{key.partition('.')[2]}={value}" for key, value in change.items()]
+                name = ", ".join([row.name] * bool(row.change) + words).replace("/", "-")
+                found.append(Row(name, words[0], row.change | change, Paper(None, None, None), where))
+        return found
 
 
 @dataclass(frozen=True)
@@ -190,9 +211,12 @@ class SearchFile:
 
 
 def is_search(file: YamlFile) -> bool:
-    """Whether a sweep file describes a search: a table varies the parameter `row`."""
+    """Whether a sweep file describes a search: a table varies `row`, or it is a grid over seeds."""
     parameters = file.values.get("parameters")
-    return isinstance(parameters, dict) and bool(parameters) and "row" not in parameters
+    if not isinstance(parameters, dict) or not parameters or "row" in parameters:
+        return False
+    seed = parameters.get("seed")
+    return file.values.get("method") != "grid" or not (isinstance(seed, dict) and "values" in seed)
 
 
 def read_sweep(path: str | Path) -> Sweep:
@@ -204,9 +228,10 @@ def read_sweep(path: str | Path) -> Sweep:
     if asked.metric is not None and asked.metric.goal is not None:
         _check_goal(file, ("metric", "goal"), asked.metric.name, asked.metric.goal)
     lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
-    if "row" not in lists:
-        raise UserError(f"{file.where('parameters')}: an ablation needs the parameter 'row' (and may have 'seed')")
-    rows, seeds = lists.pop("row"), lists.pop("seed", [])
+    factors = {key: values for key, values in lists.items() if key not in ("row", "seed") and len(values) > 1}
+    if "row" not in lists and not factors:
+        raise UserError(f"{file.where('parameters')}: an ablation needs the parameter 'row', or fields with 'values'")
+    rows, seeds = lists.pop("row", []), lists.pop("seed", [])
     for key, values, kind in (("row", rows, str), ("seed", seeds, int)):
         where = file.where("parameters", key)
         for value in values:
@@ -218,13 +243,16 @@ def read_sweep(path: str | Path) -> Sweep:
         where = file.where("parameters", key)
         if "." not in key:
             raise UserError(f"{where}: unknown parameter '{key}': {nearest(key, ('row', 'seed'))}")
-        if len(values) != 1:
-            raise UserError(
-                f"{where}: {key} has {len(values)} values: an ablation varies 'row' and 'seed'; declare a row for "
-                "each value, or give one value"
-            )
-    fixed = [f"--{key}={values[0]}" for key, values in lists.items()]
-    return Sweep(asked.name or file.path.stem, file.path, rows, seeds, _command(file, asked.command) + fixed)
+        if key in factors:
+            for value in values:
+                override(Experiment(), {key: value}, where)
+            if key == "training.seed" or key.partition(".")[0] in ("data", "evaluation", "miniature"):
+                raise UserError(f"{where}: {key} is the same for all rows of a table; vary 'seed', model or training")
+            if len({repr(value) for value in values}) < len(values):
+                raise UserError(f"{where}: {key}: a value stands there twice")
+    fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
+    name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
+    return Sweep(name, file.path, rows, seeds, arguments, factors)
 
 
 def read_search(path: str | Path) -> SearchFile:

@@ -36,6 +36,7 @@ def test_a_run_of_an_agent_is_one_run_there_and_a_finished_one_reports_what_is_s
     assert sweep["program"] == "lightning-tfm" and sweep["command"][-1] == "${args}"
     text, out = write_corpus(tmp_path / "text"), tmp_path / "out"
     fixed = ["--model.N=1", "--model.d_model=16", "--model.d_ff=16", "--data.corpus=files", f"--data.folder={text}"]
+    fixed += ["--training.warmup=8"]
     fixed += ["--data.vocab_size=44", "--training.steps=40", "--training.tokens=200", "--evaluation.extra_len=4"]
     fixed += [f"--out={out}", "--wandb=offline", "--trainer.accelerator=cpu", "--trainer.log_every=10"]
     command = ["${env}", sys.executable, "-m", "lightning_tfm.cli.main", "fit", *fixed, "${args}"]

@@ -16,6 +16,7 @@ from tests.tiny import metrics, write_corpus
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
 SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 260, "training.steps": 24}
+SIZES |= {"training.warmup": 8}
 SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 4, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 
 

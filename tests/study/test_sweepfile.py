@@ -4,7 +4,8 @@ import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
-from lightning_tfm.study.sweeps import read_sweep
+from lightning_tfm.study.sweeps import is_search, read_sweep
+from lightning_tfm.yaml_files import read_yaml
 
 GOOD = """name: mine
 method: grid
@@ -41,6 +42,27 @@ def test_seeds_and_name_may_be_left_out(tmp_path):
     assert (sweep.seeds, sweep.name) == ([], "sweep")
 
 
+def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
+    text = GOOD.replace("{value: 40}", "{values: [40, 80]}\n  model.norm: {values: [post, pre]}")
+    sweep = read(tmp_path, text)
+    assert sweep.factors == {"training.warmup": [40, 80], "model.norm": ["post", "pre"]}
+    assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
+    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    names = [f"{w}, {n}" for w in ("warmup=40", "warmup=80") for n in ("norm=post", "norm=pre")]
+    assert [row.name for row in rows] == ["base", *names, *(f"A-h1, {name}" for name in names)]
+    assert rows[-1].change == all_rows()["A-h1"].change | {"training.warmup": 80, "model.norm": "pre"}
+    assert not rows[0].change and rows[0].paper.ppl is None, "the numbers of the paper are not of these rows"
+    alone = read(tmp_path, text.replace("  row: {values: [base, A-h1]}\n", ""))
+    assert [row.name for row in alone.crossed([])] == ["base", *names]
+    assert not is_search(read_yaml(tmp_path / "sweep.yaml"))
+    one_seed = text.replace("seed: {values: [1, 2]}", "seed: {value: 1}").replace("  row: {values: [base, A-h1]}\n", "")
+    (tmp_path / "sweep.yaml").write_text(one_seed)
+    assert is_search(read_yaml(tmp_path / "sweep.yaml")), "one seed: the points of a search's grid"
+    both = read(tmp_path, GOOD.replace("training.warmup: {value: 40}", "model.h: {values: [2, 4]}"))
+    with pytest.raises(UserError, match=r"row 'A-h1' changes model\.h already"):
+        both.crossed([all_rows()["A-h1"]])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -65,7 +87,9 @@ def test_seeds_and_name_may_be_left_out(tmp_path):
         ("{values: [base, A-h1]}", "base", "parameters.row='base': expected the keys value, values"),
         ("training.warmup", "3", "sweep.yaml:7: the key '3' is not read as text; put it in quotes"),
         ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
-        ("{value: 40}", "{values: [40, 80]}", "training.warmup has 2 values"),
+        ("{value: 40}", "{values: [40, x]}", "training.warmup='x': expected a whole number"),
+        ("{value: 40}", "{values: [40, 40]}", "training.warmup: a value stands there twice"),
+        ("training.warmup: {value: 40}", "data.pairs: {values: [40, 80]}", "data.pairs is the same for all rows"),
         ("lightning-tfm, fit,", "python, train.py,", "has to begin with"),
         (', "${args}"', "", r"needs '\$\{args\}' once"),
         ('"${args}"', '"${args}", "${other}"', r"only '\$\{args\}' is filled in"),

@@ -14,7 +14,13 @@ from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"model.N": 1, "model.d_model": 16, "model.d_ff": 16, "model.h": 2, "model.d_k": 8, "model.d_v": 8}
-SIZES |= {"data.corpus": "files", "data.vocab_size": 44, "training.tokens": 200, "training.steps": 900}
+SIZES |= {
+    "data.corpus": "files",
+    "data.vocab_size": 44,
+    "training.tokens": 200,
+    "training.steps": 900,
+    "training.warmup": 90,
+}
 SIZES |= {"model.positions": held.NAME}
 SIZES |= {"evaluation.extra_len": 4, "trainer.log_every": 10, "trainer.threads": 1, "trainer.accelerator": "cpu"}
 SWEEP = """name: both

@@ -12,7 +12,7 @@ from tests.family import leads_group, offspring
 from tests.waiting import wait_for
 
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
-TINY += ["--training.steps", "600", "--training.warmup", "50", "--trainer.threads", "1"]
+TINY += ["--training.steps", "600", "--training.warmup", "5", "--trainer.threads", "1"]
 TINY += ["--evaluation.beam", "1", "--evaluation.extra_len", "4"]
 SWEEP = """name: tiny
 method: grid

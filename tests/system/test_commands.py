@@ -8,7 +8,7 @@ import pytest
 from tests.calling import call
 
 TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
-TINY += ["--training.steps", "600", "--training.warmup", "50", "--trainer.threads", "1"]
+TINY += ["--training.steps", "600", "--training.warmup", "5", "--trainer.threads", "1"]
 TINY += ["--evaluation.beam", "1", "--evaluation.extra_len", "4"]  # untrained models do not end their sentences
 SWEEP = """name: tiny
 method: grid
@@ -53,8 +53,8 @@ def test_a_seed_added_later_runs_alone(out):
 
 
 def test_another_base_under_the_same_name_is_refused(out):
-    done = call("sweep", str(out / "tiny.yaml"), *TINY, "--training.warmup", "60", "--out", str(out), code=2)
-    assert "training.warmup is 60, the study has 50" in done.err and "--name" in done.err
+    done = call("sweep", str(out / "tiny.yaml"), *TINY, "--training.warmup", "6", "--out", str(out), code=2)
+    assert "training.warmup is 6, the study has 5" in done.err and "--name" in done.err
 
 
 def test_the_same_row_by_fit_is_the_same_run(out):

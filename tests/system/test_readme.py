@@ -82,7 +82,8 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm report table3 --collect": Run(),
-    "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 10000 --trials 2"),
+    "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
     ),
@@ -126,10 +127,12 @@ EXPERIMENTS: dict[str, Run] = {
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "multi30k.yaml": Run(
-        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
+        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
+        "--training.warmup 2"
     ),
     "wmt-news.yaml": Run(
-        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000"
+        f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
+        "--training.warmup 2"
     ),
 }
 ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml"}
@@ -144,7 +147,10 @@ SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
-    "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 10000 --trials 3 --seed 2", long=True),
+    "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "search.yaml": Run(
+        f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
+    ),
 }
 
 
@@ -283,7 +289,7 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = "sweep" if name in ROWS.values() else "tune"
+    verb = "sweep" if name in (*ROWS.values(), "norm.yaml") else "tune"
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 

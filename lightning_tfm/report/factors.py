@@ -1,0 +1,193 @@
+"""A study whose rows are all combinations of some fields: what each field is worth, and whether two of them interact.
+
+Let m(a, b, …) be the mean score of a combination over its seeds. The main effect of a level a of one field is the mean
+over the other fields of m(a, …) - m(a_0, …), a_0 being base's level (the first one where base's is not among them); the
+interaction of levels a and b is the mean of m(a, b) - m(a_0, b) - m(a, b_0) + m(a_0, b_0). Both are contrasts sum c m:
+
+    Var = sum c^2 v / n + Var(sum c g),    v, n, g: of each combination, as in report/statistics.py
+
+with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
+the contrast less what the seeds' variances hold of it already. In each metric the main effects are one family, the
+interactions another, corrected by Benjamini and Hochberg.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.config import to_dict
+from lightning_tfm.report import statistics
+from lightning_tfm.report.evidence import Boots
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import METRICS, Effect, Factor, FactorSummary, HeatMap
+from lightning_tfm.study.study import Ablation
+
+Combination = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """The fields with their levels, the reference level first, and the row of each combination."""
+
+    levels: dict[str, list[Any]]
+    rows: dict[Combination, str]
+
+
+def factorial(study: Ablation) -> Factorial | None:
+    """The study's fields, if its rows are all their combinations and there are two fields at least."""
+    keys = list(dict.fromkeys(key for row in study.rows for key in row.change))
+    base = {key: _at(to_dict(study.base), key) for key in keys}
+    rows: dict[Combination, str] = {}
+    for row in study.rows:
+        combination = tuple(row.change.get(key, base[key]) for key in keys)
+        if row.change or combination not in rows:
+            rows[combination] = row.name
+    named = [c for c in rows if any(row.name == rows[c] and row.change for row in study.rows)]
+    levels = {key: list(dict.fromkeys(c[i] for c in named)) for i, key in enumerate(keys)}
+    for key, found in levels.items():
+        found.sort(key=lambda level, key=key: level != base[key])  # type: ignore[misc]
+    if len(keys) < 2 or any(len(found) < 2 for found in levels.values()):
+        return None
+    every = set(itertools.product(*levels.values()))
+    if not every <= rows.keys():
+        return None
+    return Factorial(levels, {combination: rows[combination] for combination in itertools.product(*levels.values())})
+
+
+def _at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
+    """Main effects, interactions and the heat maps of two fields; None unless the study is a factorial one.
+
+    `boots`: of these cells (evidence.bootstraps). Effects of combinations that have no run yet are left out.
+    """
+    found = factorial(cells.study)
+    if found is None:
+        return None
+    factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
+    effects = [effect for metric in METRICS for effect in _effects(cells, found, boots, metric)]
+    maps = [
+        _heat_map(cells, found, first, second, metric)
+        for first, second in itertools.combinations(found.levels, 2)
+        for metric in METRICS
+    ]
+    return FactorSummary(factors, effects, maps)
+
+
+def contrasts(found: Factorial) -> list[tuple[str, list[str], dict[Combination, float]]]:
+    """(kind, what is compared, coefficient of each combination) of every main effect and interaction of two fields."""
+    keys = list(found.levels)
+    listed = []
+    for key, levels in found.levels.items():
+        listed += [("main", [f"{key}: {level} against {levels[0]}"], {key: level}) for level in levels[1:]]
+    for one, two in itertools.combinations(keys, 2):
+        for a, b in itertools.product(found.levels[one][1:], found.levels[two][1:]):
+            words = [f"{key}: {level} against {found.levels[key][0]}" for key, level in ((one, a), (two, b))]
+            listed.append(("interaction", words, {one: a, two: b}))
+    return [(kind, words, _coefficients(found, keys, levels)) for kind, words, levels in listed]
+
+
+def _coefficients(found: Factorial, keys: list[str], levels: Mapping[str, Any]) -> dict[Combination, float]:
+    others = math.prod(len(found.levels[key]) for key in keys if key not in levels)
+    coefficients = {}
+    for combination in found.rows:
+        sign = 1.0 / others
+        for key, level in levels.items():
+            own = combination[keys.index(key)]
+            sign *= 1.0 if own == level else -1.0 if own == found.levels[key][0] else 0.0
+        if sign:
+            coefficients[combination] = sign
+    return coefficients
+
+
+def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[Effect]:
+    runs = {c: cells.of(row) for c, row in found.rows.items()}
+    values = {c: [math.log(x.ppl) if metric == "ppl" else x.bleu for x in own] for c, own in runs.items()}
+    order = [c for c, own in values.items() if own]
+    n_R = np.array([len(values[c]) for c in order])
+    v_R, df_R = _moderated(values, order, n_R)
+    effects = []
+    for kind, words, coefficients in contrasts(found):
+        if not coefficients.keys() <= set(order):
+            continue
+        c_R = np.array([coefficients.get(c, 0.0) for c in order])
+        mean_R = np.array([mean(values[c]) for c in order])
+        shared = _sentences(cells, found, boots, metric, order, c_R)
+        effects.append(_tested(Effect(kind, metric, words, float(c_R @ mean_R)), c_R, v_R / n_R, df_R, shared))
+    return _corrected(effects)
+
+
+def _moderated(
+    values: Mapping[Combination, list[float]], order: list[Combination], n_R: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(variance of one training, its degrees of freedom) of each combination."""
+    variance_R = np.array([stdev(values[c]) ** 2 if len(values[c]) > 1 else 0.0 for c in order])
+    return statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
+
+
+def _tested(effect: Effect, c_R: np.ndarray, part_R: np.ndarray, df_R: np.ndarray, shared: float) -> Effect:
+    """With interval and p (not corrected yet), where the seeds allow it."""
+    used = c_R != 0
+    parts, df = c_R[used] ** 2 * part_R[used], np.maximum(df_R[used], 1e-9)
+    squared = float(parts.sum()) + shared
+    if not squared > 0 or (df_R[used] <= 0).any() or np.isnan(parts).any():
+        return effect
+    seeds = float(parts.sum())
+    inverse = (parts**2 / df).sum() / seeds**2 if seeds > 0 else 0.0
+    share = seeds / squared
+    estimate = statistics.Estimate(effect.estimate, math.sqrt(squared), 1 / max(share * inverse, 1e-9))
+    low, high = estimate.interval()
+    p = 2 * min(float(estimate.above(0.0)), float(estimate.below(0.0)))
+    return replace(effect, lower=float(low), upper=float(high), p=p)
+
+
+def _sentences(
+    cells: Cells, found: Factorial, boots: Boots, metric: str, order: list[Combination], c_R: np.ndarray
+) -> float:
+    """Variance of the contrast between test texts that no number of seeds makes smaller; 0 where it is unknown."""
+    if metric not in boots:
+        return 0.0
+    whole, own = 0.0, 0.0
+    for c, combination in zip(c_R, order, strict=True):
+        runs = [boots[metric][cell.row, cell.seed] for cell in cells.of(found.rows[combination])]
+        centred = np.array([run - run.mean() for run in runs])
+        whole = whole + c * centred.mean(0)
+        if len(runs) > 1:
+            own += c * c * float(centred.var(0, ddof=1).mean()) / len(runs)
+    return max(float(np.var(whole, ddof=1)) - own, 0.0)
+
+
+def _corrected(effects: list[Effect]) -> list[Effect]:
+    """Over the main effects, and over the interactions."""
+    adjusted: list[Effect] = []
+    for kind in ("main", "interaction"):
+        family = [effect for effect in effects if effect.kind == kind]
+        p = benjamini_hochberg(np.array([np.nan if e.p is None else e.p for e in family]))
+        adjusted += [
+            replace(effect, p=None if math.isnan(x) else float(x)) for effect, x in zip(family, p, strict=True)
+        ]
+    return adjusted
+
+
+def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: str) -> HeatMap:
+    """Mean over the other fields and the seeds."""
+    keys = list(found.levels)
+    i, j = keys.index(first), keys.index(second)
+    rows: list[list[float | None]] = []
+    for a in found.levels[first]:
+        rows.append([])
+        for b in found.levels[second]:
+            names = [name for c, name in found.rows.items() if c[i] == a and c[j] == b]
+            means = [mean(getattr(cell, metric) for cell in cells.of(name)) for name in names if cells.of(name)]
+            rows[-1].append(mean(means) if len(means) == len(names) else None)
+    return HeatMap(first, second, metric, rows)

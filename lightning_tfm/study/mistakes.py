@@ -1,0 +1,86 @@
+"""Mistakes that can be known before data are prepared or anything is trained. All raise UserError naming the remedy."""
+
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+
+from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.classes import own_classes, user_classes
+
+TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores200 spBLEU-1K".split())
+"""sacreBLEU's, as text: importing it takes a while (tests/test_mistakes.py compares)"""
+NEED = {"ja-mecab": ("MeCab", "ja"), "ko-mecab": ("mecab_ko", "ko")}
+"""tokenizer -> module that it needs, and the extra of sacrebleu that brings it"""
+AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_every": 1}
+AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0}
+BASES = {
+    "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
+    "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
+}
+"""field that may name a class of the user's own -> module and names of the classes it may derive from"""
+
+
+def check_hardware(hardware: Hardware) -> None:
+    """Counts and intervals that cannot be."""
+    values = asdict(hardware)
+    for name, least in AT_LEAST.items():
+        if values[name] < least:
+            automatic = " (0 leaves it to the program)" if least == 0 and name != "micro_tokens" else ""
+            raise UserError(f"trainer.{name}={values[name]}: must be {least} at least{automatic}")
+
+
+def check_steps(experiment: Experiment, row: str) -> None:
+    """Steps and divisors below 1, at the scale at which they were written."""
+    miniature = {f"miniature.{name}": value for name, value in asdict(experiment.miniature).items()}
+    for name, value in ({"training.steps": experiment.training.steps} | miniature).items():
+        if value < 1:
+            raise UserError(f"{row}: {name}={value}: must be 1 at least")
+
+
+def check_tokenizer(tokenize: str) -> None:
+    """A BLEU tokenizer that sacreBLEU does not have, or that needs a package which is not installed."""
+    if tokenize not in TOKENIZERS:
+        raise UserError(
+            f"evaluation.bleu_tokenize={tokenize!r} is no tokenizer of sacreBLEU: {nearest(tokenize, TOKENIZERS)}"
+        )
+    module, extra = NEED.get(tokenize, ("", ""))
+    if module and find_spec(module) is None:
+        raise UserError(f"evaluation.bleu_tokenize={tokenize!r} needs: pip install 'sacrebleu[{extra}]'")
+
+
+def check_trainable(experiment: Experiment, row: str) -> None:
+    """What only training minds: a schedule that never peaks, a class of the user's own that is not whole.
+
+    `experiment` at the paper's scale; the steps that count are the miniature's.
+    """
+    check_peak(experiment.training.warmup, experiment, row)
+    check_classes(experiment)
+
+
+def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
+    """A warm-up that is longer than the run."""
+    steps = experiment.scaled(row).training.steps
+    if warmup > steps:
+        scale = experiment.miniature.steps
+        how = f" (training.steps={experiment.training.steps} / miniature.steps={scale})" if scale > 1 else ""
+        raise UserError(
+            f"{row}: training.warmup={warmup} is longer than the run of {steps} steps{how}: the learning rate would "
+            f"never reach its peak; give --training.warmup {steps} or less (a miniature does not divide it), or more "
+            "steps"
+        )
+
+
+def check_classes(experiment: Experiment) -> None:
+    """A class of the user's own that derives from none of ours, or lacks a method; its module is imported."""
+    user_classes(experiment)
+    for key, path in own_classes(experiment).items():
+        module, _, attribute = path.replace(":", ".").rpartition(".")
+        found = getattr(import_module(module), attribute)
+        home, *names = BASES[key]
+        if not any(c.__module__ == home and c.__name__ in names for c in found.__mro__):
+            raise UserError(f"{key}='{path}' must derive from {' or '.join(names)} ({home})")
+        lacking = sorted(getattr(found, "__abstractmethods__", ()))
+        if lacking:
+            methods = ", ".join(f"{name}()" for name in lacking)
+            raise UserError(f"{key}='{path}' lacks {methods}: define it with the arguments that it has in {home}")

@@ -1,0 +1,108 @@
+"""Main effects and interactions of a study whose rows are all combinations of some fields."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lightning_tfm.report import factors, statistics
+from lightning_tfm.report.build import make
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.summary import Effect
+from lightning_tfm.study.rows import Paper, Row
+from lightning_tfm.study.study import Ablation
+from tests.report.synthetic import Generator
+
+NONE = Paper(None, None, None)
+KEYS = ("model.norm", "training.warmup")
+
+
+def row(norm, warmup, more=()):
+    name = f"norm={norm}, warmup={warmup}" + "".join(f", {k}={v}" for k, v in more)
+    return Row(name, "grid", {"model.norm": norm, "training.warmup": warmup} | dict(more), NONE, "here")
+
+
+GRID = [Row("base", "base", {}, NONE, "here"), *(row(n, w) for n in ("pre", "post") for w in (400, 800))]
+"""base is post and 400"""
+
+
+def test_what_is_a_factorial_study():
+    study = Ablation(name="x", base=factors_base(), rows=GRID, seeds=[1], prints=None, V=1, store="")
+    found = factors.factorial(study)
+    assert found.levels == {"model.norm": ["post", "pre"], "training.warmup": [400, 800]}, "base's level comes first"
+    assert found.rows["post", 400] == "norm=post, warmup=400"
+    assert factors.factorial(replace(study, rows=GRID[:-1])) is None, "a combination is missing"
+    assert factors.factorial(replace(study, rows=[GRID[0], GRID[1]])) is None
+    corner = [GRID[0], row("pre", 400), row("post", 800), row("pre", 800)]
+    assert factors.factorial(replace(study, rows=corner)).rows["post", 400] == "base"
+    one_field = [GRID[0], *(Row(f"h={h}", "h", {"model.h": h}, NONE, "") for h in (1, 2))]
+    assert factors.factorial(replace(study, rows=one_field)) is None
+
+
+def factors_base():
+    from tests.report.synthetic import BASE
+
+    return BASE
+
+
+def test_contrasts_of_two_by_three_by_two_fields():
+    levels = {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}
+    rows = {(a, b, c): f"{a}{b}{c}" for a in (0, 1) for b in (0, 1, 2) for c in (0, 1)}
+    listed = factors.contrasts(factors.Factorial(levels, rows))
+    assert [kind for kind, _, _ in listed].count("main") == 4
+    assert [kind for kind, _, _ in listed].count("interaction") == 1 * 2 + 1 * 1 + 2 * 1
+    worth = {"a": {0: 0.0, 1: 5.0}, "b": {0: 0.0, 1: 2.0, 2: -3.0}, "c": {0: 1.0, 1: 4.0}}
+    value = {(a, b, c): worth["a"][a] + worth["b"][b] + worth["c"][c] + 7.0 * (a == 1 and b == 2) for a, b, c in rows}
+    found = {tuple(words): sum(c * value[k] for k, c in coefficients.items()) for _, words, coefficients in listed}
+    assert found["b: 1 against 0",] == pytest.approx(2.0)
+    assert found["a: 1 against 0",] == pytest.approx(5.0 + 7.0 / 3)
+    assert found["a: 1 against 0", "b: 2 against 0"] == pytest.approx(7.0)
+    assert found["a: 1 against 0", "c: 1 against 0"] == pytest.approx(0.0)
+    assert all(sum(coefficients.values()) == pytest.approx(0) for _, _, coefficients in listed)
+
+
+def test_effects_that_are_there_are_found_and_shown(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
+    report = make("made", tmp_path)
+    found = {(e.metric, tuple(e.words)): e for e in report.summary.factors.effects}
+    pre, late = "model.norm: pre against post", "training.warmup: 800 against 400"
+    main, cross = found["ppl", (pre,)], found["ppl", (pre, late)]
+    assert main.lower < 0.6 < main.upper and main.p < 0.001
+    assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
+    for kind in ("html", "md", "json"):
+        shown = report.render(kind)
+        assert "pre against post" in shown and "800 against 400" in shown
+    assert "heat map" in report.render("html")
+    assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+
+
+def test_a_study_of_listed_rows_has_no_factors(tmp_path):
+    made = Generator(tmp_path, ["base", "A-h1", "A-h4"], [1, 2])
+    made.write_all()
+    assert make("made", tmp_path).summary.factors is None
+
+
+def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():
+    """3 x 2 x 2 combinations at 3 seeds: over 1,000 studies 2.4 % for main effects, 3.3 % for interactions."""
+    levels = {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]}
+    rows = {(a, b, c): "" for a in (0, 1, 2) for b in (0, 1) for c in (0, 1)}
+    listed = factors.contrasts(factors.Factorial(levels, rows))
+    rng, studies, n = np.random.default_rng(5), 300, 3
+    hits = {"main": 0, "interaction": 0}
+    for _ in range(studies):
+        y = rng.normal(0, 0.02, (len(rows), n))
+        n_R = np.full(len(rows), n)
+        variance_R = y.var(1, ddof=1)
+        v_R, df_R = statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
+        for kind in hits:
+            p = []
+            for own, words, coefficients in listed:
+                if own == kind:
+                    c_R = np.array([coefficients.get(c, 0.0) for c in rows])
+                    effect = Effect(kind, "ppl", words, float(c_R @ y.mean(1)))
+                    p.append(factors._tested(effect, c_R, v_R / n_R, df_R, 0.0).p)
+            hits[kind] += bool((benjamini_hochberg(np.array(p)) < 0.05).any())
+    print({kind: count / studies for kind, count in hits.items()})
+    assert all(count / studies < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies) for count in hits.values())
