@@ -12,7 +12,7 @@ from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import COUNTED, own_classes, user_classes
+from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
@@ -217,7 +217,7 @@ class Search(Study):
 
     def check(self) -> None:
         """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
-        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key in COUNTED]
+        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
         if "parameters" in self.constraints and own:
             raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
         for parameter in self.space:
