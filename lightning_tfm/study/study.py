@@ -88,6 +88,10 @@ class Ablation(Study):
     seeds: list[int]
     KIND: ClassVar[str] = "table"
 
+    def __post_init__(self) -> None:
+        """Lay the rows on the base, which is frozen here: what they follow can change no more."""
+        object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
+
     def cells(self) -> list[Cell]:
         return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
 
@@ -128,7 +132,7 @@ class Ablation(Study):
             "schema": SCHEMA,
             "name": self.name,
             "base": to_dict(self.base),
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [_plain_row(row) for row in self.rows],
             "seeds": self.seeds,
             "fingerprints": asdict(self.prints),
             "V": self.V,
@@ -327,6 +331,11 @@ def predicted_cost(exact: Experiment, V: int) -> float:
     tokens, length = exact.training.tokens, 25
     pairs = AttentionPairs(tokens * length, tokens * length, tokens * length)
     return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    """With its numbers, and beside them what they follow, where they do."""
+    return {key: value for key, value in asdict(row).items() if key != "ties" or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:
