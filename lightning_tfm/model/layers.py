@@ -64,8 +64,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = SelfAttention(c, scheme)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
-        self.residual_1 = Residual(c)
-        self.residual_2 = Residual(c)
+        self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
     def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
         y_BSD = self.self_attention(self.residual_1.before(x_BSD), allowed, causal=False)
@@ -84,9 +83,7 @@ class DecoderLayer(nn.Module):
         self.self_attention = SelfAttention(c, scheme)
         self.cross_attention = CrossAttention(c)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
-        self.residual_1 = Residual(c)
-        self.residual_2 = Residual(c)
-        self.residual_3 = Residual(c)
+        self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 
     def forward(
         self,

@@ -62,13 +62,12 @@ def gated_width(d_model: int, d_ff: int) -> int:
 
 
 def _feed_forward_parameters(model: Model) -> int:
-    d, width = model.d_model, model.d_ff
+    d, matrices, width = model.d_model, 1, model.d_ff
     if model.feed_forward not in BUILTIN_FEED_FORWARDS:
         raise UserError(f"model.feed_forward={model.feed_forward}: only the built model knows its number of parameters")
     if model.feed_forward in GATED:
-        width = gated_width(d, width)
-        return 2 * (d * width + width) + width * d + d
-    return d * width + width + width * d + d
+        matrices, width = 2, gated_width(d, width)
+    return matrices * (d * width + width) + width * d + d
 
 
 def _position_parameters(model: Model) -> int:
