@@ -47,10 +47,10 @@ class Model:
     """sinusoidal, learned, none, rotary, shaw, alibi, or the import path of a class of your own"""
     max_positions: int = 512
     """longest sequence in pieces that a learned scheme has a vector for"""
-    norm: Literal["post", "pre"] = "post"
-    """layer norm after the residual sum (the paper) or before the sub-layer"""
+    norm: Literal["post", "pre", "sandwich"] = "post"
+    """norm after the residual sum (the paper), before the sub-layer, or before and after it, within the residual"""
     norm_eps: float = 1e-6
-    """epsilon of layer norm; the paper is silent, its first code has 1e-6"""
+    """epsilon of the norms; the paper is silent, its first code has 1e-6"""
     attention_bias: bool = False
     """biases in the four attention projections (first code; the paper's formulas have none)"""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
@@ -62,6 +62,8 @@ class Model:
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
     feed_forward: str = "relu"
     """relu (the paper), gelu, relu2, swiglu, geglu, or the import path of a class of your own"""
+    norm_kind: str = "layer"
+    """layer (the paper), rms, or the import path of a class of your own"""
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,9 @@ class Training:
     """steps over which the learning rate rises"""
     lr_factor: float = 1.0
     """factor on the paper's schedule"""
-    schedule: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
-    """after the warm-up: the paper's step^-0.5, or a straight line to zero at the last step"""
+    schedule: Literal["inverse_sqrt", "linear", "cosine", "wsd"] = "inverse_sqrt"
+    """after the warm-up: the paper's step^-0.5, a straight line or half a cosine to zero at the last step, or the peak
+    held and then a straight line (warm-up, stable, decay)"""
     beta1: float = 0.9
     beta2: float = 0.98
     adam_eps: float = 1e-9
@@ -145,6 +148,12 @@ class Training:
     """steps between these snapshots"""
     seed: int = 1
     """decides initial weights, order of the data and dropout"""
+    optimizer: str = "adam"
+    """adam (the paper), adamw, muon (with AdamW for all but linear maps), or the import path of a class of your own"""
+    weight_decay: float = 0.0
+    """of all matrices, embeddings included; adam adds it to the gradient, the others shrink weights by rate times it"""
+    cooldown: float = 0.2
+    """share of the steps over which schedule=wsd falls"""
 
 
 @dataclass(frozen=True)
@@ -320,10 +329,16 @@ def check(experiment: Experiment) -> None:
     for name, value in unit.items():
         if not 0 <= value < 1:
             raise UserError(f"{name}={value}: must lie in [0, 1)")
-    if not 0 < d.share <= 1:
-        raise UserError(f"data.share={d.share}: must lie in (0, 1]")
+    for name, value in {"data.share": d.share, "training.cooldown": t.cooldown}.items():
+        if not 0 < value <= 1:
+            raise UserError(f"{name}={value}: must lie in (0, 1]")
+    if t.schedule == "wsd" and t.warmup + round(t.cooldown * t.steps) > t.steps:
+        raise UserError(
+            f"training.schedule=wsd: a warm-up of {t.warmup} steps and a fall of {round(t.cooldown * t.steps)} do not "
+            f"fit into training.steps={t.steps}: set training.warmup or training.cooldown lower"
+        )
     least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
-    least |= {"data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
+    least |= {"training.weight_decay": t.weight_decay, "data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
     least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
     for name, value in least.items():
         if not value >= 0:
@@ -358,6 +373,10 @@ IDENTIFYING = {
 
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
+    "model.norm_kind": lambda e: True,
+    "training.optimizer": lambda e: True,
+    "training.weight_decay": lambda e: True,
+    "training.cooldown": lambda e: e.training.schedule == "wsd",
 }
 """Each field added since, `section.name` -> whether it can act in an experiment. It enters a hash only where it can and
 differs from its default, so that no release renames a finished run (tests/regression/identities.json)."""

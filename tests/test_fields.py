@@ -115,6 +115,7 @@ TABLE = {
     "model.init": ("unit_scaling", built, {}),
     "model.target_spaces": (3, built, {}),
     "model.feed_forward": ("swiglu", built, {}),
+    "model.norm_kind": ("rms", built, {}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
     "data.source": ("de", stored, {}),
@@ -152,6 +153,9 @@ TABLE = {
     "training.average_last": (3, snapshots, AVERAGED),
     "training.average_every": (3, snapshots, AVERAGED),
     "training.seed": (2, built, {}),
+    "training.optimizer": ("adamw", trained, {"training.weight_decay": 0.1}),
+    "training.weight_decay": (0.1, trained, {}),
+    "training.cooldown": (0.5, trained, {"training.schedule": "wsd", "training.warmup": 3}),
     "evaluation.beam": (1, scored, {}),
     "evaluation.alpha": (0.0, scored, {}),
     "evaluation.extra_len": (2, scored, {}),
@@ -163,6 +167,9 @@ TABLE = {
 }
 ALSO = {
     "model.positions": [(p, built) for p in ("learned", "rotary", "shaw", "alibi")],
+    "model.norm": [("sandwich", built)],
+    "training.optimizer": [("muon", trained)],
+    "training.schedule": [("cosine", trained), ("wsd", trained)],
     "model.feed_forward": [(name, built) for name in ("gelu", "relu2", "geglu")],
     "training.precision": [("float64", trained)],
     "training.seed": [(2, planned), (2, trained)],

@@ -170,5 +170,5 @@ def _standing(folder: RunFolder, over: str | None) -> tuple[float, str]:
         return 1.0, "running now"
     if kept and progress:
         step = int(kept[-1].stem.removeprefix("step-"))
-        return 1 - step / progress["steps"], f"resumes at step {step} of {progress['steps']}"
+        return 1 - step / progress.steps, f"resumes at step {step} of {progress.steps}"
     return 1.0, "to run"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
+from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
@@ -29,6 +30,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
     add_auto_options(parser)
+    add_tune_options(parser)
     add_options(parser)
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, default="", help="of a search, see: lightning-tfm tune --help")
@@ -80,16 +82,18 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     return rows, seeds
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, option: str = "--seeds") -> list[int]:
     """1,2,3 or 1-3 or a mixture."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise UserError(f"--seeds={text}: expected numbers such as 1,2,3 or 1-5, or auto")
+        raise UserError(
+            f"{option}={text}: expected numbers such as 1,2,3 or 1-5{', or auto' if option == '--seeds' else ''}"
+        )
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found) or not found:
-        raise UserError(f"--seeds={text}: a seed stands there twice, or a range is empty")
+        raise UserError(f"{option}={text}: a seed stands there twice, or a range is empty")
     return found
 
 
@@ -119,6 +123,10 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     study, cells = defined(settings, name, rows, seeds)
+    if settings.verb["tune"]:
+        apart = _numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        study = tuned(study, asked_tuning(settings.verb["tune"], apart, study), settings.out, resources)
+        cells = study.cells()
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:

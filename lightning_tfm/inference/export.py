@@ -19,7 +19,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.positions import EmbeddingScheme, find_scheme
-from lightning_tfm.model.size import GATED
+from lightning_tfm.model.size import BUILTIN_NORMS, GATED
 from lightning_tfm.model.transformer import Transformer
 
 VERSION = 1
@@ -76,6 +76,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
         (m.N, m.N),
         m.h,
         pre_norm=m.norm == "pre",
+        rms_norm=m.norm_kind == "rms",
         activation=Activation[ACTIVATIONS[m.feed_forward]],
         ffn_glu=m.feed_forward in GATED,
     )
@@ -107,7 +108,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
     ):
         for there, here in zip(side.layer, layers, strict=True):
             _fill_layer(there, here)
-        if isinstance(norm, torch.nn.LayerNorm):
+        if not isinstance(norm, torch.nn.Identity):
             _norm(side.layer_norm, norm)
     spec.decoder.projection.weight = embedding
     spec.decoder.projection.bias = np.zeros(len(pieces), dtype=np.float32)
@@ -121,6 +122,10 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
     if not issubclass(find_scheme(m.positions), EmbeddingScheme):
         faults.append(f"positions={m.positions} act within attention")
+    if m.norm == "sandwich":
+        faults.append("norm=sandwich has norms within the residual")
+    if m.norm_kind not in BUILTIN_NORMS:
+        faults.append(f"norm_kind={m.norm_kind} is none of {', '.join(BUILTIN_NORMS)}")
     if m.feed_forward not in ACTIVATIONS:
         faults.append(f"feed_forward={m.feed_forward} is none of {', '.join(ACTIVATIONS)}")
     return faults
@@ -152,8 +157,10 @@ def _linear(there: Any, here: torch.nn.Linear, rows: slice = slice(None)) -> Non
     there.bias = _numpy(torch.zeros(here.out_features) if here.bias is None else here.bias)[rows]
 
 
-def _norm(there: Any, here: torch.nn.LayerNorm) -> None:
-    there.gamma, there.beta = _numpy(here.weight), _numpy(here.bias)
+def _norm(there: Any, here: Any) -> None:
+    there.gamma = _numpy(here.weight)
+    if isinstance(here, torch.nn.LayerNorm):
+        there.beta = _numpy(here.bias)
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

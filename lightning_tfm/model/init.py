@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lightning_tfm.keys import generator
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.norms import Norm
 
 
 @torch.no_grad()
@@ -34,10 +35,7 @@ def initialise(model: nn.Module, init: str, seed: int) -> None:
                 _uniform(rows, f"{name}.{part}", a, seed)
             if module.bias is not None:
                 module.bias.zero_()
-        elif isinstance(module, nn.LayerNorm):
-            module.weight.fill_(1.0)
-            module.bias.zero_()
-        else:
+        elif not isinstance(module, (nn.LayerNorm, Norm)):  # whose constructors set them: gain 1, bias 0
             continue
         filled.update(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
     for name, parameter in model.named_parameters():

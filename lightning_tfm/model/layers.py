@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, KeyValueCache, SelfAttention
 from lightning_tfm.model.feed_forward import make_feed_forward
+from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import PositionScheme
 
 Keep = Tensor | None
@@ -28,20 +29,24 @@ class Dropout(nn.Module):
 
 
 class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))) (5.4), or x + Dropout(Sublayer(LayerNorm(x))) where `norm` is pre.
+    """Norm(x + Dropout(Sublayer(x))) (5.4), or x + Dropout(Sublayer(Norm(x))) where `norm` is pre.
 
+    `sandwich` is x + Dropout(Norm(Sublayer(Norm(x)))) (Ding et al. 2021), with two norms.
     The sub-layer runs between the two calls: y = sublayer(residual.before(x)); x = residual.after(x, y, keep).
     """
 
     def __init__(self, c: Model):
         super().__init__()
-        self.norm = nn.LayerNorm(c.d_model, c.norm_eps)
-        self.P_drop, self.pre = c.P_drop, c.norm == "pre"
+        self.norm = make_norm(c)
+        self.outer_norm = make_norm(c) if c.norm == "sandwich" else None
+        self.P_drop, self.pre = c.P_drop, c.norm != "post"
 
     def before(self, x_BTD: Tensor) -> Tensor:
         return self.norm(x_BTD) if self.pre else x_BTD
 
     def after(self, x_BTD: Tensor, y_BTD: Tensor, keep: Keep) -> Tensor:
+        if self.outer_norm is not None:
+            y_BTD = self.outer_norm(y_BTD)
         if keep is None:
             x_BTD = x_BTD + F.dropout(y_BTD, self.P_drop, self.training)
         else:

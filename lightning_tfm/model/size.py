@@ -11,6 +11,8 @@ BUILTIN_SCHEMES = ("sinusoidal", "learned", "none", "rotary", "shaw", "alibi")
 """positional schemes that ship with the package; any other name is an import path"""
 BUILTIN_FEED_FORWARDS = ("relu", "gelu", "relu2", "swiglu", "geglu")
 """feed-forwards that ship with the package; any other name is an import path"""
+BUILTIN_NORMS = ("layer", "rms")
+"""norms that ship with the package; any other name is an import path"""
 GATED = ("swiglu", "geglu")
 """those with three matrices"""
 
@@ -29,19 +31,22 @@ class AttentionPairs(NamedTuple):
 def count_parameters(model: Model, V: int) -> dict[str, int]:
     """Trainable numbers of `Transformer(model, V)` by part, and their "total"; embeddings and generator are one matrix.
 
-    Raises UserError for a positional scheme or feed-forward of the user's own, which only the built model can count.
+    Raises UserError for a class of the user's own, which only the built model can count.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     attention = d * h * d_k + d * h * d_k + d * h * d_v + h * d_v * d
     if model.attention_bias:
         attention += h * d_k + h * d_k + h * d_v + d
     feed_forward = _feed_forward_parameters(model)
-    norm = 2 * d
-    final = norm if model.norm == "pre" else 0
+    if model.norm_kind not in BUILTIN_NORMS:
+        raise UserError(f"model.norm_kind={model.norm_kind}: only the built model knows its number of parameters")
+    norm = 2 * d if model.norm_kind == "layer" else d
+    final = 0 if model.norm == "post" else norm
+    norms = 2 * norm if model.norm == "sandwich" else norm
     parts = {
         "embedding": V * d + model.target_spaces * d,
-        "encoder": model.N * (attention + feed_forward + 2 * norm) + final,
-        "decoder": model.N * (2 * attention + feed_forward + 3 * norm) + final,
+        "encoder": model.N * (attention + feed_forward + 2 * norms) + final,
+        "decoder": model.N * (2 * attention + feed_forward + 3 * norms) + final,
         "positions": _position_parameters(model),
     }
     return parts | {"total": sum(parts.values())}

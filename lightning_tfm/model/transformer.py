@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.init import initialise
 from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer, Keep
+from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import (
     BiasScheme,
     EmbeddingScheme,
@@ -65,9 +66,8 @@ class Transformer(nn.Module):
         encoder = nn.ModuleList(EncoderLayer(c, at_attention()) for _ in range(c.N))
         decoder = nn.ModuleList(DecoderLayer(c, at_attention()) for _ in range(c.N))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
-        pre = c.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(c.d_model, c.norm_eps) if pre else nn.Identity()
+        self.encoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
+        self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
         initialise(self, c.init, seed)
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, noise: Noise | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from lightning_tfm.durable import TEMPORARY
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json, run_folders
 from lightning_tfm.runs.owner import Owner
-from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.runs.record import LastWords, Progress, RunRecord
 
 TRASH = ".trash-"
 OLD = 3600.0
@@ -161,7 +161,7 @@ def _read(folder: RunFolder, owner: Owner | None) -> dict[str, Any]:
     state, reason = _state(result, owner, outcome, progress)
     found: dict[str, Any] = {"state": state, "reason": reason}
     if progress:
-        found |= {"step": progress["step"], "steps": progress["steps"]}
+        found |= {"step": progress.step, "steps": progress.steps}
     if result and result.ended is not None:
         found["time"] = result.ended
     if result and "dev" in result.scores:
@@ -172,19 +172,19 @@ def _read(folder: RunFolder, owner: Owner | None) -> dict[str, Any]:
 def _state(
     result: RunRecord | None,
     owner: Owner | None,
-    outcome: dict[str, Any] | None,
-    progress: dict[str, Any] | None,
+    outcome: LastWords | None,
+    progress: Progress | None,
 ) -> tuple[str, str]:
     """State and reason."""
     if result is not None:
         return "finished", ""
     if owner is not None:
         return "running", ""
-    if outcome is None or outcome["outcome"] == "interrupted":
+    if outcome is None or outcome.outcome == "interrupted":
         return "interrupted" if progress else "empty", ""
-    if outcome["outcome"] == "pruned":
-        return "pruned", outcome["reason"]
-    return "failed", f"{outcome['outcome']}: {outcome['reason']}"
+    if outcome.outcome == "pruned":
+        return "pruned", outcome.reason
+    return "failed", f"{outcome.outcome}: {outcome.reason}"
 
 
 def _asked(folder: RunFolder) -> list[str]:

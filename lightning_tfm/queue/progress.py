@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from lightning_tfm.queue.queue import CellState, Queue
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Progress
 
 PLAIN_EVERY = 10.0
 """seconds between two lines where the output is no terminal"""
@@ -64,23 +65,23 @@ class Watch:
         if record is None:
             return Running(cell.row, cell.seed, None, None, None, "starting", None)
         left = self._seconds_left(cell.training_hash, record)
-        speed = record["tokens_per_second"]
-        return Running(cell.row, cell.seed, record["step"], record["steps"], speed, record["phase"], left)
+        speed = record.tokens_per_second
+        return Running(cell.row, cell.seed, record.step, record.steps, speed, record.phase, left)
 
-    def _seconds_left(self, key: str, record: dict[str, Any]) -> float | None:
-        step, at = self._first.setdefault(key, (record["step"], record["time"]))
-        if record["step"] <= step:
+    def _seconds_left(self, key: str, record: Progress) -> float | None:
+        step, at = self._first.setdefault(key, (record.step, record.time))
+        if record.step <= step:
             return self._by_its_record(key, record)
-        per_step = (record["time"] - at) / (record["step"] - step)
-        return max(0.0, (record["steps"] - record["step"]) * per_step - (time.time() - record["time"]))
+        per_step = (record.time - at) / (record.step - step)
+        return max(0.0, (record.steps - record.step) * per_step - (time.time() - record.time))
 
-    def _by_its_record(self, key: str, record: dict[str, Any]) -> float | None:
+    def _by_its_record(self, key: str, record: Progress) -> float | None:
         """Seconds left by what the run itself wrote down, for a first look."""
         timed = [r for r in RunFolder(self.root, key).read_metrics() if "seconds" in r]
         if not timed:
             return None
         per_step = timed[-1]["seconds"] / timed[-1]["step"]
-        return max(0.0, (record["steps"] - record["step"]) * per_step - (time.time() - record["time"]))
+        return max(0.0, (record.steps - record.step) * per_step - (time.time() - record.time))
 
     def _left(self, states: list[CellState], running: list[Running]) -> float | None:
         """Seconds until the last run ends: what finished runs took, per unit of predicted cost, for those to come."""

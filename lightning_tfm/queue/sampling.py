@@ -21,7 +21,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.keys import key
 from lightning_tfm.queue.queue import EXHAUSTED, Claim, Queue, Repeat, Shown
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.runs.record import LastWords, RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
@@ -210,10 +210,10 @@ class SearchTrials(Trials):
                     yield step
             told.add(step)
 
-    def pruned_reason(self, claim: Claim, outcome: dict[str, Any] | None) -> str:
+    def pruned_reason(self, claim: Claim, outcome: LastWords | None) -> str:
         """Why and where a run was pruned, for its trial."""
         step = self._pruned.get(claim.trial_id)
-        stopped = outcome["step"] if outcome else None
+        stopped = outcome.step if outcome else None
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 

@@ -232,12 +232,12 @@ def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> 
     if status == 0 and folder.finished():
         return "finished", ""
     progress = folder.read_progress()
-    where = f" at step {progress['step']}" if progress else ""
+    where = f" at step {progress.step}" if progress else ""
     if status < 0:
         if stopped:
             return "interrupted", killed_for or "stopped"
         hint = " (out of memory?)" if status == -signal.SIGKILL and not killed_for else ""
         return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{killed_for and ': '}{killed_for}"
     record = folder.read_outcome()
-    reason = record["reason"] if record else f"exit code {status}{where}, see the log"
+    reason = record.reason if record else f"exit code {status}{where}, see the log"
     return named(status), reason

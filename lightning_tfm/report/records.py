@@ -61,11 +61,11 @@ def _record(study: Ablation, folder: RunFolder) -> RunRecord | Missing:
 
 def _why_not(folder: RunFolder) -> str:
     outcome, progress = folder.read_outcome(), folder.read_progress()
-    at = f" at step {progress['step']} of {progress['steps']}" if progress else ""
+    at = f" at step {progress.step} of {progress.steps}" if progress else ""
     if folder.owner() is not None:
         return f"running{at}"
-    if outcome is not None and outcome["outcome"] != "interrupted":
-        return f"{outcome['outcome']}{at}: {outcome['reason']}"
+    if outcome is not None and outcome.outcome != "interrupted":
+        return f"{outcome.outcome}{at}: {outcome.reason}"
     return f"interrupted{at}" if progress else "not run yet"
 
 

@@ -74,6 +74,7 @@ def _row(
         name=row.name,
         base=row.name == study.base_row,
         change=row.change,
+        ties=row.ties,
         values=values,
         blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
         parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.V),

@@ -98,8 +98,8 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "the paper prints no such row")
-        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}; the paper prints no such row")
+            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "differs from base")
+        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
     if clear(paper, metric):
         if found and (e.estimate > 0) == (paper > 0):
             return Verdict(REPRODUCED, "differs from base in the paper's direction")

@@ -73,7 +73,7 @@ def _leave_outcome(attempt: Attempt, ending: Ending) -> None:
     if ending.outcome == "stale":
         return
     progress = attempt.folder.read_progress()
-    step = ending.step or (progress["step"] if progress else None)
+    step = ending.step or (progress.step if progress else None)
     try:
         attempt.write_outcome("failed" if ending.outcome == "refused" else ending.outcome, ending.reason, step)
     except OSError as full:  # the exit code still says it

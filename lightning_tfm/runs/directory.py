@@ -12,14 +12,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.runs.record import LastWords, Progress, RunRecord, Small, read_small
 from lightning_tfm.runs.record import read as read_record
 
 GRACE = 120.0
@@ -115,13 +115,13 @@ class RunFolder:
             raise UserError(f"{self.result}: {found.reason}; remove the file, or the run with `runs remove`")
         return None
 
-    def read_outcome(self) -> dict[str, Any] | None:
-        """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing."""
-        return _read_record(self.outcome, "outcome")
+    def read_outcome(self) -> LastWords | None:
+        """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing. Raises UserError."""
+        return _read_small(LastWords, self.outcome)
 
-    def read_progress(self) -> dict[str, Any] | None:
-        """Where the run stands (`Attempt.write_progress`); None before the first step."""
-        return _read_record(self.progress, "step")
+    def read_progress(self) -> Progress | None:
+        """Where the run stands (`Attempt.write_progress`); None before the first step. Raises UserError."""
+        return _read_small(Progress, self.progress)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All records of metrics.jsonl; a last line that a crash cut off is left out."""
@@ -259,8 +259,7 @@ class Attempt:
 
     def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None:
         """Say where the run stands, for the live view. Atomic, but not pushed to the disk: it may be lost."""
-        record = {"step": step, "steps": steps, "tokens_per_second": tokens_per_second, "phase": phase}
-        record["time"] = time.time()
+        record = asdict(Progress(step, steps, tokens_per_second, phase, time.time()))
         half = temporary(self.folder.progress)
         with self.guard():
             half.write_bytes(to_json(record))
@@ -268,8 +267,7 @@ class Attempt:
 
     def write_outcome(self, outcome: str, reason: str, step: int | None) -> None:
         """Say how this attempt ends: finished, failed, interrupted, out_of_memory, nan_loss or disk_full, and why."""
-        record = {"outcome": outcome, "reason": reason, "step": step, "attempt": self.number}
-        self.write_json(self.folder.outcome, record)
+        self.write_json(self.folder.outcome, asdict(LastWords(outcome, reason, step, self.number)))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Add one line, which needs a key "step", to metrics.jsonl."""
@@ -321,16 +319,11 @@ def _whole_lines(data: bytes) -> list[bytes]:
     return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
 
 
-def _read_record(path: Path, key: str) -> dict[str, Any] | None:
+def _read_small(kind: type[Small], path: Path) -> Small | None:
     try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: no JSON ({error}); remove the file, or the run with `runs remove`") from None
-    if not isinstance(record, dict) or key not in record:
-        raise UserError(f"{path}: the key '{key}' is missing; remove the file, or the run with `runs remove`")
-    return record
+        return read_small(kind, path)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; remove the file, or the run with `runs remove`") from None
 
 
 def find_run(root: Path, start: str) -> RunFolder:

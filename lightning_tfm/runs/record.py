@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 FINISHED = "finished"
 
@@ -178,6 +178,29 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """Where a run stands: its progress.json."""
+
+    step: int
+    steps: int
+    tokens_per_second: float
+    phase: str
+    time: float
+    """when this was so; seconds since 1970"""
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """How the last attempt at a run ended: its outcome.json."""
+
+    outcome: str
+    """as in outcome.TABLE"""
+    reason: str
+    step: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True)
 class Missing:
     """Why there is no record."""
 
@@ -198,6 +221,17 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
 def read(path: Path) -> RunRecord | Missing:
     """The record in `path` (a run's result.json), checked: what it holds can be computed with."""
     return _read(path, from_plain)
+
+
+Small = TypeVar("Small", Progress, LastWords)
+
+
+def read_small(kind: type[Small], path: Path) -> Small | None:
+    """A record of the run folder that is not result.json; None where there is none. Raises ValueError."""
+    found = _read(path, lambda plain: _made(kind, plain, "record"))
+    if isinstance(found, Missing) and found.damaged:
+        raise _Malformed(found.reason)
+    return None if isinstance(found, Missing) else found
 
 
 def read_score(path: Path) -> Score | Missing:

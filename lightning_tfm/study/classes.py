@@ -8,13 +8,17 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_SCHEMES
+from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_NORMS, BUILTIN_SCHEMES
 from lightning_tfm.yaml_files import see_working_directory
 
-SHIPPED = {"model.positions": BUILTIN_SCHEMES, "model.feed_forward": BUILTIN_FEED_FORWARDS}
+BUILTIN_OPTIMIZERS = ("adam", "adamw", "muon")
+SHIPPED = {
+    "model.positions": BUILTIN_SCHEMES,
+    "model.feed_forward": BUILTIN_FEED_FORWARDS,
+    "model.norm_kind": BUILTIN_NORMS,
+    "training.optimizer": BUILTIN_OPTIMIZERS,
+}
 """field -> the names that ship with the package; any other is an import path"""
-COUNTED = ("model.positions", "model.feed_forward")
-"""those of them whose parameters only the built model can count where the class is the user's own"""
 _LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 
 

@@ -17,6 +17,8 @@ AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0}
 BASES = {
     "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
     "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
+    "model.norm_kind": ("lightning_tfm.model.norms", "Norm"),
+    "training.optimizer": ("torch.optim.optimizer", "Optimizer"),
 }
 """field that may name a class of the user's own -> module and names of the classes it may derive from"""
 

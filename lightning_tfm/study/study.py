@@ -13,7 +13,7 @@ from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import COUNTED, own_classes, user_classes
+from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
@@ -92,6 +92,10 @@ class Ablation(Study):
     seeds: list[int]
     KIND: ClassVar[str] = "table"
 
+    def __post_init__(self) -> None:
+        """Lay the rows on the base, which is frozen here: what they follow can change no more."""
+        object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
+
     def cells(self) -> list[Cell]:
         return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
 
@@ -132,7 +136,7 @@ class Ablation(Study):
             "schema": SCHEMA,
             "name": self.name,
             "base": to_dict(self.base),
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [_plain_row(row) for row in self.rows],
             "seeds": self.seeds,
             "fingerprints": asdict(self.prints),
             "V": self.V,
@@ -233,7 +237,7 @@ class Search(Study):
 
     def check(self) -> None:
         """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
-        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key in COUNTED]
+        own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
         if "parameters" in self.constraints and own:
             raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
         for parameter in self.space:
@@ -353,6 +357,11 @@ def predicted_cost(exact: Experiment, V: int) -> float:
 def _value(experiment: Experiment, key: str) -> Any:
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    """With its numbers, and beside them what they follow, where they do."""
+    return {key: value for key, value in asdict(row).items() if key != "ties" or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:

@@ -7,7 +7,7 @@ class TestMine(SchemeSuite):
 """
 
 from lightning_tfm.testing.corpus import CorpusSuite
-from lightning_tfm.testing.feed_forward import FeedForwardSuite
+from lightning_tfm.testing.feed_forward import FeedForwardSuite, NormSuite
 from lightning_tfm.testing.scheme import SchemeSuite
 
-__all__ = ["CorpusSuite", "FeedForwardSuite", "SchemeSuite"]
+__all__ = ["CorpusSuite", "FeedForwardSuite", "NormSuite", "SchemeSuite"]

@@ -20,6 +20,7 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.loss import smoothed_nll, token_nll
+from lightning_tfm.training.optimizers import make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
 
@@ -58,8 +59,7 @@ class TransformerModule(pl.LightningModule):
     # --- optimisation ---
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        t = self.experiment.training
-        return torch.optim.Adam(self.parameters(), lr=0.0, betas=(t.beta1, t.beta2), eps=t.adam_eps, fused=True)
+        return make_optimizer(self.transformer, self.experiment.training)
 
     def on_train_start(self) -> None:
         self.stopwatch = Stopwatch(self.device)

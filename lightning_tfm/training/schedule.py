@@ -9,8 +9,9 @@ from lightning_tfm.config import Hardware, Training
 def learning_rate(step: int, d_model: int, t: Training) -> float:
     """Rate of optimizer step `step`, counted from 0 (the paper's step_num is step + 1).
 
-    lr_factor * d_model^-0.5 * min(n^-0.5, n * warmup^-1.5), n = step + 1; with schedule `linear`, after the warm-up a
-    straight line from the same peak to 0 after the last step.
+    lr_factor * d_model^-0.5 * min(n^-0.5, n * warmup^-1.5), n = step + 1. The other schedules rise to the same peak and
+    come to 0 after the last step: `linear` on a straight line, `cosine` on half a cosine (Loshchilov and Hutter 2017),
+    `wsd` after it held the peak, on a straight line over the last `cooldown` of the steps (Hu et al. 2024).
     """
     n = step + 1
     peak = t.lr_factor * d_model**-0.5 * t.warmup**-0.5
@@ -18,7 +19,10 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
         return peak * n / t.warmup
     if t.schedule == "inverse_sqrt":
         return t.lr_factor * d_model**-0.5 * n**-0.5
-    return peak * (t.steps + 1 - n) / (t.steps + 1 - t.warmup)
+    if t.schedule == "cosine":
+        return peak * (1 + math.cos(math.pi * (n - t.warmup) / (t.steps + 1 - t.warmup))) / 2
+    start = t.warmup if t.schedule == "linear" else t.steps - round(t.cooldown * t.steps)
+    return peak * min(1.0, (t.steps + 1 - n) / (t.steps + 1 - start))
 
 
 @dataclass(frozen=True)

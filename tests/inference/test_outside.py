@@ -24,6 +24,7 @@ VARIANTS = {
     "pre, learned, biases": {"model__norm": "pre", "model__positions": "learned", "model__attention_bias": True},
     "gelu": {"model__feed_forward": "gelu"},
     "gated": {"model__feed_forward": "swiglu", "model__norm": "pre"},
+    "rms": {"model__norm_kind": "rms", "model__norm": "pre"},
     "first code": {"model__sinusoid_layout": "concatenated", "model__target_spaces": 4, "model__norm_eps": 1e-3},
 }
 
@@ -146,9 +147,10 @@ def tokenizer_id(tokenizer, piece: str) -> int:
 
 def test_what_ctranslate2_cannot_hold_is_named(text):
     model = experiment(text).model
-    assert unlike_ctranslate2(replace(model, positions="rotary", feed_forward="relu2")) == [
+    assert unlike_ctranslate2(replace(model, positions="rotary", feed_forward="relu2", norm="sandwich")) == [
         "d_k=6, d_v=5 are not d_model/h=8",
         "positions=rotary act within attention",
+        "norm=sandwich has norms within the residual",
         "feed_forward=relu2 is none of relu, gelu, swiglu, geglu",
     ]
 

@@ -47,6 +47,8 @@ def test_bodies_by_the_papers_formulas(row, body):
         ({"positions": "alibi"}, 0),
         ({"positions": "none"}, 0),
         ({"feed_forward": "relu2"}, 0),
+        ({"norm_kind": "rms"}, -30 * 11),
+        ({"norm": "sandwich"}, (30 + 2) * 2 * 11),
         ({"feed_forward": "swiglu"}, 12 * (3 * 11 * 9 + 2 * 9 + 11 - (2 * 11 * 13 + 13 + 11))),
     ],
 )
@@ -61,14 +63,19 @@ def test_a_scheme_of_the_users_own_is_not_guessed():
         size.count_parameters(Model(positions="mine.Mine"), 100)
 
 
-def test_a_feed_forward_of_the_users_own_is_not_guessed():
+@pytest.mark.parametrize("field", ["feed_forward", "norm_kind"])
+def test_a_class_of_the_users_own_is_not_guessed(field):
     with pytest.raises(UserError, match=r"mine\.Mine"):
-        size.count_parameters(Model(feed_forward="mine.Mine"), 100)
+        size.count_parameters(Model(**{field: "mine.Mine"}), 100)
 
 
 def test_classes_named_here_are_those_that_exist():
-    from lightning_tfm.model import feed_forward, positions
+    from lightning_tfm.model import feed_forward, norms, positions
+    from lightning_tfm.study import classes
+    from lightning_tfm.training import optimizers
 
+    assert set(size.BUILTIN_NORMS) == set(norms.NORMS)
+    assert set(classes.BUILTIN_OPTIMIZERS) == set(optimizers.OPTIMIZERS)
     assert set(size.BUILTIN_SCHEMES) == set(positions.SCHEMES)
     assert set(size.BUILTIN_FEED_FORWARDS) == set(feed_forward.FEED_FORWARDS)
     gated = {name for name, found in feed_forward.FEED_FORWARDS.items() if issubclass(found, feed_forward.SwiGLU)}
@@ -90,7 +97,12 @@ def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"attention_bias": True, "norm": "pre", "target_spaces": 3}, {"feed_forward": "geglu"}],
+    [
+        {},
+        {"attention_bias": True, "norm": "pre", "target_spaces": 3},
+        {"feed_forward": "geglu"},
+        {"norm": "sandwich", "norm_kind": "rms"},
+    ],
 )
 @pytest.mark.parametrize("positions", size.BUILTIN_SCHEMES)
 def test_the_built_model_has_as_many(options, positions):

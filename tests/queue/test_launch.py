@@ -170,7 +170,7 @@ def test_a_failing_run_is_named_and_the_study_goes_on(
     assert words in found["r0"].reason and words in shown(tmp_path)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
     outcome = folder.read_outcome()
-    assert outcome is not None and words in outcome["reason"] and outcome["attempt"] == tries
+    assert outcome is not None and words in outcome.reason and outcome.attempt == tries
     assert type(error).__name__ in folder.log.read_text()
 
 
@@ -289,7 +289,7 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}
     saved = [RunFolder(tmp_path, cell.training_hash) for cell in make_cells(2)]
     assert all((folder.path / "saved").exists() and folder.owner() is None for folder in saved)
-    assert {(folder.read_outcome() or {})["outcome"] for folder in saved} == {"interrupted"}
+    assert {folder.read_outcome().outcome for folder in saved} == {"interrupted"}
     fake.let_go()
     study(tmp_path, train, 3, workers=2)
     assert_whole(tmp_path, fake, 3)

@@ -15,6 +15,7 @@ from lightning_tfm.durable import LockTimeout, locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.owner import Owner, me
+from lightning_tfm.runs.record import LastWords, Progress
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -235,9 +236,9 @@ def test_records_are_read_back(folder: RunFolder) -> None:
     attempt.write_progress(3, 10, 123.0, "train")
     attempt.write_outcome("nan_loss", "loss is nan", 3)
     progress = folder.read_progress()
-    assert progress is not None and before <= progress.pop("time") <= time.time()
-    assert progress == {"step": 3, "steps": 10, "tokens_per_second": 123.0, "phase": "train"}
-    assert folder.read_outcome() == {"outcome": "nan_loss", "reason": "loss is nan", "step": 3, "attempt": 1}
+    assert progress is not None and before <= progress.time <= time.time()
+    assert progress == Progress(3, 10, 123.0, "train", progress.time)
+    assert folder.read_outcome() == LastWords("nan_loss", "loss is nan", 3, 1)
     assert not folder.finished()
 
 

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,9 +30,15 @@ NOTICED = 60.0
 HARDWARE = {"checkpoint_every": 4, "validate_every": 5, "log_every": 1}
 
 
-def make(root: Path) -> Experiment:
+MODERN = {
+    "model__feed_forward": "geglu", "model__norm": "sandwich", "model__norm_kind": "rms",
+    "training__optimizer": "muon", "training__weight_decay": 0.01, "training__schedule": "wsd",
+}  # fmt: skip
+
+
+def make(root: Path, **more: Any) -> Experiment:
     changes = {"training__steps": 22, "training__average_last": 2, "training__average_every": 6}
-    return experiment(root / "text", **changes)
+    return experiment(root / "text", **changes, **more)
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +152,14 @@ def nth(draw: random.Random, seen: Counter, moment: str) -> int:
 def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
     strike = Strike(moment, max(2, unbroken[2][moment] // 2))
     same(kill_and_finish(forks, make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
+
+
+def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks):
+    """Muon's momentum and AdamW's moments come back from the checkpoint."""
+    whole, e = tmp_path_factory.mktemp("modern"), make(corpus, **MODERN)
+    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
+    assert code == 0
+    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("forward", 15)), expected)
 
 
 def test_a_rank_of_two_killed(corpus, unbroken, tmp_path, forks):

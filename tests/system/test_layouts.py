@@ -93,8 +93,15 @@ def root(tmp_path_factory) -> Path:
     return root
 
 
+MODERN = {
+    "model__feed_forward": "swiglu", "model__norm": "sandwich", "model__norm_kind": "rms",
+    "training__optimizer": "muon", "training__weight_decay": 0.01, "training__schedule": "cosine",
+}  # fmt: skip
+
+
 def variants(root: Path, steps: int) -> dict[str, Experiment]:
-    return {
+    modern = {"training__precision": "float64", "training__steps": steps, "training__warmup": 4, "data__max_len": 100}
+    return {"float64-modern": experiment(root / "text", **modern, **MODERN)} | {
         f"{precision}-{P_drop}": experiment(
             root / "text",
             model__P_drop=P_drop,
@@ -118,7 +125,7 @@ def followed(root) -> dict[tuple[int, int], dict]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:], ids=lambda x: f"{x[0]}x{x[1]}")
-@pytest.mark.parametrize("name", ["float64-0.0", "float64-0.1", "float32-0.0", "float32-0.1"])
+@pytest.mark.parametrize("name", ["float64-0.0", "float64-0.1", "float32-0.0", "float32-0.1", "float64-modern"])
 class TestShort:
     def test_gradient_of_one_step(self, followed, layout, name):
         """No tensor is left out: without attention biases none has a gradient that is zero by mathematics."""

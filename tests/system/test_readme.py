@@ -82,6 +82,7 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm report table3 --collect": Run(),
+    "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
@@ -135,7 +136,7 @@ EXPERIMENTS: dict[str, Run] = {
         "--training.warmup 2"
     ),
 }
-ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml"}
+ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml", "modern.yaml": "modern.yaml"}
 """files of rows -> the sweep that runs them"""
 SNIPPET = (
     ("max_steps=40", "max_steps=2"),
@@ -146,6 +147,7 @@ SNIPPET = (
 SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
+    "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "search.yaml": Run(

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from lightning_tfm.config import Training
+from lightning_tfm.config import Experiment, Training, check
+from lightning_tfm.errors import UserError
 from lightning_tfm.training.schedule import learning_rate
 
 # d_model^-0.5 min(n^-0.5, n 4000^-1.5): 512^-0.5 = 0.0441941738, 4000^-1.5 = 3.95284708e-6, 4000^-0.5 = 0.0158113883
@@ -30,3 +31,21 @@ def test_linear_falls_from_the_same_peak_to_nothing():
     assert rates[549] == pytest.approx(0.0125 * 451 / 901, rel=1e-12)
     assert rates[999] == pytest.approx(0.0125 / 901, rel=1e-12) and rates[1000] == 0
     assert all(a > b for a, b in pairwise(rates[99:]))
+
+
+def test_cosine_falls_from_the_same_peak_to_nothing():
+    t = Training(schedule="cosine", steps=999, warmup=100)
+    rates = [learning_rate(step, 64, t) for step in range(1000)]
+    assert max(rates) == rates[99] == pytest.approx(0.0125, rel=1e-12)
+    assert rates[549] == pytest.approx(0.0125 / 2, rel=1e-12) and rates[999] == pytest.approx(0, abs=1e-15)
+    assert rates[324] == pytest.approx(0.0125 * (1 + 0.5**0.5) / 2, rel=1e-12)  # a quarter of the way
+
+
+def test_wsd_holds_the_peak_and_falls_at_the_end():
+    t = Training(schedule="wsd", steps=1000, warmup=100, cooldown=0.2)
+    rates = [learning_rate(step, 64, t) for step in range(1001)]
+    assert rates[49] == pytest.approx(0.00625, rel=1e-12)
+    assert set(rates[99:800]) == {rates[99]} and rates[99] == pytest.approx(0.0125, rel=1e-12)
+    assert rates[899] == pytest.approx(0.0125 * 101 / 201, rel=1e-12) and rates[1000] == 0
+    with pytest.raises(UserError, match=r"a warm-up of 900 steps and a fall of 200 do not fit"):
+        check(Experiment(training=Training(schedule="wsd", steps=1000, warmup=900, average_last=0)))

@@ -1,0 +1,52 @@
+"""The norms that ship beside torch's layer norm, held to the suite that users' own inherit, and to their formulas."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.layers import Residual
+from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
+from lightning_tfm.testing import NormSuite
+
+
+class TestRMSNorm(NormSuite):
+    norm_kind = "rms"
+
+    def parameters(self, model: Model) -> int:
+        return (5 * model.N + 2 * (model.norm == "pre")) * model.d_model
+
+
+class MixesRows(Norm):
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.gain * (x_BTD - x_BTD.mean(0))
+
+
+def test_a_norm_of_the_batch_is_caught():
+    broken = type("TestOne", (NormSuite,), {"norm_kind": f"{__name__}.MixesRows"})()
+    with pytest.raises(AssertionError, match="alone is off"):
+        broken.test_every_position_stands_alone()
+    with pytest.raises(UserError, match=r"must derive from Norm \(lightning_tfm\.model\.norms\)"):
+        make_norm(Model(norm_kind="torch.nn.Linear"))
+
+
+def test_rms_is_its_formula_and_float32_under_autocast():
+    norm, x = RMSNorm(6, 0.25).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    norm.weight.data.uniform_(0.5, 2)
+    expected = x / (x.square().mean(-1, keepdim=True) + 0.25).sqrt() * norm.weight
+    torch.testing.assert_close(norm(x), expected, atol=1e-12, rtol=0)
+    assert norm.float()(x.bfloat16()).dtype is torch.float32
+
+
+def test_sandwich_is_a_norm_before_and_one_after_the_sub_layer():
+    residual = Residual(Model(d_model=6, norm="sandwich", P_drop=0.0)).double()
+    x, keep = torch.randn(2, 3, 6, dtype=torch.float64), torch.randint(0, 3, (2, 3, 6)).double()
+    residual.outer_norm.weight.data.uniform_(0.5, 2)
+    y = residual.before(x).square()
+    assert torch.equal(residual.before(x), residual.norm(x))
+    torch.testing.assert_close(residual.after(x, y, keep), x + residual.outer_norm(y) * keep, atol=1e-12, rtol=0)

@@ -1,0 +1,89 @@
+"""`sweep --tune`: rows at their own best values, chosen at seeds apart from those that are reported."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli import tuned
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import CellState
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.rows import Fingerprints, all_rows
+from lightning_tfm.study.study import Ablation, load_as
+from tests.records import leave
+
+KEY = "training.lr_factor"
+ROWS = [all_rows()[name] for name in ("base", "A-h1", "C-N2")]
+STUDY = Ablation(
+    name="mine", base=Experiment(), rows=ROWS, seeds=[1, 2], prints=Fingerprints("t", "d"), V=300, store="store"
+)
+BEST = {"base": 1.0, "A-h1": 0.5, "C-N2": 1.0}
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Instead of training: a row is at its best at BEST."""
+    asked = []
+
+    def work(study, cells, root, resources, start):
+        asked.append(study)
+        for cell in cells:
+            row, _, value = cell.row.partition(", lr_factor=")
+            if not (folder := RunFolder(root, cell.training_hash)).finished():
+                attempt = folder.claim()
+                leave(attempt, ppl=5 + abs(float(value) - BEST[row]) + 0.01 * cell.seed)
+                attempt.release()
+        return [CellState(cell, "done", "", None, 1, 1.0) for cell in cells]
+
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", work)
+    return asked
+
+
+def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained, capsys) -> None:
+    tuning = tuned.asked_tuning(f"{KEY}=0.5,1.0,2.0", [11, 12], STUDY)
+    found = tuned.tuned(STUDY, tuning, tmp_path, Resources())
+    assert found.base.training.lr_factor == 1.0 and found.seeds == [1, 2]
+    assert [row.change for row in found.rows] == [{}, ROWS[1].change | {KEY: 0.5}, ROWS[2].change]
+    (tried,) = trained
+    assert (tried.name, len(tried.cells()), tried.seeds) == ("mine-tuning", 3 * 3 * 2, [11, 12])
+    assert load_as(Ablation, tmp_path, "mine-tuning").rows == tried.rows
+    written = json.loads((tmp_path / "studies/mine/tuning.json").read_bytes())
+    assert {row["row"]: row["value"] for row in written["rows"]} == BEST
+    said = capsys.readouterr().err
+    assert "the best of 3 for every row, by dev PPL at seed 11, 12 (18 runs)" in said
+    assert "A-h1: 0.5 (at the edge of what was tried); 0.5: 5.115, 1.0: 5.615, 2.0: 6.615" in said
+    assert tuned.tuned(STUDY, tuning, tmp_path, Resources()) == found, "the same command chooses the same"
+
+
+def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, trained, monkeypatch) -> None:
+    monkeypatch.setitem(BEST, "base", 2.0)
+    found = tuned.tuned(STUDY, tuned.asked_tuning(f"{KEY}=1.0,2.0", [11], STUDY), tmp_path, Resources())
+    assert found.base.training.lr_factor == 2.0
+    assert [row.change.get(KEY) for row in found.rows] == [None, 1.0, 1.0], "what was best for them, not base's"
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds", "message"),
+    [
+        ("training.lr_factor", [11], "two values at least"),
+        ("training.lr_factor=1", [11], "two values at least"),
+        ("training.lr_factor=1,1", [11], "a value appears twice"),
+        ("training.lr_facto=1,2", [11], "did you mean 'training.lr_factor'|lr_factor"),
+        ("training.lr_factor=1,fast", [11], "expected a number"),
+        ("data.pairs=100,200", [11], "the same for all rows"),
+        ("training.lr_factor=1,2", [2], "seed 2 is reported too"),
+        ("model.h=2,4", [11], "row 'A-h1' changes model.h itself"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(text, seeds, message) -> None:
+    with pytest.raises(UserError, match=message):
+        tuned.variants(tuned.asked_tuning(text, seeds, STUDY), ROWS)
+
+
+def test_without_base_nothing_is_tuned() -> None:
+    with pytest.raises(UserError, match="base is not among the rows"):
+        tuned.asked_tuning(f"{KEY}=1,2", [11], replace(STUDY, rows=ROWS[1:]))
