@@ -8,7 +8,7 @@ reproduced                    |P| > tau, found, the same sign; the factor d / P 
 contradicted                  |P| > tau, found, the opposite sign
 found here, paper unclear     |P| <= tau, found
 smaller than printed          |P| > tau, not found, and d below P / 2 in P's direction by a one-sided test at 1 %; only
-                              at the paper's own size: a miniature may well have smaller effects
+                              at the paper's own size and steps: smaller models may well have smaller effects
 no difference in either       |P| <= tau, not found, and d inside ± tau by two one-sided tests at 5 % (TOST, Schuirmann
                               1987)
 undecided                     all else; with the number of seeds that would decide it if the difference is as estimated

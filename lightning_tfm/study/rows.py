@@ -51,6 +51,11 @@ class Row:
         tied = {key: value for key, value in self.change.items() if change[key] != value}
         return replace(self, change=change, ties=tied) if tied else self
 
+    @property
+    def declared(self) -> "Row":
+        """As it was before it was laid on a base."""
+        return replace(self, change=self.change | self.ties, ties={})
+
 
 def load_rows(path: str | Path) -> list[Row]:
     """The rows of one file. Raises UserError naming file, line, row, key and the nearest valid one."""

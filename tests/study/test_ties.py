@@ -174,3 +174,13 @@ def test_a_row_of_the_users_may_follow_base_where_the_papers_sizes_do_not_fit(tm
     (row,) = load_rows(path)
     assert row == Row("mine", "X", {"model.N": {"of_base": "1/4"}}, Paper(None, None, None), f"{path}:1")
     assert apply(Experiment(model=Model(N=8)), row).model.N == 2
+
+
+def test_tuning_a_field_that_sizes_follow_moves_the_sizes():
+    from lightning_tfm.cli.tuned import Tuning, variants, with_choices
+
+    made = study([all_rows()[name] for name in ("base", "C-dmodel256")])
+    tried = study(variants(Tuning("model.h", [4, 8], [1]), made.rows))
+    assert [row.change["model.d_k"] for row in tried.rows if "d_k" in str(row.change)] == [64, 32]
+    found = with_choices(made, "model.h", {"base": 4, "C-dmodel256": 4})
+    assert found.rows[1].change == {"model.d_model": 256, "model.d_k": 64, "model.d_v": 64}
