@@ -45,9 +45,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
             yield pair
     for path, count in zip((source, target), counts, strict=True):
         if not count:
-            raise UserError(
-                f"{path} is empty: it must hold one sentence per line, line n of both languages belonging together"
-            )
+            raise UserError(f"{path} is empty: give it one sentence per line, line n of both languages together")
     if counts[0] != counts[1]:
         raise UserError(
             f"{source} has {counts[0]} lines, {target} has {counts[1]}: "
