@@ -92,14 +92,15 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
     from lightning_tfm.queue.open import has_queue, open_queue
     from lightning_tfm.queue.sampling import draw
 
-    joined(search, root)
+    search = joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
     over = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
     over |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
     if not search.budget:
         return search.cells(), [], over
-    drawn = draw(search, max(0, search.budget - len(states)))
-    return [state.cell for state in states], [search.cell(0, change).cost for change in drawn], over
+    cells = [state.cell for state in states] or search.cells()
+    drawn = draw(search, max(0, search.budget - len(cells)))
+    return cells, [search.cell(0, change).cost for change in drawn], over
 
 
 def measured_rate(root: Path) -> Rate | None:

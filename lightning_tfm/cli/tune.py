@@ -107,8 +107,8 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
 
     check_storage(resources.storage, folder_of(settings.out, search.name))
     search = with_data(search, settings.out)
+    search = save(search, settings.out)
     cells, refused = search.cells(), search.refused()
-    save(search, settings.out)
     for line in introduction(file, search, len(cells), refused):
         print(line, file=sys.stderr)
     try:
@@ -123,9 +123,15 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:
     """What the words of the sweep file mean on this engine."""
     meant = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
-    count = f"{points} points" if not search.budget else f"{search.trials} trials"
+    count = f"{points} runs" if not search.budget else f"{search.trials} trials"
+    count += ", base the first" if search.based else ", without base: begun before it was the first run"
     aims = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
     lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
+    if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
+        lines.append(
+            f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for BLEU: by dev/ppl a "
+            "search prefers the least of it, whatever it is worth; search it by dev/bleu, or leave it out"
+        )
     if refused:
         lines.append(f"{search.name}: {refused} points of the grid are above the limit and left out")
     if search.pruner.type != "none":

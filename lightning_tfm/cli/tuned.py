@@ -84,7 +84,7 @@ def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:
             raise UserError(f"row '{row.name}' changes {tuning.key} itself: it cannot be tuned as well")
         for value in tuning.values:
             name = f"{row.name}, {tuning.key.partition('.')[2]}={value}".replace("/", "-")
-            found.append(replace(row, name=name, change=row.change | {tuning.key: value}))
+            found.append(replace(row.declared, name=name, change=row.declared.change | {tuning.key: value}))
     return found
 
 
@@ -114,7 +114,7 @@ def with_choices(study: Ablation, key: str, chosen: dict[str, Any]) -> Ablation:
     of_base = chosen[base_row.name]
     rows = [
         row if chosen[row.name] == of_base else replace(row, change=row.change | {key: chosen[row.name]})
-        for row in study.rows
+        for row in (row.declared for row in study.rows)
     ]
     return replace(study, base=override(study.base, {key: of_base}, "--tune"), rows=rows)
 

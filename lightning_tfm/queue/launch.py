@@ -20,7 +20,7 @@ from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.progress import View, Watch, follow
 from lightning_tfm.queue.queue import CellState, Queue, link
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.sampling import grid_distributions
+from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.sharing import fetch, publish
 from lightning_tfm.queue.slurm import Slurm, any_alive, submit
 from lightning_tfm.queue.storage import OUTAGES, remember, remembered
@@ -99,7 +99,7 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     fetch(queue, job.root)
     shared = job.resources.share_files
     kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
-    queue.enqueue(cells, kept, grid_distributions(job.study) or None)
+    queue.enqueue(cells, kept, shown(job.study))
     for state in queue.states():
         link(job.folder, state.cell)
     return queue

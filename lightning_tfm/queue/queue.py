@@ -28,11 +28,22 @@ from lightning_tfm.runs.directory import GRACE, read_json
 from lightning_tfm.runs.outcome import RETRIES
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.gains import BASE
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+EXHAUSTED = "exhausted"
+"""note in a search's storage: every point of its space has been tried"""
 PROPOSALS = 200
 """proposals of a search that may be refused in a row"""
+
+
+Shown = tuple[dict[str, Any], dict[str, BaseDistribution]]
+"""parameters of a trial as Optuna is told them, and their distributions"""
+
+
+class Repeat(str):
+    """Why a proposal is not run: it is a run that the study has already."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,11 @@ class Queue:
 
     def study(self, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
         """Optuna's view of this study, to ask a sampler or a pruner."""
-        return optuna.Study(self.name, self._storage, sampler, pruner)
+        return _Study(self.name, self._storage, sampler, pruner)
+
+    def fix(self, trial_id: int, params: dict[str, Any]) -> None:
+        """Let a new trial suggest these parameters, as Optuna's enqueue_trial does."""
+        self._storage.set_trial_system_attr(trial_id, "fixed_params", params)
 
     def note(self, key: str, value: Any) -> None:
         """Keep a small value with the study, for workers that share nothing else with us."""
@@ -125,11 +140,11 @@ class Queue:
         self,
         cells: Iterable[Cell],
         kept: Callable[[str], bool] = lambda training_hash: True,
-        distributions: dict[str, BaseDistribution] | None = None,
+        shown: "Callable[[Cell], Shown]" = lambda cell: ({}, {}),
     ) -> int:
         """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
 
-        `distributions` are those of the parameters that the cells of a grid change.
+        `shown(cell)` are the parameters that Optuna is told of a cell, and their distributions.
 
         A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
         the study holds a cell with another experiment.
@@ -138,7 +153,7 @@ class Queue:
             known = newest(self._trials())
             fresh = [cell for cell in cells if self._is_fresh(cell, known.get((cell.row, cell.seed)), kept)]
             for cell in fresh:
-                self._add(attributes_of(cell), cell.change if distributions else {}, distributions or {})
+                self._add(attributes_of(cell), *shown(cell))
         return len(fresh)
 
     def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
@@ -158,7 +173,7 @@ class Queue:
         if not self._trials(TrialState.WAITING):
             return None
         with self._exclusive():
-            for trial in sorted(self._trials(TrialState.WAITING), key=lambda t: (-t.user_attrs["cost"], t.number)):
+            for trial in sorted(self._trials(TrialState.WAITING), key=_turn):
                 cell, key = cell_of(trial), trial._trial_id
                 if not skip(cell.training_hash):
                     # the name first: a trial that is RUNNING always says whose death to look out for
@@ -189,7 +204,9 @@ class Queue:
                         self._storage.set_trial_user_attr(key, name, value)
                     return Claim(key, number, cell, 1)
                 self._storage.set_trial_user_attr(key, "reason", why := cell)
-                self._storage.set_trial_state_values(key, TrialState.PRUNED)
+                # a sampler learns nothing from a repeat, and that there is a limit from what lies above it
+                ended = TrialState.FAIL if isinstance(why, Repeat) else TrialState.PRUNED
+                self._storage.set_trial_state_values(key, ended)
         raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
 
     def report(self, claim: Claim, step: int, value: float) -> bool:
@@ -283,6 +300,10 @@ class Queue:
                 )
         return len(mine)
 
+    def trials(self) -> list[FrozenTrial]:
+        """Everything that Optuna's storage has of this study."""
+        return self._storage.get_all_trials(self._study_id, deepcopy=False)
+
     def states(self) -> list[CellState]:
         """One state for each cell, in the order in which they were queued."""
         return [state_of(trial) for trial in newest(self._trials()).values()]
@@ -294,6 +315,8 @@ class Queue:
 
     def _left(self) -> int:
         """Cells that a search may still make."""
+        if self.noted(EXHAUSTED):
+            return 0
         return self.budget - len(newest(self._trials()))
 
     def _drop_unnamed(self) -> None:
@@ -342,6 +365,15 @@ class Queue:
         """Failed tries that should have been queued again, by a process that died between the two writes."""
         last = newest(self._trials()).values()
         return [t for t in last if t.state == TrialState.FAIL and "final" not in t.user_attrs]
+
+
+class _Study(optuna.Study):
+    """Without finished trials that have no parameters: of one (a base outside the space), multivariate samplers would
+    conclude that no parameter is common to all."""
+
+    def _get_trials(self, deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
+        found = super()._get_trials(deepcopy, states, use_cache)
+        return [t for t in found if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
 
 
 def link(study: Path, cell: Cell) -> None:
@@ -393,6 +425,12 @@ def state_of(trial: FrozenTrial) -> CellState:
     return CellState(
         cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
     )
+
+
+def _turn(trial: FrozenTrial) -> tuple[bool, float, int]:
+    """Order of claims: base of a search, which others are compared with, then the longest runs."""
+    a = trial.user_attrs
+    return not (a["row"] == BASE and a["change"]), -a["cost"], trial.number
 
 
 class StaleOwners:

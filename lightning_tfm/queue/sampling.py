@@ -6,23 +6,29 @@ looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works und
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.keys import key
-from lightning_tfm.queue.queue import Claim, Queue
+from lightning_tfm.queue.queue import EXHAUSTED, Claim, Queue, Repeat, Shown
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import LastWords, RunRecord
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.gains import BASE
+from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Search, Study
+
+REPEATS = 5
+"""proposals in a row that were tried already, after which an untried point is taken where they can be listed"""
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -57,10 +63,36 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
             return NopPruner()
 
 
-def grid_distributions(study: Study) -> dict[str, BaseDistribution]:
-    """What Optuna is told of the parameters that listed cells change; nothing for an ablation."""
-    listed = study.space if isinstance(study, Search) and not study.budget else []
-    return {parameter.name: CategoricalDistribution(parameter.listed or []) for parameter in listed}
+def shown(study: Study) -> Callable[[Cell], Shown]:
+    """What Optuna, and optuna-dashboard, is told of each listed cell of a study as parameters."""
+    return _of_search(study) if isinstance(study, Search) else lambda cell: ({}, {})
+
+
+def _of_search(search: Search) -> Callable[[Cell], Shown]:
+    """The searched parameters; nothing for a base that lies outside the space."""
+    told = {p.name: _distribution(p, bool(search.budget)) for p in search.space}
+
+    def of(cell: Cell) -> Shown:
+        inside = all(_holds(told[name], value) for name, value in cell.change.items())
+        return (cell.change, told) if inside else ({}, {})
+
+    return of
+
+
+def _distribution(p: Parameter, sampled: bool) -> BaseDistribution:
+    """As `Parameter.suggest` has it; the lists of a grid."""
+    if not sampled or p.distribution == "categorical":
+        return CategoricalDistribution(p.listed or [])
+    if p.distribution == "int_uniform":
+        return IntDistribution(int(p.low), int(p.high))
+    log = p.distribution == "log_uniform_values"
+    return FloatDistribution(p.low, p.high, log=log, step=p.step or None)
+
+
+def _holds(distribution: BaseDistribution, value: Any) -> bool:
+    if isinstance(distribution, CategoricalDistribution):
+        return value in distribution.choices
+    return distribution._contains(distribution.to_internal_repr(value))
 
 
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
@@ -108,6 +140,8 @@ class SearchTrials(Trials):
     queue: Queue
     first_validation: int
     """optimizer step"""
+    _repeats: int = 0
+    """proposals in a row that were tried already"""
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
     _told: dict[int, set[int]] = field(default_factory=dict)
@@ -120,22 +154,46 @@ class SearchTrials(Trials):
             import torch
 
             torch.set_num_threads(1)  # OpenMP's threads would not survive the fork of the run
+        if self._points == []:
+            limits = ", ".join(f"{name} ≤ {limit:,.0f}" for name, limit in self.search.constraints.items())
+            raise UserError(f"study '{self.search.name}': no point of its space keeps the limits ({limits})")
+        if self._untried() == []:
+            self.queue.note(EXHAUSTED, True)
+            return None
         return self.queue.begin(self._fill)
+
+    def _untried(self) -> list[dict[str, Any]] | None:
+        """Points that the study does not have yet; None where they cannot be listed."""
+        if self._points is None:
+            return None
+        tried = {tuple(state.cell.change.values()) for state in self.queue.states()}
+        return [point for point in self._points if tuple(point.values()) not in tried]
 
     def _fill(self, trial_id: int, number: int) -> Cell | str:
         sampler = make_sampler(self.search.sampler, self.search.seed, number)
         study = self.queue.study(sampler, make_pruner(self.search, self.first_validation))
         study.get_trials(deepcopy=False)  # Optuna's cache over a database takes parameters of trials that it has read
+        left = self._untried() if self._repeats >= REPEATS else None
+        if left:  # the sampler finds no new one by itself
+            self.queue.fix(trial_id, left[int(key("untried", self.search.seed, number)[0] % np.uint64(len(left)))])
         trial = optuna.Trial(study, trial_id)
         change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
         excess = self.search.excess(change)
         self.queue.constrain(trial_id, excess)
         missed = [f"{name} is {value:,.0f} above its limit" for name, value in excess.items() if value > 0]
-        return ", ".join(missed) if missed else self.search.cell(number, change)
+        if missed:
+            return ", ".join(missed)
+        cell = self.search.cell(number, change)
+        there = {state.cell.training_hash: state.cell.row for state in self.queue.states()}
+        if cell.training_hash in there:
+            self._repeats += 1
+            return Repeat(f"the same run as {there[cell.training_hash]}")
+        self._repeats = 0
+        return cell
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
-        if self.search.pruner.type == "none" or claim.trial_id in self._pruned:
-            return
+        if self.search.pruner.type == "none" or claim.trial_id in self._pruned or claim.cell.row == BASE:
+            return  # base is what all are compared with: it runs to its end
         for step in self._report(claim, folder):
             if folder.ask_to_stop(pid):
                 self._pruned[claim.trial_id] = step
@@ -166,10 +224,16 @@ class SearchTrials(Trials):
                 pass  # too late to stop it
         limits = self.search.constraints
         excess = {name: record.measured(name) - limit for name, limit in limits.items() if name != "parameters"}
+        if claim.cell.row == BASE:
+            excess |= self.search.excess(claim.cell.change)
         self.queue.constrain(claim.trial_id, excess)
 
     def values(self, record: RunRecord) -> tuple[float, ...]:
         return tuple(record.measured(name) for name in self.search.objectives)
+
+    @cached_property
+    def _points(self) -> list[dict[str, Any]] | None:
+        return self.search.finite()
 
     @cached_property
     def _study(self) -> optuna.Study:

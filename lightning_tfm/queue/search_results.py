@@ -9,11 +9,13 @@ from typing import Any
 
 import optuna
 import yaml
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.queue.open import open_queue
+from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of
 
 LEAST = 10
@@ -24,10 +26,10 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
     folder = folder_of(root, search.name)
     queue = open_queue(root, search.name, storage, lambda text: None)
-    study = queue.study(optuna.samplers.RandomSampler(), optuna.pruners.NopPruner())
-    trials = [t for t in study.get_trials(deepcopy=False) if "run" in t.user_attrs and not _repeated(t)]
+    every = queue.trials()
+    trials = [t for t in every if "run" in t.user_attrs and not _repeated(t)]
     lines = _records(search, trials)
-    found = importances(search, study)
+    found = importances(search, trials)
     write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
     write_atomic(folder / "trials.json", (json.dumps(lines, indent=1) + "\n").encode())
     write_atomic(folder / "trials.csv", _csv(lines).encode())
@@ -39,7 +41,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     for old in folder.glob("best*.yaml"):
         if old.name not in names:
             old.unlink()
-    return "\n".join(_summary(search, study, trials, best, folder, names, found)) + "\n"
+    return "\n".join(_summary(search, every, best, folder, names, found)) + "\n"
 
 
 def _repeated(trial: FrozenTrial) -> bool:
@@ -102,15 +104,17 @@ def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
     return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
 
 
-def _summary(search, study, trials, best, folder: Path, names: list[str], found: list[dict[str, Any]]) -> list[str]:
+def _summary(search, every, best, folder: Path, names: list[str], found: list[dict[str, Any]]) -> list[str]:
+    trials = [t for t in every if "run" in t.user_attrs and not _repeated(t)]
     states = {s: sum(t.state == s for t in trials) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
-    refused = [
-        t for t in study.get_trials(deepcopy=False) if "run" not in t.user_attrs and t.state == TrialState.PRUNED
-    ]
+    refused = [t for t in every if "run" not in t.user_attrs and t.state == TrialState.PRUNED]
+    points = search.finite()
     lines = [
         f"{search.name}: {states[TrialState.COMPLETE]} finished, {states[TrialState.PRUNED]} stopped early, "
         f"{states[TrialState.FAIL]} failed" + f", {len(refused)} proposals above a limit" * bool(refused)
     ]
+    if search.budget and points is not None and len(points) < search.trials - search.based:
+        lines.append(f"the space has {len(points)} points: a search of {search.trials} trials ends when all are tried")
     for trial, name in zip(best, names, strict=True):
         scores = ", ".join(f"{o} {v:.6g}" for o, v in zip(search.objectives, trial.values, strict=True))
         change = ", ".join(
@@ -120,14 +124,21 @@ def _summary(search, study, trials, best, folder: Path, names: list[str], found:
         lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
     if not best:
         lines.append("no finished trial keeps the limits" if search.constraints else "no finished trial")
+    base = next((t.values for t in trials if t.user_attrs["row"] == BASE and t.state == TrialState.COMPLETE), None)
+    lines += gains(search.objectives, search.based, base, {t.user_attrs["row"]: t.values or [] for t in best})
     return lines + [importance_text(one) for one in found]
 
 
-def importances(search: Search, study: optuna.Study) -> list[dict[str, Any]]:
-    """For each objective how much each parameter explains of it, and on how many trials that stands; or why not."""
-    every = study.get_trials(deepcopy=False)
-    done = [t for t in every if t.state == TrialState.COMPLETE]
-    stopped = sum(t.state == TrialState.PRUNED and "run" in t.user_attrs for t in every)
+def importances(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any]]:
+    """For each objective how much each parameter explains of it, and on how many trials that stands; or why not.
+
+    A run that several trials share counts once.
+    """
+    once = list({t.user_attrs["run"]: t for t in reversed(trials) if t.state == TrialState.COMPLETE}.values())[::-1]
+    done = [t for t in once if t.params]
+    stopped = sum(t.state == TrialState.PRUNED for t in trials)
+    study = optuna.create_study(directions=[StudyDirection[aim.upper()] for aim in search.directions])
+    study.add_trials(done)
     records = []
     for index, name in enumerate(search.objectives):
         record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}

@@ -34,10 +34,12 @@ class Claim:
 
     text: str
     says: dict[str, str]
+    heads: int | None = None
+    """of base, where the sentence names them"""
 
 
 CLAIMS = (
-    Claim("One attention head is worse than eight, the best setting.", {"A-h1": WORSE}),
+    Claim("One attention head is worse than eight, the best setting.", {"A-h1": WORSE}, heads=8),
     Claim("Quality also drops off with too many heads.", {"A-h32": WORSE}),
     Claim("Reducing the attention key size d_k hurts.", {"B-dk16": WORSE, "B-dk32": WORSE}),
     Claim(
@@ -79,9 +81,9 @@ class ClaimVerdict:
     findings: list[Finding]
 
 
-def asked(rows: Sequence[str]) -> list[Claim]:
-    """The family: claims all of whose rows the study has."""
-    return [claim for claim in CLAIMS if set(claim.says) <= set(rows)]
+def asked(rows: Sequence[str], heads: int = 8) -> list[Claim]:
+    """The family: claims all of whose rows the study has, over a base of so many `heads`."""
+    return [claim for claim in CLAIMS if set(claim.says) <= set(rows) and claim.heads in (None, heads)]
 
 
 def one_sided(says: str, d: Estimate) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,8 @@ from lightning_tfm.study.rows import Row
 Where = tuple[str, str]
 """section and field of an experiment"""
 
+SIZES = ("N", "d_model", "d_ff", "h", "d_k", "d_v")
+
 HEADS = {
     "d_model": "d\nmo-\ndel",
     "d_ff": "d\nff",
@@ -79,6 +81,23 @@ def _beside_base(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
     return [row for row in rows if not row.base]
 
 
+def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
+    """How the miniature divides (Table.scale), in words."""
+    return f"miniature of the paper: {divided}" if of_the_paper(rows) else f"miniature: {divided}"
+
+
+def sizes(rows: Sequence[SummaryRow]) -> str:
+    """Which sizes are printed."""
+    return "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
+
+
+def resized(rows: Sequence[SummaryRow]) -> bool:
+    """Whether rows of the paper's stand over a base of another size, so that their names say sizes that were not."""
+    model = Experiment().model
+    base = next((row.values for row in rows if row.base), {})
+    return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
+
+
 def unchanged(rows: Sequence[SummaryRow]) -> str:
     """What every row has in the columns that are not shown, empty where all are."""
     kept = shown(rows)
@@ -111,11 +130,11 @@ def brief(row: SummaryRow, name: str) -> str:
     return found[:3] if name == "positions" and found in BUILTIN_SCHEMES else found
 
 
-def changes(row: SummaryRow) -> str:
-    """The row's own values in one line, at the sizes that were trained; of base all; "is A" where it is the row A."""
+def changes(row: SummaryRow, names: Sequence[str]) -> str:
+    """The row's own values of these columns in one line, of base all; "is A" where it is the row A."""
     if row.same_as:
         return f"is {row.same_as}"
-    return ", ".join(f"{label(name)}={value(row, name)}" for name in row.values if name not in row.blank)
+    return ", ".join(f"{label(name)}={value(row, name)}" for name in names if name not in row.blank)
 
 
 def label(name: str) -> str:

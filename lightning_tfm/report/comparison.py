@@ -124,8 +124,11 @@ def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Sum
         return f"{name}: only in {there[0][1]}"
     if found[0] is None:
         return f"{name}: not in {summaries[0].study}, which the others are compared with"
+    for row, study in there:
+        if row.same_as:
+            return f"{name}: is {row.same_as} in {study}"
     for row, study in there[1:]:
-        if row.change != found[0].change:
+        if row.change != found[0].change and row.change | row.ties != found[0].change | found[0].ties:
             return f"{name}: changes {row.change} in {study}, {found[0].change} in {summaries[0].study}"
     return ""
 

@@ -125,13 +125,14 @@ def to_json(report: Summary) -> str:
 def to_markdown(report: Summary) -> str:
     """The table, the words counted, the claims and the agreement with the paper."""
     printed, explained = columns.of_the_paper(report.rows), _by_the_paper(report.rows)
+    names = columns.shown(report.rows)
     tested = ["p (BH)", "p (Holm)", "against the paper" if printed else "against base"]
     heads = ["group", "row", *["change"] * (not explained), "n", "PPL", "Δ PPL %", *tested, "BLEU", "Δ BLEU", *tested]
     heads += ["params", "FLOPs", "seconds", *PAPER * printed]
     rows = []
     for row in report.rows:
         first, last = _markdown_row(row, report.alpha), text.paper(row, "M") * printed
-        rows.append([row.group, columns.named(row), *[columns.changes(row)] * (not explained), *first, *last])
+        rows.append([row.group, columns.named(row), *[columns.changes(row, names)] * (not explained), *first, *last])
     return markdown_text(heads, rows, map(_harmless, _notes(report)))
 
 
@@ -153,7 +154,9 @@ def _notes(report: Summary) -> list[str]:
             f"looks so far; p is corrected for that too, intervals are at {report.interval_level:.2%}"
         )
     if report.scale:
-        notes.append(f"a miniature of the paper: {report.scale}")
+        notes.append(f"a {columns.scale(report.scale, report.rows)}")
+    elif columns.resized(report.rows):
+        notes.append(columns.sizes(report.rows))
     if rest := columns.unchanged(report.rows):
         notes.append(f"the same in every row: {rest}")
     notes += text.twins(report.rows)

@@ -101,7 +101,9 @@ def _head(report: Summary) -> list[str]:
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")
     if report.scale:
-        parts.append(f"a miniature of the paper: {report.scale}")
+        parts.append(f"a {columns.scale(report.scale, report.rows)}")
+    elif columns.resized(report.rows):
+        parts.append(columns.sizes(report.rows))
     if rest := columns.unchanged(report.rows):
         parts.append(f"the same in every row: {rest}")
     if report.signature:

@@ -17,6 +17,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import rounded
+from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
 
 Plain = Mapping[str, Any]
@@ -51,6 +52,8 @@ def make(name: str, root: Path) -> SearchReport:
     trials = _read(folder / "trials.json", name)
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
+    leading = best(lines, search.objectives)
+    values = {line["trial"]: list(line["values"].values()) for line in lines}
     importance = _read(folder / "importance.json", name)
     head = {
         "schema": SCHEMA,
@@ -65,7 +68,8 @@ def make(name: str, root: Path) -> SearchReport:
         "constraints": search.constraints,
         "space": [asdict(parameter) for parameter in search.space],
         "states": {word: sum(line["state"] == word for line in lines) for word in STATES.values()},
-        "best": best(lines, search.objectives),
+        "best": leading,
+        "gains": gains(search.objectives, search.based, values.get(BASE), {name: values[name] for name in leading}),
         "importance": importance,
         "trials": lines,
     }
@@ -145,6 +149,7 @@ def to_markdown(report: Plain) -> str:
             [t["trial"], t["state"], *("" if v is None else f"{v:.4g}" if _number(v) else str(v) for v in shown)]
         )
     notes = [f"best: {', '.join(report['best']) or 'none yet'}"]
+    notes += report["gains"]
     for record in report["importance"]:
         parts = record.get("why not") or ", ".join(f"{k} {v:.0%}" for k, v in record["importance"].items())
         notes.append(f"importance for {record['objective']} on {record['trials']} finished trials: {parts}")

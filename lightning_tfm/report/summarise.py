@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from statistics import mean, stdev
 from typing import Any
 
-from lightning_tfm.config import Miniature, Model
+from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, claims, columns, factors, power, statistics, verdict
@@ -74,6 +74,7 @@ def _row(
         name=row.name,
         base=row.name == study.base_row,
         change=row.change,
+        ties=row.ties,
         values=values,
         blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
         parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.V),
@@ -111,12 +112,12 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     table = tabulate(study, found)
     names = [row.name for row in table.rows if row.same_as is None]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
-    paper, full_size = paper_differences(table), study.base.miniature == Miniature()
+    paper, full_size = paper_differences(table), _full_size(study.base)
     looks = _each_look(cells, names, paper, full_size, course)
     evidence = over_looks(looks)
     far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
-    weighed = claims.weigh(claims.asked(names), list(zip(primary, shares, strict=True)))
+    weighed = claims.weigh(claims.asked(names, study.base.model.h), list(zip(primary, shares, strict=True)))
     curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
     agreed, fall = agreement.of_table(table, curves)
 
@@ -151,6 +152,13 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
         )
     )
+
+
+def _full_size(base: Experiment) -> bool:
+    """Whether effects should be as large as the paper's: its sizes, and no fewer steps."""
+    paper = Experiment()
+    same = all(getattr(base.model, name) == getattr(paper.model, name) for name in columns.SIZES)
+    return base.miniature == Miniature() and same and base.training.steps >= paper.training.steps
 
 
 def _each_look(

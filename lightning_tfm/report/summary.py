@@ -134,6 +134,8 @@ class SummaryRow:
     """seeds that stayed on the plateau of the loss (report/plateau.py)"""
     body: int | None = field(default=None, metadata={"key": ""})
     """parameters without tables of positions, by the sizes"""
+    ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
+    """of `change`: what its values follow (study/ties.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
     """the row whose runs are its own, too, so that it is no comparison of its own"""
 

@@ -10,6 +10,8 @@ from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metri
 from lightning_tfm.report.verdict import counted
 
 NOTHING = "–"
+NAME = 24
+"""columns of a row's name, where room is scarce"""
 
 
 def millions(count: int | None) -> str:
@@ -47,8 +49,11 @@ def paper(row: SummaryRow, unit: str) -> list[str]:
 
 def to_text(table: Table, width: int = 80) -> str:
     """Plain text of at most `width` columns: every column of the paper where they fit, else each row's changes."""
-    full = _text(table, *_full(table))
-    lines = full if max(map(len, full)) <= width else _text(table, *_short(table, width))
+    lines = _text(table, *_full(table))
+    if max(map(len, lines)) > width:
+        lines = _text(table, *_with_folded_names(*_full(table)))
+    if max(map(len, lines)) > width:
+        lines = _text(table, *_short(table, width))
     last = agreement_text.line(table.agreement, table.last_eighth)
     lines += _folded([*notes(table), *([last] if last else [])], width)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
@@ -58,8 +63,9 @@ def notes(table: Table) -> list[str]:
     """What the numbers are, and why cells are empty."""
     found = ["dev PPL is per piece, end token included" + (f"; BLEU is {table.signature}" if table.signature else "")]
     if table.scale:
-        named = ", row names the paper's" if columns.of_the_paper(table.rows) else ""
-        found.append(f"miniature of the paper: {table.scale}; sizes are those trained{named}")
+        found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
+    elif columns.resized(table.rows):
+        found.append(columns.sizes(table.rows))
     if rest := columns.unchanged(table.rows):
         found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
@@ -90,6 +96,13 @@ def _full(table: Table) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
+def _with_folded_names(heads: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Long names of rows in several lines."""
+    return heads, [
+        ["\n".join(p for line in name.split("\n") for p in _fold(line, NAME)), *rest] for name, *rest in rows
+    ]
+
+
 def _last_heads(table: Table) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
     return ["par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
@@ -102,7 +115,9 @@ def _last(table: Table, row: SummaryRow) -> list[str]:
 
 def _short(table: Table, width: int) -> tuple[list[str], list[list[str]]]:
     heads = ["\nrow", "\nchange", *_last_heads(table)]
-    rows = [[row.name, columns.changes(row), *_last(table, row)] for row in table.rows]
+    names = columns.shown(table.rows)
+    rows = [[row.name, columns.changes(row, names), *_last(table, row)] for row in table.rows]
+    heads, rows = _with_folded_names(heads, rows)
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)
     )

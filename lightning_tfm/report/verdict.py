@@ -8,7 +8,7 @@ reproduced                    |P| > tau, found, the same sign; the factor d / P 
 contradicted                  |P| > tau, found, the opposite sign
 found here, paper unclear     |P| <= tau, found
 smaller than printed          |P| > tau, not found, and d below P / 2 in P's direction by a one-sided test at 1 %; only
-                              at the paper's own size: a miniature may well have smaller effects
+                              at the paper's own size and steps: smaller models may well have smaller effects
 no difference in either       |P| <= tau, not found, and d inside ± tau by two one-sided tests at 5 % (TOST, Schuirmann
                               1987)
 undecided                     all else; with the number of seeds that would decide it if the difference is as estimated
@@ -98,8 +98,8 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "the paper prints no such row")
-        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}; the paper prints no such row")
+            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "differs from base")
+        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
     if clear(paper, metric):
         if found and (e.estimate > 0) == (paper > 0):
             return Verdict(REPRODUCED, "differs from base in the paper's direction")

@@ -1,12 +1,13 @@
 """Rows: base + a declared change -> an experiment, and its identity."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
@@ -37,10 +38,23 @@ class Row:
     name: str
     group: str
     change: dict[str, Any]
-    """dotted keys and values at the paper's scale"""
+    """dotted keys and values at the paper's scale; a value may follow others (study/ties.py)"""
     paper: Paper
     where: str
     """file:line that declares it"""
+    ties: dict[str, Any] = field(default_factory=dict)
+    """of a row laid on a base, where `change` holds numbers: what its values follow"""
+
+    def on(self, base: Experiment) -> "Row":
+        """This row laid on `base`. Raises UserError where its sizes do not come out there."""
+        change = ties.resolved(base, self.change, f"{self.where}: row '{self.name}'")
+        tied = {key: value for key, value in self.change.items() if change[key] != value}
+        return replace(self, change=change, ties=tied) if tied else self
+
+    @property
+    def declared(self) -> "Row":
+        """As it was before it was laid on a base."""
+        return replace(self, change=self.change | self.ties, ties={})
 
 
 def load_rows(path: str | Path) -> list[Row]:
@@ -73,7 +87,7 @@ def find_row(rows: dict[str, Row], name: str) -> Row:
 def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
     """`base` with the row's change, and with `seed` unless it is None; at the paper's scale (see Experiment.scaled)."""
     seeded = {} if seed is None else {"training.seed": seed}
-    return override(base, row.change | seeded, f"{row.where}: row '{row.name}'")
+    return override(base, row.on(base).change | seeded, f"{row.where}: row '{row.name}'")
 
 
 def _row(file: YamlFile, name: str, values: Any) -> Row:
@@ -102,7 +116,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
     row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)
-    changed = apply(Experiment(), row)
+    changed = override(Experiment(), ties.untied(change, f"{where}: row '{name}'"), f"{where}: row '{name}'")
     try:
         own_classes(changed)
     except UserError as error:

@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -13,10 +14,13 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
+LISTED = 2000
+"""points up to which a space is listed"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,10 @@ class Ablation(Study):
     seeds: list[int]
     KIND: ClassVar[str] = "table"
 
+    def __post_init__(self) -> None:
+        """Lay the rows on the base, which is frozen here: what they follow can change no more."""
+        object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
+
     def cells(self) -> list[Cell]:
         return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
 
@@ -128,7 +136,7 @@ class Ablation(Study):
             "schema": SCHEMA,
             "name": self.name,
             "base": to_dict(self.base),
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [_plain_row(row) for row in self.rows],
             "seeds": self.seeds,
             "fingerprints": asdict(self.prints),
             "V": self.V,
@@ -167,6 +175,8 @@ class Search(Study):
     constraints: dict[str, float]
     """name -> upper limit, at true sizes"""
     pruner: Pruner
+    based: bool = True
+    """base is the first run; not in searches that were begun before it was"""
     KIND: ClassVar[str] = "search"
 
     @property
@@ -178,8 +188,12 @@ class Search(Study):
         return 0 if self.sampler == "grid" else self.trials
 
     def cells(self) -> list[Cell]:
-        """The points of a grid that keep the limits; none where a sampler makes the trials."""
-        return [self.cell(number, point) for number, point in enumerate(self._points()[0])]
+        """Base, and the points of a grid that keep the limits; base alone where a sampler makes the trials."""
+        points = [self.cell(number, point) for number, point in enumerate(self._points()[0])]
+        if not self.based:
+            return points
+        first = self._cell(BASE, {p.name: _value(self.base, p.name) for p in self.space})
+        return [first, *(point for point in points if point.training_hash != first.training_hash)]
 
     def refused(self) -> int:
         """How many points of a grid do not keep the limits."""
@@ -190,6 +204,13 @@ class Search(Study):
         kept = [point for point in points if all(value <= 0 for value in self.excess(point).values())]
         return kept, len(points) - len(kept)
 
+    def finite(self) -> list[dict[str, Any]] | None:
+        """All points that keep the limits; None where there are endlessly many, or more than LISTED."""
+        lists = [parameter.listed for parameter in self.space]
+        if not all(lists) or prod(len(values or ()) for values in lists) > LISTED:
+            return None
+        return [point for point in grid(self.space) if all(value <= 0 for value in self.excess(point).values())]
+
     def at(self, change: dict[str, Any]) -> Experiment:
         """The base with the parameters of a trial, at the paper's scale. Raises UserError."""
         return override(self.base, change, f"study '{self.name}'")
@@ -199,10 +220,13 @@ class Search(Study):
 
     def cell(self, number: int, change: dict[str, Any]) -> Cell:
         """The run of trial `number`."""
+        return self._cell(f"t{number:04d}", change)
+
+    def _cell(self, name: str, change: dict[str, Any]) -> Cell:
         experiment = self.at(change)
         identity = training_identity(experiment, self.prints.train, user_classes(experiment))
         cost = predicted_cost(experiment.scaled(), self.V)
-        return Cell(f"t{number:04d}", experiment.training.seed, training_hash(identity), cost, change)
+        return Cell(name, experiment.training.seed, training_hash(identity), cost, change)
 
     def excess(self, change: dict[str, Any]) -> dict[str, float]:
         """By how much the limits that are known beforehand are missed, at most 0 where they are kept."""
@@ -224,19 +248,19 @@ class Search(Study):
         plain = {"schema": SCHEMA, "kind": self.KIND, "name": self.name, "base": to_dict(self.base)}
         plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
         plain |= {"fingerprints": asdict(self.prints)}
-        same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store")
+        same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
         return plain | {key: getattr(self, key) for key in same}
 
     def joined(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
             raise UserError(f"{path}: the search has {old.trials} trials already, asked for {self.trials}")
-        before, after = replace(old, trials=0).to_plain(), replace(self, trials=0).to_plain()
+        before, after = (replace(study, trials=0, based=True).to_plain() for study in (old, self))
         if found := differences(before, after, "the study has"):
             raise UserError(
                 f"{path} is another search ({'; '.join(found)}): give this one a name of its own with --name, or "
                 "remove that folder"
             )
-        return self
+        return replace(self, based=old.based)
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
@@ -292,6 +316,7 @@ def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
         if plain.get("kind") == Search.KIND:
             same = ("sampler", "seed", "trials", "objectives", "constraints")
             common |= {key: plain[key] for key in same} | {"pruner": Pruner(**plain["pruner"])}
+            common["based"] = plain.get("based", False)
             return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
         rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
         return Ablation(**common, rows=rows, seeds=plain["seeds"])
@@ -327,6 +352,16 @@ def predicted_cost(exact: Experiment, V: int) -> float:
     tokens, length = exact.training.tokens, 25
     pairs = AttentionPairs(tokens * length, tokens * length, tokens * length)
     return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
+
+
+def _value(experiment: Experiment, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(experiment, section), name)
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    """With its numbers, and beside them what they follow, where they do."""
+    return {key: value for key, value in asdict(row).items() if key != "ties" or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:

@@ -14,10 +14,13 @@ import pytest
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.search_results import report
+from lightning_tfm.queue.sampling import shown
+from lightning_tfm.queue.search_results import importances, report
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.gains import gains
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Search, load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
@@ -47,6 +50,7 @@ def search(**changes: Any) -> Search:
         prints=Fingerprints("t", "d"),
         V=100,
         store="x",
+        based=False,
     )
     return replace(made, **changes)
 
@@ -213,14 +217,14 @@ def test_limits_refuse_before_training_and_cost_no_budget(tmp_path: Path) -> Non
     widths = [Parameter("model.d_model", "categorical", [64, 512])]
     made = search(space=widths, constraints={"parameters": 8_000_000.0}, trials=3, sampler="random")
     states = run(tmp_path, made, workers=1)
-    assert [s.cell.change for s in states] == [{"model.d_model": 64}] * 3
+    assert [s.cell.change for s in states] == [{"model.d_model": 64}], "the one point that keeps the limit"
     none = search(
         name="none", space=[Parameter("model.d_model", "categorical", [512])], constraints={"parameters": 9.0}
     )
     save(none, tmp_path)
     with (tmp_path / "x").open("w") as stream, pytest.raises(UserError, match="cannot continue"):
         launch(none, [], tmp_path, train, stream)
-    assert "200 proposals in a row were refused" in (tmp_path / "x").read_text()
+    assert "no point of its space keeps the limits (parameters ≤ 9)" in (tmp_path / "x").read_text()
 
 
 def test_several_objectives_yield_what_nothing_beats(tmp_path: Path) -> None:
@@ -229,3 +233,59 @@ def test_several_objectives_yield_what_nothing_beats(tmp_path: Path) -> None:
     summary = report(made, tmp_path)
     assert "importance for dev/bleu (PED-ANOVA on 12 finished trials)" in summary
     assert len(list((tmp_path / "studies" / "s").glob("best-t*.yaml"))) == 1, "both objectives agree here"
+
+
+def test_base_runs_first_and_a_space_that_is_exhausted_stops(tmp_path: Path) -> None:
+    """50 trials were asked for; the space has two points beside base, which is one more."""
+    space = [Parameter("training.lr_factor", "categorical", [0.3, 0.8])]
+    made = search(space=space, trials=50, based=True)
+    states = run(tmp_path, made, workers=2)
+    assert next(s.cell.row for s in states) == "base" and {s.state for s in states} == {"done"}
+    assert next(s.cell.change["training.lr_factor"] for s in states) == 1.0
+    assert sorted(s.cell.change["training.lr_factor"] for s in states[1:]) == [0.3, 0.8]
+    begun = (tmp_path / "begun").read_text().splitlines()
+    assert len(begun) == 3 and begun[0].startswith("base ")
+    text = report(load_as(Search, tmp_path, "s"), tmp_path)
+    assert "3 finished" in text and "the space has 2 points" in text and "too few to tell" in text
+    assert "dev/ppl 0.7 (41.2%) better than base's 1.7" in text
+    run(tmp_path, made)
+    assert len((tmp_path / "begun").read_text().splitlines()) == 3, "there is nothing left to try"
+
+
+def test_base_is_one_of_a_grid_s_points_once(tmp_path: Path) -> None:
+    made = search(space=[Parameter("model.h", "categorical", [4, 8])], sampler="grid", trials=1, based=True)
+    assert [(cell.row, cell.change) for cell in made.cells()] == [("base", {"model.h": 8}), ("t0000", {"model.h": 4})]
+    assert [cell.row for cell in replace(made, based=False).cells()] == ["t0000", "t0001"]
+
+
+def test_a_search_begun_before_base_ran_first_gets_none_in_the_middle(tmp_path: Path) -> None:
+    path = save(search(), tmp_path) and tmp_path / "studies/s/study.json"
+    plain = json.loads(path.read_text())
+    del plain["based"]
+    path.write_text(json.dumps(plain))
+    assert not save(search(based=True, trials=7), tmp_path).based
+    assert gains({"dev/ppl": "minimize"}, False, None, {"t0000": [1.0]}) == [
+        "begun before base was the first run of a search: there is no base to compare with"
+    ]
+
+
+def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None:
+    queue = Queue("s", find_storage("", tmp_path), budget=24)
+    for i in range(24):
+        change = {"training.lr_factor": 0.1 * (1 + i % 2)}
+        cell = Cell(f"t{i:04d}", 1, f"{i % 2:064x}", 1.0, change)
+        queue.enqueue([cell], shown=shown(search(space=SPACE[:1])))
+        queue.finish(queue.claim(), 1.0 + i % 2)
+    found = importances(search(space=SPACE[:1]), queue.trials())
+    assert found[0]["why not"] == "2 finished trials are too few to tell (10 at least)"
+
+
+def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:
+    space = [Parameter("training.lr_factor", "uniform", [], 0.1, 0.5), SPACE[1]]
+    made = search(space=space, based=True, trials=3)
+    assert shown(made)(made.cells()[0]) == ({}, {})
+    queue = Queue("s", find_storage("", tmp_path), budget=3)
+    queue.enqueue(made.cells(), shown=shown(made))
+    queue.finish(queue.claim(), 2.0)
+    assert [state.cell.row for state in queue.states()] == ["base"]
+    assert queue.study(None, None).get_trials() == [] and len(queue.trials()) == 1

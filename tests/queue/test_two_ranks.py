@@ -44,6 +44,7 @@ def search_with_two_ranks(root: str, storage: str) -> list:
         prints=prints,
         V=prepared.tokenizer.V,
         store=prepared.folder.name,
+        based=False,
     )
     save(made, out)
     cells = [replace(cell, cost=-number) for number, cell in enumerate(made.cells())]  # the good one first

@@ -83,6 +83,7 @@ def test_holm_over_the_claims_and_the_looks():
 def test_the_family_is_of_claims_whose_rows_the_study_has():
     assert asked(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
     assert asked(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
+    assert asked(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
     assert weigh([], [({}, 1.0)]) == [] and weigh(asked(["A-h1"]), [])[0].word == UNTESTABLE
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
 

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -96,8 +98,6 @@ def test_beside_rows_of_the_paper_all_its_columns_stand(generator):
 def test_a_class_of_the_users_is_not_cut_to_three_letters(generator):
     rows = [Row("mine", "X", {"model.positions": "tests.testing.schemes.Mine"}, NOT_PRINTED, "mine.yaml:1")]
     made = generator([all_rows()["base"]], [1])
-    from dataclasses import replace
-
     from lightning_tfm.report import columns
 
     (base,) = table_of(made).rows
@@ -108,3 +108,33 @@ def test_a_class_of_the_users_is_not_cut_to_three_letters(generator):
         "positions",
     )
     assert columns.brief(base, "positions") == "sin"
+
+
+def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
+    report, built = make("made", study.root), table_of(study)
+    shown = [report.render(kind) for kind in ("html", "md", "csv", "tex")]
+    shown += [to_text(built, 80), to_text(built, 120), table_markdown(built), table_csv(built)]
+    for one in shown:
+        told = re.sub(r"<(style|script|svg).*?</\1>", "", one, flags=re.DOTALL)
+        assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", told)
+    assert ">worse<" in shown[0] and "**worse**" in shown[1]
+    assert [row.ppl.difference.why for row in report.summary.rows[1:2]] == ["differs from base"]
+
+
+def test_long_names_of_combinations_fit_eighty_columns(generator):
+    names = [f"norm=pre, warmup={n}, lr_factor=0.35" for n in (150, 200, 250)]
+    rows = [own(name, norm="pre", warmup=150 + i, lr_factor=0.35) for i, name in enumerate(names)]
+    made = generator([all_rows()["base"], *rows], [1, 2, 3])
+    made.write_all()
+    lines = to_text(table_of(made), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("norm=pre, warmup=150, ") for line in lines) and "lr_factor=0.35" in lines
+
+
+def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be_names(study):
+    built = tabulate(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {})
+    rows = [replace(row, values=row.values | {"N": n}) for row, n in zip(built.rows, (3, 1), strict=True)]
+    told = "sizes are those trained, row names the paper's"
+    assert told in to_text(replace(built, scale="", rows=rows), 200)
+    full = [replace(row, values=row.values | dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64)) for row in rows]
+    assert told not in to_text(replace(built, scale="", rows=full), 200)

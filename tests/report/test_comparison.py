@@ -5,6 +5,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import comparison_text, statistics
 from lightning_tfm.report.build import make
-from lightning_tfm.report.comparison import compare, minus
+from lightning_tfm.report.comparison import _incomparable, compare, minus
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.study.study import save
+from tests.records import summary_row
 from tests.report.synthetic import BASE, Generator
 
 ROWS = ["base", "A-h1", "A-h4", "C-N2"]
@@ -120,3 +122,18 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_anything(spread
 
 def of(d: statistics.Differences, s: int, r: int) -> Difference:
     return Difference("", "", None, estimate=d.estimate[s, r], se=d.se[s, r], df=d.df[s, r])
+
+
+def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():
+    def place(study, depth, **more):
+        row = replace(summary_row("C-N2"), change={"model.N": depth}, **more)
+        return row, SimpleNamespace(study=study)
+
+    def told(*places):
+        return _incomparable("C-N2", [row for row, _ in places], [summary for _, summary in places])
+
+    third = {"ties": {"model.N": {"of_base": "1/3"}}}
+    assert told(place("a", 2, **third), place("b", 1, **third)) == ""
+    assert told(place("a", 2), place("b", 2, **third)) == ""  # a study from before rows could follow base
+    assert told(place("a", 2), place("b", 1, **third)) == "C-N2: changes {'model.N': 1} in b, {'model.N': 2} in a"
+    assert told(place("a", 2), place("b", 2, same_as="base")) == "C-N2: is base in b"

@@ -2,17 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import records
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
 from lightning_tfm.report.formats import to_json
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.statistics import SentenceNoise, compare
-from lightning_tfm.report.summarise import summarise
+from lightning_tfm.report.summarise import _full_size, summarise
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
 
@@ -173,3 +175,11 @@ def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may
         found = Evidence(estimate=float(d.estimate[i]), n=8, n_base=8, **who)
         words.append([judge(found, 0.05, "ppl", full_size).word for full_size in (True, False)])
     assert words == [["smaller than printed", "undecided"], ["reproduced", "reproduced"]]
+
+
+def test_full_size_is_the_papers_sizes_and_steps():
+    paper = Experiment()
+    assert _full_size(paper) and _full_size(replace(paper, training=replace(paper.training, steps=200_000)))
+    assert not _full_size(replace(paper, miniature=Miniature(steps=2)))
+    assert not _full_size(replace(paper, model=replace(paper.model, d_model=128)))
+    assert not _full_size(replace(paper, training=replace(paper.training, steps=4000)))

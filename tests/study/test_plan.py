@@ -33,8 +33,12 @@ def plan(tmp_path: Path, sweep: str, *more: str) -> int:
     ("sweep", "more", "words"),
     [
         (TABLE, [], ["base", "A-h1", "seed 2", "4 runs: 0 there, 4 to run", "time unknown"]),
-        (GRID, ["--rate=1e9"], ["t0003", "4 runs: 0 there, 4 to run", "at 1.00e+09 FLOP/s each (as stated)"]),
-        (SEARCH, ["--trials=7"], ["7 more to be proposed", "as drawn from the space", "7 runs: 0 there, 7 to run"]),
+        (GRID, ["--rate=1e9"], ["base ", "t0002", "4 runs: 0 there, 4 to run", "at 1.00e+09 FLOP/s each (as stated)"]),
+        (
+            SEARCH,
+            ["--trials=7"],
+            ["base ", "6 more to be proposed", "as drawn from the space", "7 runs: 0 there, 7 to run"],
+        ),
     ],
 )
 def test_what_would_run(tmp_path: Path, capsys, sweep: str, more: list[str], words: list[str]) -> None:

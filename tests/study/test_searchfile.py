@@ -1,14 +1,19 @@
 """Files of searches: the shipped ones, and what is refused, with nothing written."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.tune import introduction
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Search
 from lightning_tfm.study.sweeps import Pruner, grid, read_search
+from lightning_tfm.yaml_files import shipped
 
 GOOD = """name: mine
 method: bayes
@@ -55,7 +60,7 @@ def test_the_shipped_searches() -> None:
     heads, search = read_search("sweeps/heads.yaml"), read_search("sweeps/search.yaml")
     assert len(grid(heads.space(Experiment()))) == 48
     assert [p.name.partition(".")[2] for p in search.space(Experiment())] == [
-        "lr_factor", "warmup", "P_drop", "eps_ls", "N", "d_model",
+        "lr_factor", "warmup", "P_drop", "N", "d_model",
     ]  # fmt: skip
 
 
@@ -131,3 +136,17 @@ def test_a_damaged_journal_is_left_alone(tmp_path: Path, capsys) -> None:
     assert main(["tune", str(tmp_path / "f.yaml"), "--out", str(tmp_path / "out")]) == 2
     assert "line 1 is damaged" in capsys.readouterr().err
     assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["journal.log"]
+
+
+def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> None:
+    text = shipped("sweeps").joinpath("search.yaml").read_text().replace("model.P_drop:", "training.eps_ls:")
+    (tmp_path / "f.yaml").write_text(text)
+    file, base = read_search(tmp_path / "f.yaml"), Experiment()
+    made = Search(
+        name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
+        constraints={}, pruner=Pruner(), prints=Fingerprints("t", "d"), V=9, store="x",
+    )  # fmt: skip
+    said = introduction(file, made, 1, 0)
+    assert any("WARNING: label smoothing" in line and "dev/bleu" in line for line in said)
+    quiet = introduction(file, replace(made, objectives={"dev/bleu": "maximize"}), 1, 0)
+    assert not any("WARNING" in line for line in quiet)

@@ -47,7 +47,7 @@ def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained
     tuning = tuned.asked_tuning(f"{KEY}=0.5,1.0,2.0", [11, 12], STUDY)
     found = tuned.tuned(STUDY, tuning, tmp_path, Resources())
     assert found.base.training.lr_factor == 1.0 and found.seeds == [1, 2]
-    assert [row.change for row in found.rows] == [{}, ROWS[1].change | {KEY: 0.5}, ROWS[2].change]
+    assert [row.change for row in found.rows] == [{}, STUDY.rows[1].change | {KEY: 0.5}, STUDY.rows[2].change]
     (tried,) = trained
     assert (tried.name, len(tried.cells()), tried.seeds) == ("mine-tuning", 3 * 3 * 2, [11, 12])
     assert load_as(Ablation, tmp_path, "mine-tuning").rows == tried.rows
