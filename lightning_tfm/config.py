@@ -64,6 +64,8 @@ class Model:
     """relu (the paper), gelu, relu2, swiglu, geglu, or the import path of a class of your own"""
     norm_kind: str = "layer"
     """layer (the paper), rms, or the import path of a class of your own"""
+    bias: bool = True
+    """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
     kv_heads: int = 0
     """heads of keys and values, each shared by h / kv_heads queries (1: MQA, more: GQA); 0: as many as h (the paper)"""
     qk_norm: bool = False
@@ -382,6 +384,7 @@ IDENTIFYING = {
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
+    "model.bias": lambda e: True,
     "model.kv_heads": lambda e: e.model.kv_heads != e.model.h,
     "model.qk_norm": lambda e: True,
     "model.tie": lambda e: True,

@@ -116,6 +116,7 @@ TABLE = {
     "model.target_spaces": (3, built, {}),
     "model.feed_forward": ("swiglu", built, {}),
     "model.norm_kind": ("rms", built, {}),
+    "model.bias": (False, built, {}),
     "model.kv_heads": (1, built, {}),
     "model.qk_norm": (True, built, {}),
     "model.tie": ("none", built, {}),

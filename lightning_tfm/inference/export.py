@@ -164,7 +164,7 @@ def _linear(there: Any, here: torch.nn.Linear, rows: slice = slice(None)) -> Non
 def _norm(there: Any, here: Any) -> None:
     there.gamma = _numpy(here.weight)
     if isinstance(here, torch.nn.LayerNorm):
-        there.beta = _numpy(here.bias)
+        there.beta = _numpy(torch.zeros_like(here.weight) if here.bias is None else here.bias)
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

@@ -4,17 +4,15 @@ Shapes: see `transformer`. The projections of one input share one matrix product
 in the order that `FusedLinear.parts` names.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.norms import RMSNorm
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme
+from lightning_tfm.model.short import attend_short, is_short
 
 
 class FusedLinear(nn.Linear):
@@ -35,12 +33,6 @@ def merge_heads(x_BHTX: Tensor) -> Tensor:
     return x_BHTX.transpose(1, 2).flatten(-2)
 
 
-VECTOR = 16
-"""keys below which torch's softmax leaves vector instructions on a CPU, at ten times the cost of an element"""
-SHORT = 64
-"""keys up to which products and softmax one after the other are faster on a CPU than torch's fused kernel"""
-
-
 def attend(
     q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, causal: bool, bias: Tensor | None
 ) -> Tensor:
@@ -51,43 +43,20 @@ def attend(
     """
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
     causal = causal and T > 1
-    short = _is_short(q_BHTK, S)
+    short = is_short(q_BHTK, S)
     if bias is None and allowed is None and not short:
         return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, is_causal=causal)
     if causal:
         past_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).tril(S - T)
         allowed = past_TS if allowed is None else allowed & past_TS
     if short:
-        return _attend_short(q_BHTK, k_BHSK, v_BHSV, allowed, bias)
+        return attend_short(q_BHTK, k_BHSK, v_BHSV, allowed, bias)
     if bias is None:
         mask = allowed
     else:
         mask = bias.to(q_BHTK.dtype)
         mask = mask if allowed is None else mask.masked_fill(~allowed, float("-inf"))
     return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, attn_mask=mask)
-
-
-def _is_short(q_BHTK: Tensor, S: int) -> bool:
-    exact = q_BHTK.device.type == "cpu" and q_BHTK.dtype in (torch.float32, torch.float64)
-    return exact and q_BHTK.shape[2] > 1 and S <= SHORT and not torch.compiler.is_compiling()
-
-
-def _attend_short(
-    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, bias: Tensor | None
-) -> Tensor:
-    """`attend` without a fused kernel, the keys filled up to VECTOR with some that no query sees."""
-    missing = max(0, VECTOR - k_BHSK.shape[2])
-    if allowed is not None:
-        unseen = q_BHTK.new_zeros(()).masked_fill(~allowed, -math.inf)
-        bias = unseen if bias is None else bias + unseen
-    if missing:
-        bias = q_BHTK.new_zeros(1, k_BHSK.shape[2]) if bias is None else bias
-        bias = F.pad(bias, (0, missing), value=-math.inf)
-        k_BHSK, v_BHSV = F.pad(k_BHSK, (0, 0, 0, missing)), F.pad(v_BHSV, (0, 0, 0, missing))
-    q, k, v = (x.flatten(0, 1) for x in (q_BHTK / math.sqrt(q_BHTK.shape[3]), k_BHSK, v_BHSV))
-    score_BHTS = torch.bmm(q, k.transpose(1, 2)).unflatten(0, q_BHTK.shape[:2])
-    score_BHTS = score_BHTS if bias is None else score_BHTS + bias
-    return torch.bmm(score_BHTS.softmax(-1).flatten(0, 1), v).unflatten(0, q_BHTK.shape[:2])
 
 
 def shared(x_BGTX: Tensor, h: int) -> Tensor:

@@ -63,7 +63,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, c: Model, scheme: PositionScheme | None):
         super().__init__()
         self.self_attention = SelfAttention(c, scheme)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
         self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
     def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
@@ -82,7 +82,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = SelfAttention(c, scheme)
         self.cross_attention = CrossAttention(c)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
         self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 
     def forward(

@@ -41,7 +41,7 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
     feed_forward = _feed_forward_parameters(model)
     if model.norm_kind not in BUILTIN_NORMS:
         raise UserError(f"model.norm_kind={model.norm_kind}: only the built model knows its number of parameters")
-    norm = 2 * d if model.norm_kind == "layer" else d
+    norm = 2 * d if model.norm_kind == "layer" and model.bias else d
     final = 0 if model.norm == "post" else norm
     norms = 2 * norm if model.norm == "sandwich" else norm
     parts = {
@@ -53,12 +53,12 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
     return parts | {"total": sum(parts.values())}
 
 
-def gated_width(d_model: int, d_ff: int) -> int:
+def gated_width(d_model: int, d_ff: int, bias: bool = True) -> int:
     """Inner width of a gated feed-forward with as many parameters as an ungated one of width d_ff.
 
-    Both are counted with biases, and the whole width with the nearest count is taken: about 2/3 d_ff (Shazeer 2020).
+    Both are counted with biases where they have them; the width with the nearest count, about 2/3 d_ff (Shazeer 2020).
     """
-    return max(1, round(d_ff * (2 * d_model + 1) / (3 * d_model + 2)))
+    return max(1, round(d_ff * (2 * d_model + bias) / (3 * d_model + 2 * bias)))
 
 
 def _feed_forward_parameters(model: Model) -> int:
@@ -66,8 +66,8 @@ def _feed_forward_parameters(model: Model) -> int:
     if model.feed_forward not in BUILTIN_FEED_FORWARDS:
         raise UserError(f"model.feed_forward={model.feed_forward}: its parameters are known only once it is built")
     if model.feed_forward in GATED:
-        matrices, width = 2, gated_width(d, width)
-    return matrices * (d * width + width) + width * d + d
+        matrices, width = 2, gated_width(d, width, model.bias)
+    return matrices * (d * width + width * model.bias) + width * d + d * model.bias
 
 
 def _position_parameters(model: Model) -> int:
@@ -99,7 +99,9 @@ def training_flops(
     queries_output = d * h * d_k + h * d_v * d
     keys_values = d * (model.kv_heads or h) * (d_k + d_v)
     if feed_forward is None:
-        feed_forward = 3 * d * gated_width(d, model.d_ff) if model.feed_forward in GATED else 2 * d * model.d_ff
+        feed_forward = (
+            3 * d * gated_width(d, model.d_ff, model.bias) if model.feed_forward in GATED else 2 * d * model.d_ff
+        )
     source = source_tokens * model.N * (queries_output + keys_values + feed_forward + keys_values)
     target = target_tokens * model.N * (queries_output + keys_values + feed_forward + queries_output)
     attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)

@@ -23,7 +23,7 @@ VARIANTS = {
     "post": {},
     "pre, learned, biases": {"model__norm": "pre", "model__positions": "learned", "model__attention_bias": True},
     "gelu, untied": {"model__feed_forward": "gelu", "model__tie": "none"},
-    "gated": {"model__feed_forward": "swiglu", "model__norm": "pre"},
+    "gated, no biases": {"model__feed_forward": "swiglu", "model__norm": "pre", "model__bias": False},
     "rms": {"model__norm_kind": "rms", "model__norm": "pre"},
     "first code": {"model__sinusoid_layout": "concatenated", "model__target_spaces": 4, "model__norm_eps": 1e-3},
 }

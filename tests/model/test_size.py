@@ -48,6 +48,8 @@ def test_bodies_by_the_papers_formulas(row, body):
         ({"positions": "none"}, 0),
         ({"feed_forward": "relu2"}, 0),
         ({"norm_kind": "rms"}, -30 * 11),
+        ({"bias": False}, -12 * (13 + 11) - 30 * 11),
+        ({"bias": False, "norm_kind": "rms"}, -12 * (13 + 11) - 30 * 11),
         ({"kv_heads": 1}, -18 * 2 * 11 * (5 + 7)),
         ({"kv_heads": 1, "attention_bias": True}, 18 * (2 * 3 * 5 + 3 * 7 + 11) - 18 * 2 * 12 * (5 + 7)),
         ({"kv_heads": 3}, 0),
@@ -108,6 +110,7 @@ def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
         {"attention_bias": True, "norm": "pre", "target_spaces": 3},
         {"feed_forward": "geglu"},
         {"norm": "sandwich", "norm_kind": "rms"},
+        {"norm": "pre", "feed_forward": "swiglu", "bias": False},
         {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
     ],
 )
