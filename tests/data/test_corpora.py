@@ -174,7 +174,7 @@ def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, 
         ("no.such.module.Class", "cannot be imported"),
         (f"{__name__}.Missing", "cannot be imported"),
         ("pathlib.Path", r"must be a class with a method lines\(split\)"),
-        (f"{__name__}.Unfinished", "needs fingerprint, name too"),
+        (f"{__name__}.Unfinished", "must define fingerprint, name too"),
     ],
 )
 def test_wrong_corpus_names(name, message):
