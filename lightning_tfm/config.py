@@ -64,6 +64,14 @@ class Model:
     """relu (the paper), gelu, relu2, swiglu, geglu, or the import path of a class of your own"""
     norm_kind: str = "layer"
     """layer (the paper), rms, or the import path of a class of your own"""
+    bias: bool = True
+    """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
+    kv_heads: int = 0
+    """heads of keys and values, each shared by h / kv_heads queries (1: MQA, more: GQA); 0: as many as h (the paper)"""
+    qk_norm: bool = False
+    """RMS norm of every head's queries and keys, before a rotation"""
+    tie: Literal["all", "decoder", "none"] = "all"
+    """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
 
 
 @dataclass(frozen=True)
@@ -343,6 +351,8 @@ def check(experiment: Experiment) -> None:
     for name, value in least.items():
         if not value >= 0:
             raise UserError(f"{name}={value}: must not be negative")
+    if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
+        raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
     if m.d_model % 2 and m.positions == "sinusoidal":
         raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
     if m.d_k % 2 and m.positions == "rotary":
@@ -374,6 +384,10 @@ IDENTIFYING = {
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
+    "model.bias": lambda e: True,
+    "model.kv_heads": lambda e: e.model.kv_heads != e.model.h,
+    "model.qk_norm": lambda e: True,
+    "model.tie": lambda e: True,
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",

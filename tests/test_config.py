@@ -25,7 +25,7 @@ from lightning_tfm.errors import UserError
 
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
 CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
-CHOICES |= {"accelerator": "cpu"}
+CHOICES |= {"accelerator": "cpu", "tie": "none"}
 ACTS = {"cooldown": {"schedule": "wsd"}}
 """field -> training in which it acts, where that is not base"""
 

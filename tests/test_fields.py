@@ -116,6 +116,10 @@ TABLE = {
     "model.target_spaces": (3, built, {}),
     "model.feed_forward": ("swiglu", built, {}),
     "model.norm_kind": ("rms", built, {}),
+    "model.bias": (False, built, {}),
+    "model.kv_heads": (1, built, {}),
+    "model.qk_norm": (True, built, {}),
+    "model.tie": ("none", built, {}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
     "data.source": ("de", stored, {}),
@@ -168,6 +172,7 @@ TABLE = {
 ALSO = {
     "model.positions": [(p, built) for p in ("learned", "rotary", "shaw", "alibi")],
     "model.norm": [("sandwich", built)],
+    "model.tie": [("decoder", built)],
     "training.optimizer": [("muon", trained)],
     "training.schedule": [("cosine", trained), ("wsd", trained)],
     "model.feed_forward": [(name, built) for name in ("gelu", "relu2", "geglu")],

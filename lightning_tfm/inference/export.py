@@ -89,15 +89,15 @@ def ctranslate2_spec(trained: Trained) -> Any:
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
 
-    embedding = _numpy(model.embedding_WD)
     scale = math.sqrt(m.d_model)
     extra_D = model.target_space_D[0] if model.target_space_D is not None else torch.zeros(m.d_model)
-    for side, positions, added_D in (
-        (spec.encoder, model.encoder_positions, extra_D),
-        (spec.decoder, model.decoder_positions, torch.zeros(m.d_model)),
+    target_WD = model.embedding_WD if model.target_WD is None else model.target_WD
+    for side, positions, added_D, embedding_WD in (
+        (spec.encoder, model.encoder_positions, extra_D, model.embedding_WD),
+        (spec.decoder, model.decoder_positions, torch.zeros(m.d_model), target_WD),
     ):
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        embeddings.weight, embeddings.multiply_by_sqrt_depth = embedding, False
+        embeddings.weight, embeddings.multiply_by_sqrt_depth = _numpy(embedding_WD), False
         side.scale_embeddings = np.float32(scale)
         longest = m.max_positions if m.positions == "learned" else LONGEST
         table_TD = positions.embed(torch.zeros(1, longest, m.d_model), 1.0, 0)[0] + added_D
@@ -110,7 +110,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
             _fill_layer(there, here)
         if not isinstance(norm, torch.nn.Identity):
             _norm(side.layer_norm, norm)
-    spec.decoder.projection.weight = embedding
+    spec.decoder.projection.weight = _numpy(model.generator_WD)
     spec.decoder.projection.bias = np.zeros(len(pieces), dtype=np.float32)
     return spec
 
@@ -122,6 +122,10 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
     if not issubclass(find_scheme(m.positions), EmbeddingScheme):
         faults.append(f"positions={m.positions} act within attention")
+    if m.kv_heads not in (0, m.h):
+        faults.append(f"kv_heads={m.kv_heads} are shared by several queries")
+    if m.qk_norm:
+        faults.append("qk_norm acts within attention")
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
     if m.norm_kind not in BUILTIN_NORMS:
@@ -160,7 +164,7 @@ def _linear(there: Any, here: torch.nn.Linear, rows: slice = slice(None)) -> Non
 def _norm(there: Any, here: Any) -> None:
     there.gamma = _numpy(here.weight)
     if isinstance(here, torch.nn.LayerNorm):
-        there.beta = _numpy(here.bias)
+        there.beta = _numpy(torch.zeros_like(here.weight) if here.bias is None else here.bias)
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

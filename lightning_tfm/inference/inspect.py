@@ -16,8 +16,8 @@ from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
-from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend, split_heads
-from lightning_tfm.model.positions import BiasScheme, RotationScheme
+from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend, shared
+from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.runs.directory import RunFolder
 
 BINS = 15
@@ -107,7 +107,7 @@ def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
     def record(module: SelfAttention | CrossAttention, arguments: tuple) -> None:
         x_BTD = arguments[0]
         if isinstance(module, CrossAttention):
-            q_BHTK, k_BHSK, bias = split_heads(module.W_Q(x_BTD), module.h), arguments[1], None
+            q_BHTK, k_BHSK, bias = module.queries(x_BTD), shared(arguments[1], module.h), None
         else:
             q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
         # attending to unit vectors gives the weights themselves
@@ -119,8 +119,6 @@ def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
 
 
 def _queries_keys(module: SelfAttention, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    q, k, _ = (split_heads(part, module.h) for part in module.W_QKV(x_BTD).split(module.widths, -1))
-    if isinstance(module.scheme, RotationScheme):
-        q, k = module.scheme.rotate(q, 0), module.scheme.rotate(k, 0)
+    q, k, _ = module.heads(x_BTD, 0)
     bias = module.scheme.bias(q, k.shape[2], 0) if isinstance(module.scheme, BiasScheme) else None
-    return q, k, bias
+    return q, shared(k, module.h), bias

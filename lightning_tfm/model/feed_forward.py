@@ -21,6 +21,7 @@ class FeedForwardSizes:
 
     d_model: int
     d_ff: int
+    bias: bool = True
 
 
 class FeedForward(nn.Module, ABC):
@@ -42,8 +43,8 @@ class ReLU(FeedForward):
 
     def __init__(self, sizes: FeedForwardSizes):
         super().__init__(sizes)
-        self.W_1 = nn.Linear(sizes.d_model, sizes.d_ff)
-        self.W_2 = nn.Linear(sizes.d_ff, sizes.d_model)
+        self.W_1 = nn.Linear(sizes.d_model, sizes.d_ff, sizes.bias)
+        self.W_2 = nn.Linear(sizes.d_ff, sizes.d_model, sizes.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return self.W_2(self.activation(self.W_1(x_BTD)))
@@ -71,9 +72,9 @@ class SwiGLU(FeedForward):
 
     def __init__(self, sizes: FeedForwardSizes):
         super().__init__(sizes)
-        width = gated_width(sizes.d_model, sizes.d_ff)
-        self.W_1 = FusedLinear(sizes.d_model, {"gate": width, "value": width}, True)
-        self.W_2 = nn.Linear(width, sizes.d_model)
+        width = gated_width(sizes.d_model, sizes.d_ff, sizes.bias)
+        self.W_1 = FusedLinear(sizes.d_model, {"gate": width, "value": width}, sizes.bias)
+        self.W_2 = nn.Linear(width, sizes.d_model, sizes.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         gate_BTF, value_BTF = self.W_1(x_BTD).chunk(2, -1)
@@ -99,9 +100,9 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {
 }
 
 
-def make_feed_forward(name: str, d_model: int, d_ff: int) -> FeedForward:
+def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True) -> FeedForward:
     """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
-    return find_class("model.feed_forward", name, FEED_FORWARDS, (FeedForward,))(FeedForwardSizes(d_model, d_ff))
+    return find_class("model.feed_forward", name, FEED_FORWARDS, (FeedForward,))(FeedForwardSizes(d_model, d_ff, bias))
 
 
 def product_weights(module: nn.Module) -> int:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.attention import CrossAttention, KeyValueCache, SelfAttention
+from lightning_tfm.model.attention import CrossAttention, SelfAttention
+from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.feed_forward import make_feed_forward
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import PositionScheme
@@ -61,10 +62,9 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, c: Model, scheme: PositionScheme | None):
         super().__init__()
-        self.self_attention = SelfAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias, scheme)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
-        self.residual_1 = Residual(c)
-        self.residual_2 = Residual(c)
+        self.self_attention = SelfAttention(c, scheme)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
+        self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
     def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
         y_BSD = self.self_attention(self.residual_1.before(x_BSD), allowed, causal=False)
@@ -80,12 +80,10 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, c: Model, scheme: PositionScheme | None):
         super().__init__()
-        self.self_attention = SelfAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias, scheme)
-        self.cross_attention = CrossAttention(c.d_model, c.h, c.d_k, c.d_v, c.attention_bias)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff)
-        self.residual_1 = Residual(c)
-        self.residual_2 = Residual(c)
-        self.residual_3 = Residual(c)
+        self.self_attention = SelfAttention(c, scheme)
+        self.cross_attention = CrossAttention(c)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
+        self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 
     def forward(
         self,

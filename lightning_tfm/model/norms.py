@@ -34,4 +34,6 @@ NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
 
 def make_norm(c: Model) -> nn.Module:
     """Raises UserError where `norm_kind` is neither one that ships nor the import path of a Norm."""
+    if c.norm_kind == "layer":
+        return nn.LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
     return find_class("model.norm_kind", c.norm_kind, NORMS, (Norm,))(c.d_model, c.norm_eps)

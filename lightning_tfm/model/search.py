@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_tfm.config import BOS, EOS, PAD
-from lightning_tfm.model.attention import KeyValueCache
+from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.transformer import Transformer
 
 

@@ -29,22 +29,23 @@ class AttentionPairs(NamedTuple):
 
 
 def count_parameters(model: Model, V: int) -> dict[str, int]:
-    """Trainable numbers of `Transformer(model, V)` by part, and their "total"; embeddings and generator are one matrix.
+    """Trainable numbers of `Transformer(model, V)` by part, and their "total".
 
     Raises UserError for a class of the user's own, which only the built model can count.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
-    attention = d * h * d_k + d * h * d_k + d * h * d_v + h * d_v * d
+    G = model.kv_heads or h
+    attention = d * h * d_k + d * G * d_k + d * G * d_v + h * d_v * d + (2 * d_k if model.qk_norm else 0)
     if model.attention_bias:
-        attention += h * d_k + h * d_k + h * d_v + d
+        attention += h * d_k + G * d_k + G * d_v + d
     feed_forward = _feed_forward_parameters(model)
     if model.norm_kind not in BUILTIN_NORMS:
         raise UserError(f"model.norm_kind={model.norm_kind}: only the built model knows its number of parameters")
-    norm = 2 * d if model.norm_kind == "layer" else d
+    norm = 2 * d if model.norm_kind == "layer" and model.bias else d
     final = 0 if model.norm == "post" else norm
     norms = 2 * norm if model.norm == "sandwich" else norm
     parts = {
-        "embedding": V * d + model.target_spaces * d,
+        "embedding": {"all": 1, "decoder": 2, "none": 3}[model.tie] * V * d + model.target_spaces * d,
         "encoder": model.N * (attention + feed_forward + 2 * norms) + final,
         "decoder": model.N * (2 * attention + feed_forward + 3 * norms) + final,
         "positions": _position_parameters(model),
@@ -52,22 +53,21 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
     return parts | {"total": sum(parts.values())}
 
 
-def gated_width(d_model: int, d_ff: int) -> int:
+def gated_width(d_model: int, d_ff: int, bias: bool = True) -> int:
     """Inner width of a gated feed-forward with as many parameters as an ungated one of width d_ff.
 
-    Both are counted with biases, and the whole width with the nearest count is taken: about 2/3 d_ff (Shazeer 2020).
+    Both are counted with biases where they have them; the width with the nearest count, about 2/3 d_ff (Shazeer 2020).
     """
-    return max(1, round(d_ff * (2 * d_model + 1) / (3 * d_model + 2)))
+    return max(1, round(d_ff * (2 * d_model + bias) / (3 * d_model + 2 * bias)))
 
 
 def _feed_forward_parameters(model: Model) -> int:
-    d, width = model.d_model, model.d_ff
+    d, matrices, width = model.d_model, 1, model.d_ff
     if model.feed_forward not in BUILTIN_FEED_FORWARDS:
         raise UserError(f"model.feed_forward={model.feed_forward}: only the built model knows its number of parameters")
     if model.feed_forward in GATED:
-        width = gated_width(d, width)
-        return 2 * (d * width + width) + width * d + d
-    return d * width + width + width * d + d
+        matrices, width = 2, gated_width(d, width, model.bias)
+    return matrices * (d * width + width * model.bias) + width * d + d * model.bias
 
 
 def _position_parameters(model: Model) -> int:
@@ -97,9 +97,11 @@ def training_flops(
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     queries_output = d * h * d_k + h * d_v * d
-    keys_values = d * h * d_k + d * h * d_v
+    keys_values = d * (model.kv_heads or h) * (d_k + d_v)
     if feed_forward is None:
-        feed_forward = 3 * d * gated_width(d, model.d_ff) if model.feed_forward in GATED else 2 * d * model.d_ff
+        feed_forward = (
+            3 * d * gated_width(d, model.d_ff, model.bias) if model.feed_forward in GATED else 2 * d * model.d_ff
+        )
     source = source_tokens * model.N * (queries_output + keys_values + feed_forward + keys_values)
     target = target_tokens * model.N * (queries_output + keys_values + feed_forward + queries_output)
     attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)

@@ -40,7 +40,7 @@ class Noise:
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder, and one matrix for both embeddings and the output (3.4).
+    """Encoder, decoder, and one matrix for both embeddings and the output (3.4), or more (config: tie).
 
     `V` is the vocabulary's size; weights are drawn by (seed, parameter name, shape), see model/init.py.
     """
@@ -60,6 +60,8 @@ class Transformer(nn.Module):
             return scheme(sizes) if issubclass(scheme, (RotationScheme, BiasScheme)) else None
 
         self.embedding_WD = nn.Parameter(torch.empty(V, c.d_model))
+        self.target_WD = nn.Parameter(torch.empty(V, c.d_model)) if c.tie != "all" else None
+        self.output_WD = nn.Parameter(torch.empty(V, c.d_model)) if c.tie == "none" else None
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
         self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
         self.dropout = Dropout(c.P_drop)
@@ -81,7 +83,13 @@ class Transformer(nn.Module):
         return self.decode(target_BT, memory_BSD, allowed, noise)
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
-        return F.linear(hidden_BTD, self.embedding_WD)
+        return F.linear(hidden_BTD, self.generator_WD)
+
+    @property
+    def generator_WD(self) -> Tensor:
+        """The matrix of the output, by `tie` that of the embeddings too."""
+        tied_WD = self.embedding_WD if self.target_WD is None else self.target_WD
+        return tied_WD if self.output_WD is None else self.output_WD
 
     def encode(self, source_BS: Tensor, allowed: Tensor | None, noise: Noise | None = None) -> Tensor:
         """-> memory_BSD."""
@@ -114,7 +122,8 @@ class Transformer(nn.Module):
     def _embed(
         self, ids_BT: Tensor, positions: EmbeddingScheme, keep: Keep, start: int, extra: Tensor | None
     ) -> Tensor:
-        x_BTD = F.embedding(ids_BT, self.embedding_WD)
+        of_source = self.target_WD is None or positions is self.encoder_positions
+        x_BTD = F.embedding(ids_BT, self.embedding_WD if of_source else cast(Tensor, self.target_WD))
         x_BTD = positions.embed(x_BTD, math.sqrt(self.config.d_model), start)
         if extra is not None:  # one language pair, so always the first target space
             x_BTD = x_BTD + extra[0]

@@ -96,7 +96,7 @@ class TransformerModule(pl.LightningModule):
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
         x_ND, y_N = self._target_rows(batch, noise)
-        return smoothed_nll(x_ND, model.embedding_WD, y_N, t.eps_ls, t.smoothing)
+        return smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
@@ -140,7 +140,7 @@ class TransformerModule(pl.LightningModule):
     def sentence_nll(self, batch: Batch) -> np.ndarray:
         """Unsmoothed nll [B] of each sentence, end token included, in nats: float64 sums in the order of positions."""
         x_ND, y_N = self._target_rows(batch, None)
-        nll_N = token_nll(x_ND, self.transformer.embedding_WD, y_N).double().cpu().numpy()
+        nll_N = token_nll(x_ND, self.transformer.generator_WD, y_N).double().cpu().numpy()
         starts = np.concatenate(([0], np.cumsum(batch.target_lengths_B)[:-1]))
         return np.add.reduceat(nll_N, starts)
 

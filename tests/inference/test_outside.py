@@ -22,8 +22,8 @@ SQUARE = {"model__d_k": 8, "model__d_v": 8}
 VARIANTS = {
     "post": {},
     "pre, learned, biases": {"model__norm": "pre", "model__positions": "learned", "model__attention_bias": True},
-    "gelu": {"model__feed_forward": "gelu"},
-    "gated": {"model__feed_forward": "swiglu", "model__norm": "pre"},
+    "gelu, untied": {"model__feed_forward": "gelu", "model__tie": "none"},
+    "gated, no biases": {"model__feed_forward": "swiglu", "model__norm": "pre", "model__bias": False},
     "rms": {"model__norm_kind": "rms", "model__norm": "pre"},
     "first code": {"model__sinusoid_layout": "concatenated", "model__target_spaces": 4, "model__norm_eps": 1e-3},
 }
@@ -147,9 +147,12 @@ def tokenizer_id(tokenizer, piece: str) -> int:
 
 def test_what_ctranslate2_cannot_hold_is_named(text):
     model = experiment(text).model
-    assert unlike_ctranslate2(replace(model, positions="rotary", feed_forward="relu2", norm="sandwich")) == [
+    own = {"positions": "rotary", "feed_forward": "relu2", "norm": "sandwich", "kv_heads": 1, "qk_norm": True}
+    assert unlike_ctranslate2(replace(model, **own)) == [
         "d_k=6, d_v=5 are not d_model/h=8",
         "positions=rotary act within attention",
+        "kv_heads=1 are shared by several queries",
+        "qk_norm acts within attention",
         "norm=sandwich has norms within the residual",
         "feed_forward=relu2 is none of relu, gelu, swiglu, geglu",
     ]

@@ -12,11 +12,22 @@ from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 
 B, S, T, V = 3, 19, 17, 31
+MODERN = [{"feed_forward": "swiglu"}, {"kv_heads": 1, "tie": "none"}]
 
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"norm": "pre"}, {"feed_forward": "swiglu"}],
+    [
+        {},
+        {"N": 3},
+        {"d_ff": 29},
+        {"h": 1},
+        {"d_k": 17},
+        {"d_v": 19},
+        {"norm": "pre"},
+        {"feed_forward": "swiglu"},
+        {"kv_heads": 1, "tie": "none"},
+    ],
     ids=str,
 )
 def test_torch_counts_as_many(change):

@@ -38,10 +38,13 @@ def test_attention(causal, masked, biased):
     assert gradcheck(attention, inputs if bias is None else (*inputs, bias))
 
 
+SIZES = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
+
+
 @pytest.mark.parametrize("positions", [None, "rotary", "shaw", "alibi"])
 def test_multi_head_self_attention(positions):
     scheme = SCHEMES[positions](PositionSizes(11, H, K, 13, "interleaved")) if positions else None
-    layer = SelfAttention(11, H, K, DV, True, scheme).double()
+    layer = SelfAttention(SIZES, scheme).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p, std=0.5)
     names = [name for name, _ in layer.named_parameters()]
@@ -53,7 +56,7 @@ def test_multi_head_self_attention(positions):
 
 
 def test_multi_head_cross_attention():
-    layer = CrossAttention(11, H, K, DV, True).double()
+    layer = CrossAttention(SIZES).double()
     allowed = torch.ones(B, 1, 1, S, dtype=torch.bool)
     allowed[0, ..., 4:] = False
 

@@ -48,6 +48,14 @@ def test_bodies_by_the_papers_formulas(row, body):
         ({"positions": "none"}, 0),
         ({"feed_forward": "relu2"}, 0),
         ({"norm_kind": "rms"}, -30 * 11),
+        ({"bias": False}, -12 * (13 + 11) - 30 * 11),
+        ({"bias": False, "norm_kind": "rms"}, -12 * (13 + 11) - 30 * 11),
+        ({"kv_heads": 1}, -18 * 2 * 11 * (5 + 7)),
+        ({"kv_heads": 1, "attention_bias": True}, 18 * (2 * 3 * 5 + 3 * 7 + 11) - 18 * 2 * 12 * (5 + 7)),
+        ({"kv_heads": 3}, 0),
+        ({"qk_norm": True}, 18 * 2 * 5),
+        ({"tie": "decoder"}, 17 * 11),
+        ({"tie": "none"}, 2 * 17 * 11),
         ({"norm": "sandwich"}, (30 + 2) * 2 * 11),
         ({"feed_forward": "swiglu"}, 12 * (3 * 11 * 9 + 2 * 9 + 11 - (2 * 11 * 13 + 13 + 11))),
     ],
@@ -102,6 +110,8 @@ def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
         {"attention_bias": True, "norm": "pre", "target_spaces": 3},
         {"feed_forward": "geglu"},
         {"norm": "sandwich", "norm_kind": "rms"},
+        {"norm": "pre", "feed_forward": "swiglu", "bias": False},
+        {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
     ],
 )
 @pytest.mark.parametrize("positions", size.BUILTIN_SCHEMES)
