@@ -64,7 +64,12 @@ def _write_train(name: str, sizes: dict[str, Any], players: list[Player], option
             row["utilisation"] = sizes["flops"] / sizes["target_tokens"] * row["median"] / peak
         shares = ", ".join(f"{row['name']} {row['utilisation']:.0%}" for row in table)
         notes.append(f"share of the yardstick: {shares}")
-    record = {"machine": machine.facts(threads), "sizes": material.told(sizes), "rows": table, "notes": notes}
+    record = {
+        "machine": machine.facts(threads),
+        "sizes": material.without_folders(sizes),
+        "rows": table,
+        "notes": notes,
+    }
     title = f"Training, {name}"
     report.write(
         f"train-{name}", report.markdown(title, "target tokens/s", "torch_nn", table, notes), record, options.out

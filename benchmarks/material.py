@@ -78,7 +78,7 @@ def lay_out(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     return folder, sizes
 
 
-def told(sizes: dict[str, Any]) -> dict[str, Any]:
+def without_folders(sizes: dict[str, Any]) -> dict[str, Any]:
     """What a record says of the sizes: of folders at most the last name, for the rest is this machine's."""
     data = sizes["experiment"]["data"]
     named = sizes["experiment"] | {"data": data | {"folder": Path(data["folder"]).name}}

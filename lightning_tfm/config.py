@@ -46,7 +46,7 @@ class Model:
     positions: str = "sinusoidal"
     """sinusoidal, learned, none, rotary, shaw, alibi, or the import path of a class of your own"""
     max_positions: int = 512
-    """longest sequence in pieces that a learned scheme has a vector for"""
+    """longest sequence, in pieces, for which a learned scheme has vectors"""
     norm: Literal["post", "pre", "sandwich"] = "post"
     """norm after the residual sum (the paper), before the sub-layer, or before and after it, within the residual"""
     norm_eps: float = 1e-6
@@ -54,10 +54,10 @@ class Model:
     attention_bias: bool = False
     """biases in the four attention projections (first code; the paper's formulas have none)"""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
-    """sine and cosine in turn (3.5) or in two halves with a slightly other wavelength (first code)"""
+    """sines and cosines alternating (3.5), or in two halves with slightly different wavelengths (first code)"""
     init: Literal["xavier", "xavier_residual", "unit_scaling"] = "xavier"
-    """uniform initialisation by fan-in and fan-out; that with W_O and W_2 divided by the square root of the number of
-    sub-layers of their stack; or by fan-in alone (first code); the paper is silent"""
+    """xavier: uniform by fan-in and fan-out; xavier_residual: the same, W_O and W_2 divided by the square root of the
+    number of sub-layers in their stack; unit_scaling: by fan-in alone (first code); the paper is silent"""
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
     feed_forward: str = "relu"
@@ -105,21 +105,21 @@ class Data:
     max_len: int = 256
     """training pairs with more pieces on a side (end token included) are counted and left out; dev and test never"""
     bad_lines: Literal["error", "drop"] = "error"
-    """what an empty or broken line does: stop with its number, or be counted and left out (training only)"""
+    """at an empty or broken line: stop and name it, or (training only) count its pair and leave it out"""
     max_words: int = 0
     """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off"""
     max_ratio: float = 0.0
-    """cleaning: training pairs with more than so many times the words of the other side, plus 3; 0: off"""
+    """cleaning: drop training pairs with a side of more than this many times the other's words, plus 3; 0: off"""
     check_encoding: bool = False
-    """cleaning: training pairs with replacement characters or twice-encoded UTF-8"""
+    """cleaning: drop training pairs with replacement characters or doubly encoded UTF-8"""
     check_script: bool = False
-    """cleaning: training pairs with a side of which half the letters are not in the script of its language"""
+    """cleaning: drop training pairs with a side half of whose letters are not in the script of its language"""
     share: float = 1.0
-    """share of the training pairs that is used, drawn by a hash of each pair: smaller shares lie within larger ones"""
+    """share of the training pairs to use, chosen by a hash of each pair: smaller shares are subsets of larger ones"""
     drop_duplicates: bool = False
-    """cleaning: training pairs that came before, told by 8-byte hashes"""
+    """cleaning: drop training pairs that occurred before, recognised by 8-byte hashes"""
     max_types: int = 2_000_000
-    """words counted for the vocabulary, above which the rarest are forgotten: memory does not grow with the text"""
+    """most distinct words counted for the vocabulary; beyond them the rarest are forgotten, which bounds the memory"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Training:
     """Batch, optimiser, schedule, regularisation, budget (5.1 to 5.4)."""
 
     tokens: int = 25000
-    """source tokens, and target tokens, that one optimizer step holds at most, over all devices"""
+    """at most this many source tokens, and as many target tokens, in an optimizer step, over all devices"""
     steps: int = 100_000
     """optimizer steps"""
     warmup: int = 4000
@@ -151,7 +151,7 @@ class Training:
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
-    """snapshots whose mean is scored at the end beside the last weights (5 for base, 20 for big in 6.1); 0 for none"""
+    """snapshots whose average is scored at the end besides the last weights (5 for base, 20 for big in 6.1); 0: none"""
     average_every: int = 1500
     """steps between these snapshots"""
     seed: int = 1
@@ -235,7 +235,7 @@ def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What only decides how long a run takes. Never hashed."""
+    """What decides only how long a run takes; never hashed."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int = 1
@@ -244,17 +244,17 @@ class Hardware:
     threads: int = 0
     """CPU threads of each process; 0 leaves the choice to torch"""
     micro_tokens: int = 0
-    """padded tokens of one micro-batch at most, per device; 0 for no limit: accumulate only where this asks for it"""
+    """at most this many padded tokens in a micro-batch, per device; 0: no limit, and no gradient accumulation"""
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     keep_memory: bool = True
-    """on CPUs glibc keeps what a step frees for the next one; giving it back to the kernel costs some 4 % of a step"""
+    """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False
     """trace ten steps into the run's folder: profile/trace.json and profile/operators.txt"""
     log_every: int = 50
-    """steps between two lines of the record"""
+    """steps between two lines of the training record"""
     validate_every: int = 0
-    """steps between two dev perplexities; 0: eight in a run"""
+    """steps between two evaluations of dev perplexity; 0: eight in a run"""
     checkpoint_every: int = 0
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
 

@@ -29,7 +29,7 @@ def locked(path: Path, timeout: float | None = None, waiting: Callable[[], None]
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if not lock(fd, timeout, waiting):
-            raise LockTimeout(f"{path}: locked by another process for {timeout:g} s")
+            raise LockTimeout(f"{path}: still locked by another process after {timeout:g} s")
         yield
     finally:
         os.close(fd)
@@ -133,5 +133,5 @@ def sync_file(path: Path) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """Readable JSON with a newline at the end; NaN is refused (ValueError), it is no JSON."""
+    """Readable JSON with a newline at the end; NaN is refused (ValueError): it is not JSON."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()

@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend: the command line prints it without a traceback and exits with code 2."""
+"""The one exception for what a user can fix: the command line prints it without a traceback and exits with code 2."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

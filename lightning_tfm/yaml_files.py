@@ -52,7 +52,7 @@ def shipped(folder: str) -> Path:
 
 
 def see_working_directory() -> None:
-    """Let modules of the user's be imported from the working directory, as `python -m` does and a script does not."""
+    """Let the user's modules be imported from the working directory, as `python -m` does and a script does not."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
 
@@ -67,9 +67,7 @@ def find_file(name: str | Path) -> Path:
         if candidate.is_file():
             return candidate
     ours = sorted(f"{folder}/{file.name}" for folder in FOLDERS for file in shipped(folder).glob("*.yaml"))
-    raise UserError(
-        f"no such file: {name} (looked in {Path.cwd()} and among the shipped ones); {nearest(str(name), ours)}"
-    )
+    raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {nearest(str(name), ours)}")
 
 
 def read_yaml(name: str | Path) -> YamlFile:
@@ -114,10 +112,10 @@ def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if key_node.tag not in TEXT_TAGS:
-            raise UserError(f"{path}:{line}: the key {key_node.value!r} is not read as text; put it in quotes")
+            raise UserError(f"{path}:{line}: YAML does not read the key {key_node.value!r} as text; put it in quotes")
         inner = (*keys, str(key_node.value))
         if inner in lines:
-            raise UserError(f"{path}:{line}: '{key_node.value}' stands here twice, first in line {lines[inner]}")
+            raise UserError(f"{path}:{line}: '{key_node.value}' appears twice, first on line {lines[inner]}")
         lines[inner] = line
         _index(path, value_node, inner, lines)
 
@@ -137,12 +135,12 @@ EXPECTED = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "list_type": "a list",
-    "too_short": "a list that is not empty",
+    "too_short": "a non-empty list",
     "dict_type": "keys and values",
-    "greater_than_equal": "a whole number of {ge} at least",
+    "greater_than_equal": "a whole number of at least {ge}",
     "greater_than": "a number above {gt:g}",
 }
-"""pydantic's type of an error -> what was expected; one that is not listed is said as pydantic says it"""
+"""pydantic's type of an error -> what was expected; one that is not listed keeps pydantic's words"""
 
 
 def checked(kind: type[Kind], file: YamlFile) -> Kind:

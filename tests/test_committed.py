@@ -77,4 +77,4 @@ def test_the_check_sees_them_where_they_are():
 
 def test_a_benchmark_s_record_names_no_folder():
     sizes = {"root": "/tmp/x", "N": 3, "experiment": {"data": {"folder": "/srv/text/multi30k", "source": "en"}}}
-    assert material.told(sizes) == {"N": 3, "experiment": {"data": {"folder": "multi30k", "source": "en"}}}
+    assert material.without_folders(sizes) == {"N": 3, "experiment": {"data": {"folder": "multi30k", "source": "en"}}}

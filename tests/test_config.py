@@ -115,12 +115,13 @@ def test_hashes_survive_a_round_trip_through_plain_data():
 
 def test_every_field_has_its_own_words():
     from lightning_tfm.cli.arguments import documentation
+    from lightning_tfm.queue.slurm import Slurm
 
     undocumented = [
         f"{cls.__name__}.{f.name}"
-        for cls in (Model, Data, Training, Evaluation, Miniature, Hardware)
+        for cls in (Model, Data, Training, Evaluation, Miniature, Hardware, Slurm)
         for f in fields(cls)
-        if (cls.__name__, f.name) not in documentation() and f.name not in NAMED_BY_THEMSELVES
+        if (cls.__name__, f.name) not in documentation(cls.__module__) and f.name not in NAMED_BY_THEMSELVES
     ]
     assert undocumented == []
 

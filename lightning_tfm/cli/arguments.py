@@ -7,6 +7,7 @@ heavy is imported.
 import argparse
 import ast
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -15,7 +16,6 @@ from typing import Any, NoReturn, get_args
 
 import yaml
 
-from lightning_tfm import config
 from lightning_tfm.config import WORDS, Experiment, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
@@ -39,13 +39,13 @@ class Parser(argparse.ArgumentParser):
             self.register("type", kind, partial(_word, kind))
         self.set_defaults(given=())
 
-    def add_fields(self, section: str, cls: Any, about: str = "") -> None:
-        """An option `--section.field` for every field of a dataclass; `about`: help for those without a docstring."""
+    def add_fields(self, section: str, cls: Any) -> None:
+        """An option `--section.field` for every field of a dataclass, its docstring the help."""
         group = self.add_argument_group(section, cls.__doc__.splitlines()[0])
         for f in fields(cls):
-            text = documentation().get((cls.__name__, f.name), about).replace("%", "%%")
+            text = documentation(cls.__module__).get((cls.__name__, f.name), "").replace("%", "%%")
             choices = ("true", "false") if f.type is bool else get_args(f.type)
-            told = f"{text} (" if choices else f"{text} ({WORDS[f.type]}, "
+            words = f"{text} (" if choices else f"{text} ({WORDS[f.type]}, "
             default = f.default if f.default and isinstance(f.default, str) else json.dumps(f.default)
             group.add_argument(
                 f"--{section}.{f.name}",
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
                 type=partial(_field, cls, section, f.name),
                 default=f.default,
                 metavar=f"{{{','.join(choices)}}}" if choices else f.name.upper(),
-                help=f"{told}default: {default})".strip(),
+                help=f"{words}default: {default})".strip(),
             )
 
     def error(self, message: str) -> NoReturn:
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError("command line: " + message.replace(": '", "='", 1))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """`null` takes back what may be left out."""
+        """`null` resets what may be left out."""
         given = arg_string != "null" or action.default is not None or not action.option_strings
         return super()._get_value(action, arg_string) if given else None
 
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{value!r}: {nearest(value, action.choices)}")
 
     def check_options(self, argv: Sequence[str]) -> None:
-        """Raise UserError naming the nearest option where `argv` has one that there is not."""
+        """Raise UserError naming the nearest option where `argv` has one that does not exist."""
         known = self._option_string_actions
         for token, following in zip(argv, [*argv, ""][1:], strict=True):
             key, equals, value = token.partition("=")
@@ -83,11 +83,11 @@ class Parser(argparse.ArgumentParser):
 
 class _Help(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
-        told = [WORDS[action.type]] if action.type in (int, float) else []
+        notes = [WORDS[action.type]] if action.type in (int, float) else []
         if action.default not in (None, "", False, argparse.SUPPRESS, []):
-            told += ["default: %(default)s"]
-        own = isinstance(action, _Given) or not told
-        return (action.help or "") + ("" if own else f" ({', '.join(told)})")
+            notes += ["default: %(default)s"]
+        own = isinstance(action, _Given) or not notes
+        return (action.help or "") + ("" if own else f" ({', '.join(notes)})")
 
 
 class _Given(argparse.Action):
@@ -121,10 +121,10 @@ def words(text: str) -> list[str]:
 
 
 @cache
-def documentation() -> dict[tuple[str, str], str]:
-    """(class, field) -> the text that stands below the field in config.py."""
+def documentation(module: str) -> dict[tuple[str, str], str]:
+    """(class, field) -> the text below the field, of the dataclasses of a module that is imported."""
     texts = {}
-    for node in ast.parse(Path(config.__file__).read_text(encoding="utf-8")).body:
+    for node in ast.parse(Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
             for line, below in zip(node.body, node.body[1:], strict=False):
                 if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):

@@ -1,7 +1,7 @@
 """`sweep --seeds auto`: seeds in rounds, more of them where a verdict is still open.
 
-The study's looks.json says how far it has come: what was asked for is written before it runs, every look before what
-follows from it. So the same command resumes after any stop, and two machines with the same records decide the same.
+The study's looks.json says how far it has got: what was asked for is written before it runs, every look before what
+follows from it. Thus the same command resumes after any stop, and two machines with the same records decide the same.
 """
 
 import sys
@@ -70,12 +70,12 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
         if set(known) != set(names):
             raise UserError(f"{path.parent / FILE}: the study has the rows {', '.join(known)}, and they are fixed now")
         if not {seed for row in known.values() for seed in row} <= set(seeds):
-            raise UserError(f"{path.parent / FILE}: the study took other seeds than {', '.join(map(str, seeds))}")
+            raise UserError(f"{path.parent / FILE}: the study uses seeds other than {', '.join(map(str, seeds))}")
         _save(before, asked, seeds, root)
         return before, seeds
     if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
         raise UserError(
-            f"{path}: its seeds were fixed beforehand, so nobody counted how often it was looked at; "
+            f"{path}: its seeds were fixed beforehand, so its looks were not counted; "
             "--seeds auto needs a study of its own: --name"
         )
     course = Course(plan, [], {name: seeds[: plan.first] for name in names})
@@ -115,7 +115,7 @@ def _cells(study: Ablation, wanted: dict[str, list[int]]) -> list[Cell]:
 
 
 def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> Course:
-    """Look at the runs that were asked for, and say what is still open and what is asked for next."""
+    """Take an interim look at the runs asked for, and print what is still open and what is asked for next."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked
     cells = read_cells(study, root, collect_seen(study, root, course.looked(wanted)))

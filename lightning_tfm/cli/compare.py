@@ -13,7 +13,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     about = "Studies with the same rows side by side: compare FIRST OTHER [OTHER…]."
     parser = make_parser(verb, about, experiment=False)
     parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="of the output")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="format of the output")
     parser.add_argument("--to", help="file to write [standard output; html: compare.html beside the first study]")
     options = parse_plain(parser, argv)
     places = [_place(name, Path(options["out"])) for name in options["studies"]]

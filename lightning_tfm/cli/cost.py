@@ -9,9 +9,11 @@ from lightning_tfm.yaml_files import find_file
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What an experiment takes, from a few of its micro-batches measured here.")
+    parser = make_parser(
+        verb, "Predict time, memory and FLOPs of an experiment from a few of its micro-batches, measured here."
+    )
     parser.add_argument("file", nargs="?", help="experiment file, short for --config FILE")
-    parser.add_argument("--devices", type=int, default=8, help="also predict for so many devices like this one")
+    parser.add_argument("--devices", type=int, default=8, help="also predict for this many devices like this one")
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s that a device sustains [measured here]")
     settings = parse(parser, argv)
     if (file := settings.verb["file"]) is not None:

@@ -1,4 +1,4 @@
-"""`data`: prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, looked at, carried elsewhere."""
+"""`data`: prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, inspected, moved elsewhere."""
 
 import errno
 import sys
@@ -16,7 +16,7 @@ ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Fetch, check, clean and encode a corpus; look at it; carry it to another machine.")
+    parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it; move it to another machine.")
     parser.add_argument("action", help=" | ".join(ACTIONS))
     names = "wmt14-en-de, wmt14-en-fr, multi30k, files, or the import path of a class of yours [data.corpus]"
     parser.add_argument("corpus", nargs="?", help=names)
@@ -29,7 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     parser.add_argument("--file", help="pack, unpack: the bundle [<corpus>.tar]")
     parser.add_argument("--split", help="show: a split by its name [data.train]")
-    parser.add_argument("--pairs", type=int, default=5, help="show: so many random pairs")
+    parser.add_argument("--pairs", type=int, default=5, help="show: how many random pairs")
     settings, data = _parsed(parser, argv)
     action = settings.verb["action"]
     try:
@@ -37,7 +37,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"no space left ({error.filename or data.folder}); make room and run the same again") from error
+        raise UserError(
+            f"no space left ({error.filename or data.folder}); free some space and run the same command again"
+        ) from error
 
 
 def _parsed(parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
@@ -119,7 +121,7 @@ def card_text(card: dict[str, Any]) -> str:
             where = ", ".join(split["dropped_first"][rule]) if "dropped_first" in split else ""
             lines.append(f"        {count:,} dropped: {rule}" + (f" (first at {where})" if where else ""))
         for other, count in split["source_also_in"].items():
-            lines += [f"        {count:,} sources stand in {other} too"] if count else []
+            lines += [f"        {count:,} sources also occur in {other}"] if count else []
         for side, pieces in split["pieces"].items():
             lines.append(
                 f"        {side}: {pieces['total']:,} pieces, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
@@ -129,7 +131,7 @@ def card_text(card: dict[str, Any]) -> str:
 
 
 def _verify(data: Data, root: Path) -> int:
-    """Hold every recorded file, fetched or prepared, against its checksum; 1 where one differs."""
+    """Check every recorded file, fetched or prepared, against its checksum; 1 where one differs."""
     from lightning_tfm.data.wmt.checksums import Checksums
     from lightning_tfm.data.wmt.official import folder_of
 

@@ -1,4 +1,4 @@
-"""`export`: a trained run as one folder that others load: safetensors, or CTranslate2."""
+"""`export`: a trained run as one folder that other programs load: safetensors, or CTranslate2."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,11 @@ from lightning_tfm.cli.score import find
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Write a trained run as one folder that others load.")
-    parser.add_argument("--to", choices=["safetensors", "ctranslate2"], default="safetensors", help="the format")
-    parser.add_argument("--folder", help="new folder to write [<format> in the run's]")
+    parser = make_parser(verb, "Write a trained run as one folder that other programs load.")
+    parser.add_argument(
+        "--to", choices=["safetensors", "ctranslate2"], default="safetensors", help="format of the folder"
+    )
+    parser.add_argument("--folder", help="new folder to write [a subfolder of the run's named after the format]")
     folder, experiment, settings = find(parser, argv)
 
     from lightning_tfm.inference.export import to_ctranslate2, to_safetensors

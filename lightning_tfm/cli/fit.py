@@ -1,4 +1,4 @@
-"""`fit`: one run, trained from its last checkpoint on, and scored."""
+"""`fit`: one run, trained from its last checkpoint, and scored."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     with mirrored(mode, settings.out, group, files, *watched):
         code = 0
         if folder.finished():
-            print(f"{folder.path} is trained already", file=sys.stderr)
+            print(f"{folder.path} is already trained", file=sys.stderr)
         else:
             code = _train(plan, cell, hardware, folder)
         if torchrun.started_us():
@@ -132,4 +132,4 @@ def _report(folder: RunFolder, evaluation: str) -> None:
         print(f"{name} ({score.split}): PPL {score.ppl:.3f}, BLEU {score.bleu:.2f} ({score.signature})")
     print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
     if result.scores["dev"].evaluation_hash != evaluation:
-        print(f"these scores are by other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")
+        print(f"these scores are for other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")

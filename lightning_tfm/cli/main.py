@@ -11,27 +11,27 @@ VERBS = {
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
     "translate": ("translate", "translate standard input or a file with a trained run"),
-    "export": ("export", "a trained run as one folder that others load: safetensors, CTranslate2"),
+    "export": ("export", "write a trained run as one folder that other programs load: safetensors, CTranslate2"),
     "predict-cost": ("cost", "time, memory and FLOPs of an experiment, from a measured short run"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
     "tune": ("tune", "search for a good configuration; unpromising trials are pruned"),
-    "plan": ("plan", "what a sweep would run, what is there already, and what it would take"),
+    "plan": ("plan", "what a sweep would run, what is already done, and what the rest would take"),
     "work": ("work", "join a study as a worker"),
-    "status": ("status", "what of a study is done, running, waiting, failed"),
+    "status": ("status", "which runs of a study are done, running, waiting or failed"),
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
     "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
     "compare": ("compare", "studies with the same rows side by side, with tests"),
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
-    "data": ("data", "prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, carried"),
-    "runs": ("runs", "list runs, retry or remove one, give disk space back"),
+    "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),
+    "runs": ("runs", "list runs, retry or remove one, free disk space"),
     "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
 }
 """verb -> module of this package with `main(verb, argv) -> exit code`, and help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lightning-tfm` and return its exit code: 0, 1 (a run failed), 2 (a mistake to mend), 130 (interrupted)."""
+    """Run `lightning-tfm` and return its exit code: 0, 1 (a run failed), 2 (a user's mistake), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _main(arguments)

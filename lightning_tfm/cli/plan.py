@@ -1,4 +1,4 @@
-"""`plan`: what a sweep would run, what is there already, and what it would take. Trains nothing."""
+"""`plan`: what a sweep would run, what is already done, and what the rest would take. Trains nothing."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning_tfm.study.study import Search
 
 
-THERE = "there"
+THERE = "done"
 """what is said of a finished run"""
 
 
@@ -35,7 +35,7 @@ class Rate:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What a sweep would run, what is there, and what it would take.")
+    parser = make_parser(verb, "What a sweep would run, what is already done, and what the rest would take.")
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
@@ -51,10 +51,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(parser, [*sweep.arguments, *argv])
     resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []
-    over: dict[str, str] = {}
+    endings: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
         search = with_data(asked_search(settings, sweep, resources), settings.out)
-        cells, coming, over = trials_of(search, settings.out, resources.storage)
+        cells, coming, endings = trials_of(search, settings.out, resources.storage)
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
@@ -63,7 +63,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
         check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
     rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
-    print(text(cells, settings.out, resources.workers, rate, coming, over))
+    print(text(cells, settings.out, resources.workers, rate, coming, endings))
     return 0
 
 
@@ -94,13 +94,13 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
     search = joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
-    over = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
-    over |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
+    endings = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
+    endings |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
     if not search.budget:
-        return search.cells(), [], over
+        return search.cells(), [], endings
     cells = [state.cell for state in states] or search.cells()
     drawn = draw(search, max(0, search.budget - len(cells)))
-    return cells, [search.cell(0, change).cost for change in drawn], over
+    return cells, [search.cell(0, change).cost for change in drawn], endings
 
 
 def measured_rate(root: Path) -> Rate | None:
@@ -120,15 +120,15 @@ def text(
     workers: int,
     rate: Rate | None,
     coming: Sequence[float] = (),
-    over: Mapping[str, str] = MappingProxyType({}),
+    endings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """One line for each cell, then the sum. `coming`, `over`: see `trials_of`."""
+    """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`."""
     from lightning_tfm.queue.progress import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     firsts: dict[str, Cell] = {}
     for cell in cells:
-        left, where = _standing(RunFolder(root, cell.training_hash), over.get(cell.training_hash))
+        left, where = _standing(RunFolder(root, cell.training_hash), endings.get(cell.training_hash))
         first = firsts.setdefault(cell.training_hash, cell)
         if first is not cell:  # trained once, for both
             lines.append(f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]} the run of {first.row}")
@@ -149,22 +149,24 @@ def text(
     ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(firsts) + len(coming)
     no_more = f", {ended} stopped early or failed" * bool(ended)
     lines.append(
-        f"{runs} runs: {there} there, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
+        f"{runs} runs: {there} done, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
     )
     if rate is None:
-        lines.append("time unknown: no finished run here to measure by; train the smallest row, or state --rate FLOP/s")
+        lines.append(
+            "time unknown: no finished run here to estimate it from; train the smallest row, or state --rate FLOP/s"
+        )
     elif sum(ahead):
         longest = max([*ahead, sum(ahead) / workers]) / rate.value
         lines.append(f"about {clock(longest)} with {workers} at once, at {rate.value:.2e} FLOP/s each ({rate.source})")
     return "\n".join(lines)
 
 
-def _standing(folder: RunFolder, over: str | None) -> tuple[float, str]:
-    """The share of a run that is left, and where it stands in words; `over`: how it ended for good."""
+def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
+    """The share of a run that is left, and where it stands in words; `ending`: how it ended for good."""
     if folder.finished():
         return 0.0, THERE
-    if over is not None:
-        return 0.0, over
+    if ending is not None:
+        return 0.0, ending
     progress, kept = folder.read_progress(), sorted(folder.checkpoints.glob("step-*.ckpt"))
     if folder.owner() is not None:
         return 1.0, "running now"

@@ -30,5 +30,5 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(f"{file}: {count} runs of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
     else:
         name, new, there = archive.unpack(Path(names[0]), root)
-        print(f"{name}: {new} runs unpacked, {there} were there already")
+        print(f"{name}: {new} runs unpacked, {there} were already there")
     return 0

@@ -22,11 +22,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
     parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html")
-    parser.add_argument("--to", help="file to write; - for standard output [beside study]")
+    parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
-    parser.add_argument("--port", type=int, default=8000, help="of --serve; 0: any free one")
+    parser.add_argument("--port", type=int, default=8000, help="port of --serve; 0: any free one")
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     name = options["study"] or _only(root)
@@ -55,7 +55,7 @@ def _refresh(name: str, root: Path) -> None:
     except UserError as error:
         if not (folder_of(root, name) / "trials.json").is_file():
             raise
-        print(f"{name}: shown as trials.json has it: {error}", file=sys.stderr)
+        print(f"{name}: shown from trials.json: {error}", file=sys.stderr)
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
@@ -85,7 +85,7 @@ def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]
         write_atomic(path, make().render("html").encode())
     except Exception as error:  # whatever it is, it must not look like a failed training
         again = f"lightning-tfm report {name} --out {root}"
-        print(f"{path} could not be written: {type(error).__name__}: {error}; again: {again}", file=sys.stderr)
+        print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
         return False
     print(path)
     return True
@@ -103,7 +103,9 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     try:
         server = make_server(Live(render, lambda: version(name, root)), options["port"])
     except OSError as error:
-        raise UserError(f"--port={options['port']}: {error.strerror}; another one with --port, or 0 for any") from None
+        raise UserError(
+            f"--port={options['port']}: {error.strerror}; choose another --port, or 0 for any free one"
+        ) from None
     print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)", flush=True)
     try:
         server.serve_forever()

@@ -14,7 +14,7 @@ ACTIONS = ("list", "retry", "remove", "gc")
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "List runs, try failed ones again, remove one, give disk space back.", experiment=False)
+    parser = make_parser(verb, "List runs, retry failed ones, remove one, free disk space.", experiment=False)
     parser.add_argument("action", help=" | ".join(ACTIONS))
     parser.add_argument("run", nargs="?", help="start of a run's name, for retry and remove")
     parser.add_argument("--json", action="store_true", help="list as JSON")
@@ -52,7 +52,7 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
 def _retried(queued: int) -> str:
     if not queued:
         return "no study holds a failed cell of this run: nothing to queue again"
-    return f"{queued} cell{'s' * (queued > 1)} queued; the command that started the study runs what is queued"
+    return f"{queued} cell{'s' * (queued > 1)} queued; to run what is queued, repeat the command that started the study"
 
 
 def _list(found: list[Any], as_json: bool) -> str:
@@ -78,7 +78,7 @@ def _line(info: Any) -> str:
 def _gc(garbage: list[Any], removed: bool) -> str:
     lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
     total = _size(sum(item.bytes for item in garbage))
-    return "\n".join([*lines, f"{total} removed" if removed else f"{total} could go: runs gc --yes"])
+    return "\n".join([*lines, f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"])
 
 
 def _size(count: int) -> str:

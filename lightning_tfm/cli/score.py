@@ -17,7 +17,8 @@ from lightning_tfm.study.settings import Settings, checked
 def main(verb: str, argv: Sequence[str]) -> int:
     which = {"validate": "dev", "test": "test"}[verb]
     parser = make_parser(
-        verb, f"Score the {which} text with a trained run: --evaluation.beam 8 and the like may differ."
+        verb,
+        f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed.",
     )
     parser.add_argument(
         "--set", default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"
@@ -66,7 +67,9 @@ def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Se
     other = [s.name for s in fields(Experiment) if s.name != "evaluation"]
     changed = [s for s in other if getattr(experiment, s) != getattr(recorded, s)]
     if changed:
-        raise UserError(f"{folder.path} is trained: only evaluation.… may differ now, not {', '.join(changed)}")
+        raise UserError(
+            f"{folder.path} is already trained: only evaluation.… may still change, not {', '.join(changed)}"
+        )
     checked(experiment, run)
     return folder, experiment, settings
 

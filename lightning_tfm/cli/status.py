@@ -1,4 +1,4 @@
-"""`status`: what of a study is done, running, waiting, failed, gone; once, as JSON, or as a live view."""
+"""`status`: which runs of a study are done, running, waiting, failed or gone; once, as JSON, or as a live view."""
 
 import json
 import sys
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What of a study is done, running, waiting, failed, gone.", experiment=False)
+    parser = make_parser(verb, "Which runs of a study are done, running, waiting, failed or gone.", experiment=False)
     parser.add_argument("study", help="name of the study under <out>/studies")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--watch", action="store_true", help="look again until all is done")
+    parser.add_argument("--watch", action="store_true", help="refresh until all is done")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["json"] and options["watch"]:
-        raise UserError("--json and --watch: one of the two")
+        raise UserError("--json and --watch: give only one of the two")
 
     from lightning_tfm.queue.open import open_queue
     from lightning_tfm.queue.progress import View, Watch, follow
@@ -42,7 +42,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def states_of(queue: "Queue", root: Path) -> "list[CellState]":
-    """States of a study's cells; `gone` where a run was finished and is no more, neither here nor in the storage."""
+    """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage."""
     states = queue.states()
     gone = {s.cell.training_hash for s in states if s.state == "done"}
     gone = {name for name in gone if not RunFolder(root, name).result.exists()}

@@ -23,11 +23,13 @@ def add_options(parser: Parser) -> None:
     """The options of a verb that runs workers."""
     parser.add_argument("--workers", type=int, default=0, help="runs at once; 0: one for each CPU, or GPU")
     parser.add_argument("--storage", default="", help=STORAGE)
-    parser.add_argument("--devices-per-run", type=int, default=0, help="processes of each run, each with own devices")
+    parser.add_argument(
+        "--devices-per-run", type=int, default=0, help="processes of each run, each with its own device"
+    )
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
     parser.add_argument("--wandb", choices=MODES, default="off", help="mirror runs to W&B")
     parser.add_argument("--launcher", choices=["local", "slurm"], default="local", help="where the workers run")
-    parser.add_fields("slurm", Slurm, "of each job, for --launcher slurm")
+    parser.add_fields("slurm", Slurm)
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
@@ -41,7 +43,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     _check_slurm(options["slurm"])
     per_run, runs = options["devices_per_run"], options["runs_per_device"]
     if per_run and hardware.devices not in (1, per_run):
-        raise UserError(f"--devices-per-run={per_run} against --trainer.devices={hardware.devices}")
+        raise UserError(f"--devices-per-run={per_run} contradicts --trainer.devices={hardware.devices}")
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
@@ -68,35 +70,35 @@ def _check_slurm(options: dict[str, int]) -> None:
     for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
         least = int(name in ("jobs", "minutes", "cpus"))
         if options[name] < least:
-            raise UserError(f"--slurm.{name}={options[name]}: must be {least} at least")
+            raise UserError(f"--slurm.{name}={options[name]}: must be at least {least}")
 
 
 def _nodes(options: dict[str, Any], hardware: Hardware) -> int:
     """Nodes of each run."""
     asked, nodes = options["slurm"]["nodes"], hardware.num_nodes
     if asked < 1:
-        raise UserError(f"--slurm.nodes={asked}: must be 1 at least")
+        raise UserError(f"--slurm.nodes={asked}: must be at least 1")
     if options["launcher"] != "slurm":
         if asked > 1:
             raise UserError(f"--slurm.nodes={asked} needs --launcher slurm")
         if nodes > 1:
             check_allocation(nodes)
     elif nodes not in (1, asked):
-        raise UserError(f"--trainer.num_nodes={nodes} against --slurm.nodes={asked}: give --slurm.nodes={nodes}")
+        raise UserError(f"--trainer.num_nodes={nodes} contradicts --slurm.nodes={asked}: give --slurm.nodes={nodes}")
     else:
         nodes = asked
     if nodes > 1 and options["workers"] > 1:
-        raise UserError(f"--workers={options['workers']}: a run over {nodes} nodes has all of them, one at a time")
+        raise UserError(f"--workers={options['workers']}: a run over {nodes} nodes takes all of them: give 1")
     return nodes
 
 
 def check_storage(storage: str, folder: Path) -> None:
-    """Raise UserError for an address that is none, or not the study's, before anything is written."""
+    """Raise UserError for an invalid address, or one that is not the study's, before anything is written."""
     from lightning_tfm.queue.storage import find_storage, remembered
 
     find_storage(remembered(storage, folder), folder).check()
 
 
 def is_search_file(path: str) -> bool:
-    """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is no YAML."""
+    """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML."""
     return is_search(read_yaml(path))

@@ -33,7 +33,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_tune_options(parser)
     add_options(parser)
     for option in ("--sampler", "--trials"):
-        parser.add_argument(option, default="", help="of a search, see: lightning-tfm tune --help")
+        parser.add_argument(option, default="", help="for a search; see lightning-tfm tune --help")
     asked = parse(parser, argv).verb
     if is_search_file(asked["sweep"]):
         from lightning_tfm.cli import tune
@@ -59,9 +59,9 @@ AUTO = ("first_seeds", "max_seeds", "max_runs")
 
 def add_auto_options(parser: Parser) -> None:
     """Of --seeds auto; what is not given stays as the study began, or as report/sequential.py has it."""
-    parser.add_argument("--first-seeds", type=int, help="of --seeds auto: seeds of every row [3]")
-    parser.add_argument("--max-seeds", type=int, help="of --seeds auto: of a row that stays open [8]")
-    parser.add_argument("--max-runs", type=int, help="of --seeds auto: stop before more runs in all")
+    parser.add_argument("--first-seeds", type=int, help="--seeds auto: seeds of every row to begin with [3]")
+    parser.add_argument("--max-seeds", type=int, help="--seeds auto: most seeds of a row that stays open [8]")
+    parser.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
 
 
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
@@ -93,7 +93,7 @@ def _numbers(text: str, option: str = "--seeds") -> list[int]:
         first, _, last = part.partition("-")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found) or not found:
-        raise UserError(f"{option}={text}: a seed stands there twice, or a range is empty")
+        raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")
     return found
 
 

@@ -16,9 +16,13 @@ FIRST_CODE = "experiments/first_code.yaml"
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Print the table of a study, from the records of its runs.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument("--format", choices=["text", "markdown", "csv", "json"], default="text", help="of the output")
-    parser.add_argument("--width", type=int, default=0, help="columns of the text; 0: the terminal's")
-    parser.add_argument("--params", action="store_true", help="printed against computed parameter counts; no training")
+    parser.add_argument(
+        "--format", choices=["text", "markdown", "csv", "json"], default="text", help="format of the output"
+    )
+    parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
+    parser.add_argument(
+        "--params", action="store_true", help="the paper's parameter counts beside computed ones; no training"
+    )
     parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
@@ -60,7 +64,7 @@ def _params(options: dict[str, Any]) -> str:
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
     if options["format"] not in ("text", "json"):
-        raise UserError(f"--format={options['format']}: --params knows text and json")
+        raise UserError(f"--format={options['format']}: --params prints only text and json")
     base = load_experiment(FIRST_CODE)
     V = base.data.vocab_size if options["vocab"] is None else options["vocab"]
     if V < 1:

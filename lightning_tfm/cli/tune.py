@@ -28,7 +28,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_options(parser)
     asked = parse(parser, argv).verb["sweep"]
     if not is_search_file(asked):
-        raise UserError(f"{asked}: it names rows, so it is a table and no search: lightning-tfm sweep {asked}")
+        raise UserError(f"{asked}: it names rows, so it is a table, not a search: run lightning-tfm sweep {asked}")
     file = read_search(asked)
     settings = parse(parser, [*file.arguments, *argv])
     if settings.verb["print_config"]:
@@ -39,7 +39,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
-    """The search that is asked for, checked; the data are not looked at yet. Raises UserError."""
+    """The search that is asked for, checked; the data are not read yet. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
     name, sampler = settings.verb["name"] or file.name, settings.verb["sampler"] or file.sampler
@@ -78,7 +78,7 @@ def check_space(search: Search) -> None:
     check_trainable(search.base, search.name)
     for p in search.space:
         if p.name == "training.warmup":
-            check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: all of the search")
+            check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
         for value in p.values if p.name in BASES else ():
             check_classes(search.at({p.name: value}))
 
@@ -94,8 +94,10 @@ def with_data(search: Search, root: Path) -> Search:
 
 def add_search_options(parser: Parser) -> None:
     """Options of a search beside its files."""
-    parser.add_argument("--sampler", default="", help="of a search: " + " | ".join(SAMPLERS))
-    parser.add_argument("--trials", type=int, default=0, help=f"of a search, in all [as in the file, else {TRIALS}]")
+    parser.add_argument("--sampler", default="", help="for a search: " + " | ".join(SAMPLERS))
+    parser.add_argument(
+        "--trials", type=int, default=0, help=f"trials of a search in all [as in the file, else {TRIALS}]"
+    )
 
 
 def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:

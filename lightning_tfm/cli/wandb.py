@@ -1,4 +1,4 @@
-"""`wandb replay STUDY`: send the records of a study, or of one run, to W&B, as far as they are not there yet."""
+"""`wandb replay STUDY`: send the records of a study, or of one run, to W&B, those that are not there yet."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Send a study's records to W&B: wandb replay STUDY.", experiment=False)
     parser.add_argument("action", help="replay")
     parser.add_argument("study", help="name of the study under <out>/studies, or folder of a run")
-    parser.add_argument("--mode", choices=["offline", "online"], default="online", help="where to")
+    parser.add_argument("--mode", choices=["offline", "online"], default="online", help="where to send them")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["action"] != "replay":
@@ -33,7 +33,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
     folder = folder_of(root, name)
     replay(folder, options["mode"], name, root, cells)
-    print(f"{len(cells)} runs of '{options['study']}' looked at: {folder / 'wandb'}")
+    print(f"{len(cells)} runs of '{options['study']}' checked: {folder / 'wandb'}")
     return 0
 
 
@@ -45,6 +45,6 @@ def _cell_of(run: Path) -> "Cell":
 
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:
-        raise UserError(f"{run}: identity.json or experiment.json is missing: no run")
+        raise UserError(f"{run}: identity.json or experiment.json is missing: not a run")
     asked = read_json(run / "cell.json") or {"row": "experiment"}
     return Cell(asked["row"], experiment["training"]["seed"], training_hash(identity), 1.0)

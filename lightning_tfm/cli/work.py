@@ -1,4 +1,4 @@
-"""`work`: join a study as a worker, on this machine or another one, and leave when nothing is left or at Ctrl-C.
+"""`work`: join a study as a worker, on this machine or another, and leave when nothing is left or at Ctrl-C.
 
 Between the looks of `--seeds auto` it waits.
 """

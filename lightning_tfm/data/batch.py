@@ -21,7 +21,7 @@ class Batch:
     target_out_BT: Tensor
     """target pieces and the end token"""
     allowed: Tensor | None
-    """bool [B, 1, 1, S], true where the source is no padding; None where there is none"""
+    """bool [B, 1, 1, S], true where the source is not padding; None where there is no padding"""
     index_B: np.ndarray
     """position in the step's global batch, or line number in a scored text"""
     source_lengths_B: np.ndarray

@@ -2,7 +2,7 @@
 
 1. inspect: read the text once; check, clean, hash, count the words. Leaves inspected.json, keep.bin and words.tsv.
 2. train the tokenizer from the word counts. Leaves tokenizer.model.
-3. encode: read the text again, write ids. Leaves the arrays; every CHECKPOINT pairs it notes how far it is.
+3. encode: read the text again, write ids. Leaves the arrays; every CHECKPOINT pairs it notes how far it has got.
 
 Of the text nothing stays in memory but the words' counts (at most data.max_types), 8-byte hashes where duplicates are
 dropped, one byte for each pair, and the held-out sources.
@@ -37,7 +37,7 @@ CHECKPOINT = 64
 SHOWN = 5
 """line numbers that an error shows"""
 WORK = ("inspected.json", "keep.bin", "words.tsv", "encoded.json")
-"""files of the building folder that a finished store has not"""
+"""files of the building folder that a finished store lacks"""
 
 Say = Callable[[str], None]
 Pair = tuple[str, str]
@@ -83,7 +83,7 @@ class _Reader:
         """name of the part, and pairs of it that were given out"""
 
     def batches(self) -> Iterator[tuple[Pair, ...]]:
-        """Tuples of at most BATCH pairs; none reaches over two parts."""
+        """Tuples of at most BATCH pairs; none spans two parts."""
         for part in self.parts:
             self.part, self.number = part, 0
             for batch in _batched(self.corpus.lines(part), BATCH):
@@ -185,7 +185,7 @@ class _Inspection:
         self._complain(part)
         if not self.keep.any():
             source = self._corpus.name(reader.part, self._corpus.source)
-            raise UserError(f"{source}: no pair is left of {read}")
+            raise UserError(f"{source}: none of {read} pairs is left")
         return sources
 
     def card(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A prepared corpus in one file, for machines without internet: the store, and what a start there asks for.
+"""A prepared corpus in one file, for machines without internet: the store, and what a run there needs.
 
 A tar of `bundle.json` (what is in it, with checksums), `store/…`, and `corpus/…`: of a fetched corpus its checksums and
 test sets, of `files` the texts themselves, whose bytes name the store.
@@ -46,10 +46,10 @@ def pack(data: Data, prepared: Prepared, to: Path) -> dict[str, Any]:
 def unpack(bundle: Path, data: Data, root: Path) -> Path:
     """Put a bundle's store under `root` and its texts where `data` looks for them; returns the store's folder.
 
-    Raises UserError where the bundle is cut, changed or hostile; then nothing of it is in place.
+    Raises UserError where the bundle is truncated, changed or hostile; then nothing of it is in place.
     """
     if not bundle.is_file():
-        raise UserError(f"{bundle}: there is no such file")
+        raise UserError(f"{bundle}: no such file")
     (root / "data").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{BUILDING}bundle-", dir=root / "data") as temporary:
         index = _extract(bundle, Path(temporary))
@@ -88,18 +88,18 @@ def _extract(bundle: Path, folder: Path) -> dict[str, Any]:
                 raise UserError(f"{bundle} is not a bundle made by `data pack`")
             index = json.load(stream)
             if index["version"] != VERSION:
-                raise UserError(f"{bundle}: version {index['version']}, this program reads {VERSION}")
+                raise UserError(f"{bundle}: version {index['version']}, this program reads version {VERSION}")
             missing = dict(index["files"])
             for member in islice(tar, 1, None):
                 record = missing.pop(member.name, None)
                 safe = member.isreg() and ".." not in Path(member.name).parts and not member.name.startswith("/")
                 if record is None or not safe:
-                    raise UserError(f"{bundle} holds '{member.name}', which is not in its index or no plain file")
+                    raise UserError(f"{bundle} holds '{member.name}', which is not in its index or not a regular file")
                 _write(tar, member, folder / member.name, record["sha256"], bundle)
     except (*BROKEN, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{bundle} is damaged ({error}): copy it again") from error
     if missing:
-        raise UserError(f"{bundle} was cut: it lacks {', '.join(sorted(missing)[:5])}; copy it again")
+        raise UserError(f"{bundle} is incomplete: it lacks {', '.join(sorted(missing)[:5])}; copy it again")
     if os.sep in index["store"] or index["store"].startswith("."):
         raise UserError(f"{bundle}: '{index['store']}' is not the name of a store")
     return index
@@ -124,14 +124,14 @@ def _place(path: Path, name: str, index: dict[str, Any], folder: Path) -> None:
             known = Checksums(folder).find(key)
             if known is not None and known["sha256"] != record["sha256"]:
                 raise UserError(
-                    f"{folder / key}: recorded here with sha256 {known['sha256']}, in the bundle with another"
+                    f"{folder / key}: recorded here with sha256 {known['sha256']}, in the bundle with a different one"
                 )
             folder.mkdir(parents=True, exist_ok=True)
             Checksums(folder).add(key, **record)
         return
     target = folder / name
     if target.is_file() and sha256(target) != index["files"][f"corpus/{name}"]["sha256"]:
-        raise UserError(f"{target} is there already and differs; give another --data.folder")
+        raise UserError(f"{target} already exists and differs; choose another --data.folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(target, path.read_bytes())
 

@@ -108,7 +108,7 @@ def _hash(pair: tuple[str, str]) -> int:
 def _script(language: str) -> str:
     if language not in LANGUAGES:
         raise UserError(
-            f"data.check_script: the script of '{language}' is not known, {nearest(language, LANGUAGES)}; "
+            f"data.check_script: the script of '{language}' is unknown, {nearest(language, LANGUAGES)}; "
             "turn the rule off with data.check_script=false"
         )
     return LANGUAGES[language]

@@ -43,8 +43,8 @@ class BuiltinCorpus(Corpus):
 class FilesCorpus(Corpus):
     """Parallel files `<split>.<language>`, or the same with `.gz`, in one folder: UTF-8, one sentence a line.
 
-    Lines end with "\\n" (or "\\r\\n") alone. The plain file is taken where both lie there. A byte-order mark at
-    the start of a file is no text.
+    Lines end with "\\n" (or "\\r\\n") alone. The plain file is taken where both exist. A byte-order mark at
+    the start of a file is not text.
     """
 
     def __init__(self, data: Data):
@@ -67,7 +67,7 @@ class FilesCorpus(Corpus):
             if (self._folder / name).is_file():
                 return self._folder / name
         if not self._folder.is_dir():
-            raise UserError(f"data.folder={self._folder}: there is no such folder")
+            raise UserError(f"data.folder={self._folder}: no such folder")
         present = sorted(path.name for path in self._folder.iterdir())
         listed = ", ".join(present[:12]) + (f" and {len(present) - 12} more" if len(present) > 12 else "")
         raise UserError(
@@ -120,7 +120,7 @@ def make_corpus(data: Data) -> Corpus:
     module, _, name = data.corpus.rpartition(".")
     if not module:
         known = nearest(data.corpus, CORPORA)
-        raise UserError(f"data.corpus={data.corpus}: unknown: {known} or the import path of a class")
+        raise UserError(f"data.corpus={data.corpus}: unknown corpus; {known} Or give the import path of a class")
     see_working_directory()
     try:
         found = getattr(importlib.import_module(module), name)
@@ -135,8 +135,8 @@ def make_corpus(data: Data) -> Corpus:
     if inspect.isabstract(found):
         lacking = ", ".join(sorted(found.__abstractmethods__))
         raise UserError(
-            f"data.corpus={data.corpus}: a subclass of Corpus needs {lacking} too; a class with lines(split) that "
-            "derives from nothing does not"
+            f"data.corpus={data.corpus}: a subclass of Corpus must define {lacking} too; a class with lines(split) "
+            "that does not derive from it need not"
         )
     return cast("Callable[[Data], Corpus]", found)(data)
 

@@ -20,7 +20,7 @@ class Corpus(ABC):
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
         """Raw pairs of a split, in order, without line ends.
 
-        Bytes that are no UTF-8 come as surrogates (`errors="surrogateescape"`); `prepare` reports them.
+        Bytes that are not UTF-8 come as surrogates (`errors="surrogateescape"`); `prepare` reports them.
         """
 
     @abstractmethod
@@ -45,11 +45,11 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
             yield pair
     for path, count in zip((source, target), counts, strict=True):
         if not count:
-            raise UserError(f"{path} is empty: give it one sentence a line, line n of both languages together")
+            raise UserError(f"{path} is empty: give it one sentence per line, line n of both languages together")
     if counts[0] != counts[1]:
         raise UserError(
             f"{source} has {counts[0]} lines, {target} has {counts[1]}: "
-            "line n of both files must belong together; was one cut short, or split at more than line feeds?"
+            "line n of both files must belong together; was one truncated, or split at more than line feeds?"
         )
 
 

@@ -70,7 +70,7 @@ class TranslationData(pl.LightningDataModule):
 
 
 def evaluation_batches(split: Split | EncodedText) -> list[Batch]:
-    """All batches of a split, sentences of like length together; `index_B` holds line numbers from 0."""
+    """All batches of a split, sentences of similar length together; `index_B` holds line numbers from 0."""
     source, target = split.source_lengths + 1, split.target_lengths + 1
     order = np.lexsort((target, source))
     edges = cut_by_budget(source[order], target[order], max(EVALUATION_TOKENS, int(source.max()), int(target.max())))

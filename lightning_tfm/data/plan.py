@@ -21,7 +21,7 @@ from lightning_tfm.keys import generator
 class Plan:
     """Lengths are in pieces with the end token, one entry per sentence; `ids` names the sentences (default 0 … n-1).
 
-    Raises UserError when nothing is left to train on, or a sentence alone is above the budget.
+    Raises UserError when nothing is left to train on, or a single sentence exceeds the budget.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Plan:
         self.tokens, self.seed = tokens, seed
         if len(self.ids) == 0:
             raise UserError(
-                "no training pairs are left: data.max_len is below the shortest sentence, or there are none"
+                "no training pairs are left: data.max_len is below the shortest sentence, or the split is empty"
             )
         longest = int(max(source_lengths[self.ids].max(), target_lengths[self.ids].max()))
         if longest > tokens:
             raise UserError(
-                f"a sentence of {longest} pieces is above training.tokens={tokens}, the budget of one step: "
+                f"a sentence of {longest} pieces exceeds training.tokens={tokens}, the budget of one step: "
                 "raise training.tokens or lower data.max_len"
             )
         order = np.lexsort((source_lengths[self.ids], target_lengths[self.ids]))
@@ -101,7 +101,7 @@ def split_evenly(
     longest = int(max(source_lengths.max(), target_lengths.max()))
     if micro_tokens and longest > micro_tokens:
         raise UserError(
-            f"a sentence of {longest} pieces is above trainer.micro_tokens={micro_tokens}: "
+            f"a sentence of {longest} pieces exceeds trainer.micro_tokens={micro_tokens}: "
             "raise it or lower data.max_len"
         )
     cost = np.cumsum(source_lengths + target_lengths)

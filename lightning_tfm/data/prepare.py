@@ -76,10 +76,10 @@ class Prepared:
 
 
 def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
-    """The store of `data` under `root`, made if it is not there. Raises UserError where the text is broken.
+    """The store of `data` under `root`, made if it does not exist. Raises UserError where the text is broken.
 
     A build that was interrupted resumes. Of processes that want the same store one builds, the others wait. `say` is
-    told of progress.
+    given lines of progress.
     """
     corpus = make_corpus(data)
     key = _key(data, corpus)
@@ -105,20 +105,20 @@ def _building(folder: Path, say: Say) -> Iterator[Path | None]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             try:
-                shared = lock(descriptor, waiting=lambda: say(f"{folder}: another process prepares it; waiting"))
+                shared = lock(descriptor, waiting=lambda: say(f"{folder}: another process is preparing it; waiting"))
             except OSError:  # no such locks on this file system: each process builds its own
                 shared = False
             if shared and not _is_at(descriptor, path):  # published or removed while we waited
                 continue
-            mine = path if shared else Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
+            building = path if shared else Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
             try:
-                yield mine
+                yield building
             except UserError:
-                shutil.rmtree(mine, ignore_errors=True)
+                shutil.rmtree(building, ignore_errors=True)
                 raise
             finally:
-                if mine != path:
-                    shutil.rmtree(mine, ignore_errors=True)
+                if building != path:
+                    shutil.rmtree(building, ignore_errors=True)
             return
         finally:
             os.close(descriptor)
@@ -157,7 +157,7 @@ def _key(data: Data, corpus: Corpus) -> str:
 
 
 def publish(building: Path, folder: Path) -> None:
-    """Move a finished store to its name; another process may have been faster, then that one's stays."""
+    """Move a finished store to its name; if another process was faster, its store stays."""
     building.chmod(0o755)
     try:
         os.rename(building, folder)

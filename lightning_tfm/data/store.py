@@ -34,7 +34,7 @@ class Split:
         for side, ids, offsets in zip(SIDES, self._ids, self._offsets, strict=True):
             if not len(offsets) or len(ids) != offsets[-1] or len(offsets) != len(self._offsets[0]):
                 path = _path(folder, name, side, "ids")
-                raise UserError(f"{path} and its offsets do not fit together: remove {folder}, it is made again")
+                raise UserError(f"{path} and its offsets do not match: remove {folder}; it will be made again")
 
     def __len__(self) -> int:
         return len(self._offsets[0]) - 1
@@ -68,7 +68,7 @@ class Split:
 
 
 class SplitWriter:
-    """Writes one split into `folder`, batch by batch. `counts`, of `flush`, goes on after what was written by then."""
+    """Writes one split into `folder`, batch by batch. `counts`, of `flush`, appends to what was written by then."""
 
     def __init__(self, folder: Path, name: str, V: int, keep_text: bool, counts: dict[str, int] | None = None):
         kinds = ("ids", "offsets", "txt") if keep_text else ("ids", "offsets")
@@ -115,4 +115,4 @@ def _open(path: Path, kind: type[np.generic]) -> np.ndarray:
             return np.zeros(0, dtype=kind)
         return np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): remove {path.parent}, it is made again") from error
+        raise UserError(f"{path} cannot be read ({error}): remove {path.parent}; it will be made again") from error

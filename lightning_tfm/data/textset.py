@@ -55,7 +55,9 @@ class TextSet:
         corpus_name, _, split = name.rpartition(":")
         if corpus_name and corpus_name != data.corpus:
             if corpus_name not in CORPORA:
-                raise UserError(f"--set {name}: there is no corpus '{corpus_name}'; {', '.join(sorted(CORPORA))} are")
+                raise UserError(
+                    f"--set {name}: there is no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}"
+                )
             data = replace(data, corpus=corpus_name, folder="")
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))
@@ -63,7 +65,7 @@ class TextSet:
             if wrong := flaw(pair):
                 rule, side = wrong
                 path = corpus.name(split, (corpus.source, corpus.target)[side])
-                raise UserError(f"{path}:{number}: broken line ({rule}): correct it, held-out pairs are never dropped")
+                raise UserError(f"{path}:{number}: broken line ({rule}): correct it: held-out pairs are never dropped")
         sources, targets = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
         self._text = EncodedText(sources, targets, pairs)
         text = hashlib.sha256("".join(f"{source}\n{target}\n" for source, target in pairs).encode()).hexdigest()

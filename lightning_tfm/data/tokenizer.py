@@ -102,13 +102,13 @@ class Tokenizer:
 
 
 CACHED = 1_000_000
-"""words whose pieces are kept; later ones are cut up anew in every batch"""
+"""words whose pieces are kept; later ones are split again in every batch"""
 SPACE = "\u2581"
 """SentencePiece's sign for a space: lines that hold it are encoded whole"""
 
 
 class WordEncoder:
-    """`tokenizer` with a memory for words. `threads` cut up new words.
+    """`tokenizer` with a cache of words. `threads` split new words.
 
     A `normalization` other than identity may look across spaces: then lines are encoded whole.
     """
@@ -136,7 +136,7 @@ class WordEncoder:
     def _add(self, words: list[str], index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Number the words that `index` has at -1; returns pieces and starts of all numbers.
 
-        What no longer fits into the memory is for this call alone.
+        What no longer fits into the cache is kept for this call alone.
         """
         missing = np.flatnonzero(index < 0).tolist()
         if not missing:

@@ -1,4 +1,4 @@
-"""A trained run in the formats of others: safetensors with tokenizer and sizes, and CTranslate2.
+"""A trained run in other programs' formats: safetensors with tokenizer and sizes, and CTranslate2.
 
 safetensors: `model.safetensors` (names as in model/transformer.py), `tokenizer.model` (SentencePiece) and `config.json`
 (sizes, special pieces, languages, decoding). `load_exported` reads them back.
@@ -129,9 +129,9 @@ def unlike_ctranslate2(m: Model) -> list[str]:
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
     if m.norm_kind not in BUILTIN_NORMS:
-        faults.append(f"norm_kind={m.norm_kind} is none of {', '.join(BUILTIN_NORMS)}")
+        faults.append(f"norm_kind={m.norm_kind} is not one of {', '.join(BUILTIN_NORMS)}")
     if m.feed_forward not in ACTIVATIONS:
-        faults.append(f"feed_forward={m.feed_forward} is none of {', '.join(ACTIVATIONS)}")
+        faults.append(f"feed_forward={m.feed_forward} is not one of {', '.join(ACTIVATIONS)}")
     return faults
 
 

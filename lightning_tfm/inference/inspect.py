@@ -1,4 +1,4 @@
-"""What a report shows and only a model can tell: attention weights and calibration, written into the run's folder.
+"""What a report shows and only a model can provide: attention weights and calibration, written into the run's folder.
 
 `<run>/report/calibration.json` and `attention.json` are records like any other; the report only reads them.
 """

@@ -1,4 +1,4 @@
-"""A trained run, opened from its directory: to score it anew, or to translate with it."""
+"""A trained run, opened from its directory: to score it again, or to translate with it."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ from lightning_tfm.model.short import attend_short, is_short
 
 
 class FusedLinear(nn.Linear):
-    """Several linear maps of one input, d_in -> sum of parts; initialised as if they stood apart (model/init.py)."""
+    """Several linear maps of one input, d_in -> sum of parts; initialised as if they were separate (model/init.py)."""
 
     def __init__(self, d_in: int, parts: dict[str, int], bias: bool):
         self.parts = parts

@@ -7,7 +7,7 @@ the first code; norms start at gain 1, bias 0; biases at 0.
 `xavier_residual` is `xavier` with the matrices that write into the residual stream, W_O and W_2, divided by the square
 root of the number of sub-layers of their stack (2N in the encoder, 3N in the decoder), so that the sum of their outputs
 does not grow with depth. The factor is GPT-2's (Radford et al. 2019, section 2.3: 1/sqrt(number of residual layers)).
-Kin: the depth-scaled initialisation of Zhang, Titov and Sennrich (2019), which divides all matrices of layer l by
+Related: the depth-scaled initialisation of Zhang, Titov and Sennrich (2019), which divides all matrices of layer l by
 sqrt(l), and Admin (Liu et al. 2020).
 """
 

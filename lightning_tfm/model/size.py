@@ -64,7 +64,7 @@ def gated_width(d_model: int, d_ff: int, bias: bool = True) -> int:
 def _feed_forward_parameters(model: Model) -> int:
     d, matrices, width = model.d_model, 1, model.d_ff
     if model.feed_forward not in BUILTIN_FEED_FORWARDS:
-        raise UserError(f"model.feed_forward={model.feed_forward}: only the built model knows its number of parameters")
+        raise UserError(f"model.feed_forward={model.feed_forward}: its parameters are known only once it is built")
     if model.feed_forward in GATED:
         matrices, width = 2, gated_width(d, width, model.bias)
     return matrices * (d * width + width * model.bias) + width * d + d * model.bias
@@ -72,7 +72,7 @@ def _feed_forward_parameters(model: Model) -> int:
 
 def _position_parameters(model: Model) -> int:
     if model.positions not in BUILTIN_SCHEMES:
-        raise UserError(f"model.positions={model.positions}: only the built model knows its number of parameters")
+        raise UserError(f"model.positions={model.positions}: its parameters are known only once it is built")
     if model.positions == "learned":
         return 2 * model.max_positions * model.d_model
     if model.positions == "shaw":

@@ -40,14 +40,16 @@ class Devices:
 def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     """The devices of this machine; on CPUs one is `threads` processors. Raises UserError where they are too few."""
     if per_run < 1 or runs < 1:
-        raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be 1 at least")
+        raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be at least 1")
     if per_run > 1 and runs > 1:
-        raise UserError("--devices-per-run and --runs-per-device: a run has several devices, or a device several runs")
+        raise UserError(
+            "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
+        )
     found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     each = per_run if gpu else per_run * max(1, threads)
     if len(found) < each:
         kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
-        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine shows {len(found)}")
+        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
     return Devices(found, gpu, each, runs)
 
 
@@ -68,10 +70,10 @@ def check_accelerator(hardware: Hardware) -> None:
     if hardware.accelerator != "gpu":
         return
     asked = "trainer.accelerator=gpu"
-    instead = "give --trainer.accelerator cpu, or auto, which takes what there is"
+    instead = "give --trainer.accelerator cpu, or auto, which takes what is available"
     if not visible_gpus() and not any(Path(path).exists() for path in FOREIGN_GPUS):
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = "this machine shows none" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden!r} hides them"
+        why = "but this machine has none" if hidden is None else f"but CUDA_VISIBLE_DEVICES={hidden!r} hides them"
         raise UserError(f"{asked} needs a GPU, {why}: {instead}")
     if version("torch").endswith("+cpu"):
         raise UserError(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")

@@ -1,4 +1,4 @@
-"""Housekeeping over the runs of a results folder: list, retry, remove, and give disk space back."""
+"""Housekeeping over the runs of a results folder: list, retry, remove, and free disk space."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from lightning_tfm.runs.record import LastWords, Progress, RunRecord
 
 TRASH = ".trash-"
 OLD = 3600.0
-"""seconds without a write after which something unfinished is taken for left behind"""
+"""seconds without a write after which something unfinished counts as left behind"""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def remove(root: Path, start: str, force: bool = False) -> Path:
     users = _cells(root).get(folder.path.name, [])
     if users and not force:
         raise UserError(
-            f"{folder.path} is used by {', '.join(users)}: without it there is a gap in the study, which is trained "
-            "again when the study is run the next time. Remove it all the same with --force"
+            f"{folder.path} is used by {', '.join(users)}: removing it leaves a gap, and it is trained "
+            "again the next time the study runs. To remove it anyway, give --force"
         )
     folder.claim()  # so that a process that was stopped cannot write into it any more
     trash = folder.path.with_name(f"{TRASH}{folder.path.name}-{uuid.uuid4().hex[:8]}")
@@ -103,7 +103,7 @@ def gc(root: Path, dry_run: bool = True) -> list[Garbage]:
     nothing unless `dry_run` is False.
     """
     garbage = [item for path in run_folders(root) for item in _run_garbage(RunFolder(root, path.name))]
-    garbage += [_item(path, "half removed run") for path in sorted((root / "runs").glob(f"{TRASH}*"))]
+    garbage += [_item(path, "half-removed run") for path in sorted((root / "runs").glob(f"{TRASH}*"))]
     garbage += _data_garbage(root)
     if not dry_run:
         for item in garbage:
@@ -151,12 +151,12 @@ def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
     except UserError as error:
         found |= {"state": "damaged", "reason": str(error)}
     except (AttributeError, KeyError, TypeError) as error:
-        found |= {"state": "damaged", "reason": f"a record is not as it was written: {error!r}"}
+        found |= {"state": "damaged", "reason": f"a record was damaged: {error!r}"}
     return RunInfo(run=folder.path.name, attempts=folder.newest(), bytes=_size(folder.path), **found)
 
 
 def _read(folder: RunFolder, owner: Owner | None) -> dict[str, Any]:
-    """What the records of a run say. Raises UserError or what comes of a record with other content."""
+    """What the records of a run say. Raises UserError or whatever a malformed record causes."""
     progress, outcome, result = folder.read_progress(), folder.read_outcome(), folder.read_result()
     state, reason = _state(result, owner, outcome, progress)
     found: dict[str, Any] = {"state": state, "reason": reason}
@@ -206,7 +206,7 @@ def _hash(link: Path) -> str:
     """Training hash of the run that a cell of a study links to. Raises UserError."""
     found = read_json(link)
     if not isinstance(found, dict) or "training_hash" not in found:
-        raise UserError(f"{link}: damaged; remove it: the command that started the study writes it anew")
+        raise UserError(f"{link}: damaged; remove it: the command that started the study writes it again")
     return found["training_hash"]
 
 

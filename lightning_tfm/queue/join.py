@@ -1,4 +1,4 @@
-"""Joining a study that was started elsewhere, and what its launcher tells those who have joined."""
+"""Joining a study that was started elsewhere, and what its launcher announces to those who have joined."""
 
 import sys
 import time
@@ -16,13 +16,13 @@ from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Study, check_exists, folder_of
 
 MORE = "more runs to come"
-"""note in a study's storage: who has joined shall wait when nothing is left to run"""
+"""note in a study's storage: those who have joined are to wait when nothing is left to run"""
 MORE_EVERY = 2.0
-"""seconds between two looks at it"""
+"""seconds between two checks of it"""
 
 
 def join(name: str, root: Path, resources: Resources) -> list[CellState]:
-    """Work on a study that exists. Raises UserError where this machine does not see what it has to see."""
+    """Work on a study that exists. Raises UserError where this machine does not see the files it must see."""
     if resources.share_files:
         check_exists(root, name)
     queue = open_queue(root, name, resources.storage, print)
@@ -50,9 +50,9 @@ def _awaits_more(queue: Queue) -> bool:
             if not queue.noted(MORE):
                 return False
         except OUTAGES as error:
-            print(f"{queue.name}: {error}; asked again", file=sys.stderr)
+            print(f"{queue.name}: {error}; trying again", file=sys.stderr)
         if not said:
-            print(f"{queue.name}: waiting for runs that the next look asks for; Ctrl-C leaves", file=sys.stderr)
+            print(f"{queue.name}: waiting for the runs of the next interim look; Ctrl-C leaves", file=sys.stderr)
             said = True
         time.sleep(MORE_EVERY)
 

@@ -85,7 +85,7 @@ def _mend_tail(path: Path, fd: int, say: Callable[[str], None]) -> int:
         torn = os.pread(fd, min(size, len(torn) + 65536), max(0, size - len(torn) - 65536))
     whole = size - (len(torn) - torn.rfind(b"\n") - 1)
     os.ftruncate(fd, whole)
-    say(f"{path}: removed an unfinished last line of {size - whole} bytes (a crash or a full disk); the rest is whole")
+    say(f"{path}: removed an unfinished last line of {size - whole} bytes (a crash or a full disk); the rest is intact")
     return whole
 
 
@@ -112,7 +112,7 @@ RECORD = b'{"op_code":'
 
 
 def _is_mendable(line: bytes) -> bool:
-    """Whether a whole record stands behind an unfinished one."""
+    """Whether a whole record follows an unfinished one."""
     start = line.rfind(RECORD)
     return start > 0 and _is_record(line[start:])
 

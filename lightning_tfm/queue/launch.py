@@ -1,4 +1,4 @@
-"""Run a study on this machine: fork workers, show how far they are, replace the dead, stop in order.
+"""Run a study on this machine: fork workers, show their progress, replace the dead, stop in order.
 
 The launcher has imported what the runs need and never computes: OpenMP and CUDA do not survive a fork, imports do.
 It must not touch `torch.cuda` before the fork.
@@ -34,11 +34,11 @@ from lightning_tfm.study.study import Study, folder_of
 from lightning_tfm.training.schedule import EventSchedule
 
 LOOP = 0.05
-"""seconds between two looks at the workers"""
+"""seconds between two checks of the workers"""
 CRASHES = 10
 """workers that may end with an error of their own before the launcher gives up"""
 JOBS_EVERY = 15.0
-"""seconds between two looks at the jobs of a cluster"""
+"""seconds between two checks of the jobs of a cluster"""
 
 
 def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, start: bool = False) -> list[CellState]:
@@ -77,7 +77,7 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
     `job.training.train(task)` runs in a process of its own for each cell. Studies with a sampler make their trials
     themselves. With `start` the study's definition is left in the storage for those who join.
 
-    On SIGINT or SIGTERM the runs get `resources.patience` seconds to write a checkpoint, are handed back, and
+    On SIGINT or SIGTERM the runs get `resources.patience` seconds to write a checkpoint, return to the queue, and
     SystemExit(130 or 143) is raised; a second signal kills them at once. Raises UserError before anything starts.
     """
     view = View(job.study.name, stream)
@@ -192,7 +192,9 @@ class _Launcher:
     def _pass_on(self, times: int) -> None:
         number = self._signals[0] if times == 1 else signal.SIGKILL
         if times == 1:
-            self.view.say("stopping: the runs write a checkpoint and are handed back (once more to kill them at once)")
+            self.view.say(
+                "stopping: the runs write a checkpoint and return to the queue (interrupt again to kill them at once)"
+            )
         for pid in self._slots:
             os.kill(pid, number)
 
@@ -211,14 +213,14 @@ class _Launcher:
                 self._relay()
                 raise UserError(f"study '{self.queue.name}' cannot continue, see above")
             lost.add(slot)
-            self.view.say(f"worker {slot} (process {pid}): {describe(code)}; another one takes its place")
+            self.view.say(f"worker {slot} (process {pid}): {describe(code)}; a new one takes its place")
             self._crashes += code > 0
             if self._crashes > CRASHES:
                 raise UserError(f"study '{self.queue.name}': {self._crashes} workers ended with an error, see above")
         return lost
 
     def _relay(self) -> None:
-        """Show what the workers had to say."""
+        """Show the workers' messages."""
         try:
             for text in os.read(self._inbox, 1 << 16).decode(errors="replace").splitlines():
                 self.view.say(text)

@@ -13,13 +13,13 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Progress
 
 PLAIN_EVERY = 10.0
-"""seconds between two lines where the output is no terminal"""
+"""seconds between two lines where the output is not a terminal"""
 LIVE_EVERY = 0.5
 
 
 @dataclass(frozen=True)
 class Running:
-    """A run that is being worked on; None where it has not said anything yet."""
+    """A run that is being worked on; None where it has not reported anything yet."""
 
     row: str
     seed: int
@@ -145,7 +145,7 @@ class View:
         return time.monotonic() - self._shown >= (LIVE_EVERY if self._live else PLAIN_EVERY)
 
     def show(self, overview: Overview) -> None:
-        """Draw the table anew, or print a line."""
+        """Redraw the table, or print a line."""
         self._shown = time.monotonic()
         if self._live is None:
             print(line(self._name, overview), file=self._stream, flush=True)

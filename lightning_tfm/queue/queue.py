@@ -1,8 +1,8 @@
 """The queue of a study on Optuna's storage: which cell (row, seed) waits, who works on it, how it ended.
 
 A trial of Optuna is one try at a cell. It is claimed by the storage's own atomic WAITING -> RUNNING, has one owner in
-its life and never goes back: a try that was lost, handed back or failed is told FAIL, and a copy is queued. What a run
-may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
+its life and never goes back: a try that was lost, handed back or failed is marked FAIL, and a copy is queued. What a
+run may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
 """
 
 import time
@@ -70,14 +70,14 @@ class CellState:
     seconds: float | None
     """length of the try that ended with done"""
     values: tuple[float, ...] = ()
-    """what Optuna was told of a finished run: one value for each objective"""
+    """what was reported to Optuna of a finished run: one value for each objective"""
 
 
 class Queue:
     """The cells of one study.
 
-    `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open another one after a fork.
-    `say` receives a line for what the user should know. `directions` are those of the values that `finish` is given;
+    `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open a new one after a fork.
+    `say` receives a line that the user should see. `directions` are those of the values that `finish` is given;
     `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
     has to exist. Raises UserError where the storage cannot be used.
     """
@@ -115,7 +115,7 @@ class Queue:
         found = [direction.name.lower() for direction in study.directions]
         if create and found != list(directions):
             raise UserError(
-                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, asked for "
+                f"study '{self.name}' in this storage has the objectives {', '.join(found)}, not "
                 f"{', '.join(directions)}: choose another name with --name"
             )
         return study
@@ -186,7 +186,7 @@ class Queue:
         """Make a new cell and take it at once; None if the budget is used up.
 
         `propose(trial_id, number)` sets the parameters of the new trial and returns its cell, or in words why it must
-        not run: then it is told PRUNED, which costs no budget, and the next one is proposed. Raises UserError where
+        not run: then it is marked PRUNED, which costs no budget, and the next one is proposed. Raises UserError where
         nothing but such proposals comes.
         """
         with self._exclusive():
@@ -210,7 +210,7 @@ class Queue:
         raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
 
     def report(self, claim: Claim, step: int, value: float) -> bool:
-        """Tell an intermediate value; False where the trial runs no more. A step that was told keeps its value."""
+        """Report an intermediate value; False where the trial no longer runs. A step once reported keeps its value."""
         trial = self._storage.get_trial(claim.trial_id)
         running = trial.state == TrialState.RUNNING
         if running and step not in trial.intermediate_values:
@@ -227,7 +227,7 @@ class Queue:
             self._storage.set_trial_user_attr(claim.trial_id, key, value)
 
     def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
-        """Tell by how much each constraint is missed; at most 0 means that it is kept."""
+        """Report by how much each constraint is exceeded; at most 0 means that it is kept."""
         if not excess:
             return
         trial = optuna.Trial(self.study(RandomSampler(), NopPruner()), trial_id)
@@ -236,7 +236,7 @@ class Queue:
                 trial.set_constraint(key, value)
 
     def prune(self, claim: Claim, reason: str) -> bool:
-        """Record that the run was stopped as not promising; False if the claim was lost meanwhile."""
+        """Record that the run was stopped as unpromising; False if the claim was lost meanwhile."""
         trial = self._storage.get_trial(claim.trial_id)
         values = [trial.intermediate_values[trial.last_step]] if trial.last_step is not None else None
         try:
@@ -291,14 +291,14 @@ class Queue:
         """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
             failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            mine = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
-            for trial in mine:
+            trials = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
+            for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
                     trial.params,
                     trial.distributions,
                 )
-        return len(mine)
+        return len(trials)
 
     def trials(self) -> list[FrozenTrial]:
         """Everything that Optuna's storage has of this study."""
@@ -309,7 +309,7 @@ class Queue:
         return [state_of(trial) for trial in newest(self._trials()).values()]
 
     def done(self) -> bool:
-        """Whether nothing waits or runs any more, here or on another machine."""
+        """Whether nothing is waiting or running any more, here or on another machine."""
         open_states = (TrialState.WAITING, TrialState.RUNNING)
         return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._left() < 1)
 
@@ -357,7 +357,7 @@ class Queue:
         return {name: params[name] for name in kept}, kept
 
     def _end(self, trial: FrozenTrial, outcome: str, reason: str) -> bool:
-        """Tell FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""
+        """Mark it FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""
         tries = dict(trial.user_attrs["tries"])
         tries[outcome] = tries.get(outcome, 0) + 1
         final = outcome in RETRIES and tries[outcome] > RETRIES[outcome]
@@ -460,7 +460,7 @@ class StaleOwners:
         self._beats: dict[int, tuple[Any, float]] = {}
 
     def abandoned(self, trial: FrozenTrial) -> str | None:
-        """Why the owner of a RUNNING trial is taken for dead; None if it is not.
+        """Why the owner of a RUNNING trial is presumed dead; None if it is not.
 
         A process on this machine is looked up. Silence is measured by our own clock from when we first saw the last
         heartbeat: clocks of machines differ, and a laptop that slept has not been silent.
@@ -470,8 +470,8 @@ class StaleOwners:
         if owner is not None and owner.gone():
             return f"{owner} is gone"
         sign = (attributes.get("beat"), owner)
-        seen, since = self._beats.get(trial._trial_id, (None, 0.0))
-        if seen != sign:
+        last, since = self._beats.get(trial._trial_id, (None, 0.0))
+        if last != sign:
             self._beats[trial._trial_id] = (sign, time.monotonic())
             return None
         if time.monotonic() - since <= self._grace:

@@ -28,6 +28,6 @@ class Resources:
     slurm: Slurm | None = None
     """submit the workers as jobs instead of forking them here"""
     grace: float = GRACE
-    """seconds of silence after which a run's owner is taken for dead"""
+    """seconds of silence after which a run's owner is presumed dead"""
     patience: float = 60.0
     """seconds that a run gets to write its checkpoint after a stop signal"""

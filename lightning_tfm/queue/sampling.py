@@ -167,7 +167,7 @@ class SearchTrials(Trials):
     """proposals in a row that were tried already"""
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
-    _told: dict[int, set[int]] = field(default_factory=dict)
+    _reported: dict[int, set[int]] = field(default_factory=dict)
     """trial id -> steps that have been reported"""
 
     def propose(self) -> Claim | None:
@@ -225,13 +225,13 @@ class SearchTrials(Trials):
 
     def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
         """Report new dev perplexities; yields the steps after which the run is unpromising."""
-        told = self._told.setdefault(claim.trial_id, set())
-        fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in told}
+        reported = self._reported.setdefault(claim.trial_id, set())
+        fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in reported}
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
                 if self._study.pruner.prune(self._study, self.queue.trial(claim)):
                     yield step
-            told.add(step)
+            reported.add(step)
 
     def pruned_reason(self, claim: Claim, outcome: LastWords | None) -> str:
         """Why and where a run was pruned, for its trial."""

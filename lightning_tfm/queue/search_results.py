@@ -76,7 +76,7 @@ def _csv(lines: list[dict[str, Any]]) -> str:
 
 
 def _best(search: Search, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """The best finished trial that keeps the limits; with several objectives all that no other one beats."""
+    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
     done = [t for t in trials if t.state == TrialState.COMPLETE and _feasible(t)]
     signs = [1 if direction == "minimize" else -1 for direction in search.directions]
 
@@ -123,7 +123,7 @@ def _summary(search, every, best, folder: Path, names: list[str], found: list[di
         )
         lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
     if not best:
-        lines.append("no finished trial keeps the limits" if search.constraints else "no finished trial")
+        lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
     base = next((t.values for t in trials if t.user_attrs["row"] == BASE and t.state == TrialState.COMPLETE), None)
     lines += gains(search.objectives, search.based, base, {t.user_attrs["row"]: t.values or [] for t in best})
     return lines + [importance_text(one) for one in found]
@@ -143,7 +143,7 @@ def importances(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any
     for index, name in enumerate(search.objectives):
         record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}
         if len(done) < LEAST:
-            record["why not"] = f"{len(done)} finished trials are too few to tell ({LEAST} at least)"
+            record["why not"] = f"{len(done)} finished trials are too few to tell (at least {LEAST} are needed)"
         elif len({t.values[index] for t in done}) == 1:
             record["why not"] = f"all {len(done)} finished trials have the same value"
         else:

@@ -12,11 +12,11 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned
 
 PROOF = "shared"
-"""file in a study's folder with a word that the storage knows too"""
+"""file in a study's folder with a token that the storage holds too"""
 
 
 def publish(queue: Queue, folder: Path, definition: dict[str, Any]) -> None:
-    """Leave the definition in the storage, and a word in the folder by which others see that they share it."""
+    """Leave the definition in the storage, and a token in the folder by which others see that they share it."""
     if queue.noted("definition") != definition:
         queue.note("definition", definition)
     if queue.noted(PROOF) is None:
@@ -36,7 +36,7 @@ def check_shared(queue: Queue, folder: Path) -> None:
     if not shares_files(queue, folder):
         raise UserError(
             f"{folder} is not the folder in which the study '{queue.name}' was started: give that one with --out, or "
-            "work without it (--no-shared-files: a run that is lost elsewhere starts anew here)"
+            "work without it (--no-shared-files: a run lost elsewhere then starts over here)"
         )
 
 

@@ -18,7 +18,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.processes import die_with_parent
 
 STOP_SECONDS = 90
-"""how long before its time limit SLURM tells a job: for the checkpoints of its runs"""
+"""how long before its time limit SLURM warns a job, for the checkpoints of its runs"""
 LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "PREEMPTED", "STOPPED", "SIGNALING"}
 LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT", "STAGE_OUT"}
 """states of a job, as squeue prints them, that may run again"""
@@ -26,18 +26,24 @@ LIVING |= {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD
 
 @dataclass(frozen=True)
 class Slurm:
-    """What is asked of SLURM for each job."""
+    """What each job requests from SLURM (--launcher slurm)."""
 
     partition: str = ""
+    """partition of the jobs; empty for the cluster's default"""
     minutes: int = 60
+    """time limit of a job"""
     jobs: int = 1
+    """jobs to submit, one worker each"""
     nodes: int = 1
-    """of each job, and of each run of its one worker"""
+    """nodes of each job, and of each run of its one worker"""
     cpus: int = 1
+    """CPUs of each task"""
     gpus: int = 0
+    """GPUs of each node"""
     requeues: int = 100
-    """how often a job may run out of time before it is not queued again"""
+    """how often a job that runs out of time is queued again"""
     stop_seconds: int = STOP_SECONDS
+    """seconds before its time limit at which SLURM warns a job, for the checkpoints of its runs"""
 
 
 class WorkerJob:
@@ -46,7 +52,7 @@ class WorkerJob:
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self.process: subprocess.Popen[bytes] | None = None
-        self.told = False
+        self.stopped = False
         """SIGTERM came: the job is requeued, pre-empted or cancelled"""
 
     def __call__(self) -> int:
@@ -54,14 +60,14 @@ class WorkerJob:
         me = os.getpid()
         self.process = subprocess.Popen(self.command, preexec_fn=lambda: _prepare_worker(me))
         code = self._wait()
-        if self.told:  # what becomes of the job is SLURM's to say: leave no result behind
+        if self.stopped:  # what becomes of the job is SLURM's to say: leave no result behind
             os._exit(128 + signal.SIGTERM)
         if code not in (0, 1):  # 1: a run of the study failed, which its status says
             raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
         return code
 
     def checkpoint(self) -> Any:
-        """Called before the job ends: the runs write their checkpoints and are handed back, the job is queued again."""
+        """Called before the job ends: the runs write checkpoints and return to the queue, and so does the job."""
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
@@ -70,7 +76,7 @@ class WorkerJob:
         return DelayedSubmission(WorkerJob(self.command))
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.stopped = True
         self._stop()
 
     def _stop(self) -> None:

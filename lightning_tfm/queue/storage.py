@@ -136,7 +136,7 @@ def _plain(address: str) -> str:
     try:
         url = sqlalchemy.make_url("postgresql://" + rest if scheme.startswith("postgresql") else address)
     except SQLAlchemyError as error:
-        raise UserError(f"storage {scheme}://…: not an address of a database ({error})") from None
+        raise UserError(f"storage {scheme}://…: not a database address ({error})") from None
     bare = sqlalchemy.URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
     return bare.render_as_string(hide_password=False)
 
@@ -153,7 +153,7 @@ def find_storage(address: str, study_folder: Path) -> Storage:
         return PostgresStore("postgresql+psycopg://" + address.partition("://")[2])
     if scheme.startswith("sqlite"):
         raise UserError(
-            f"storage {address}: SQLite has no row locks, so several workers take the same run (Optuna claims a trial "
-            "twice there); use the journal file (the default), or postgresql+psycopg://… for several machines"
+            f"storage {address}: SQLite has no row locks, so several workers would take the same run (Optuna claims a "
+            "trial twice there); use the journal file (the default), or postgresql+psycopg://… for several machines"
         )
-    raise UserError(f"storage {scheme}://…: valid are a path of a journal file and postgresql+psycopg://…")
+    raise UserError(f"storage {scheme}://…: valid: the path of a journal file, or postgresql+psycopg://…")

@@ -32,7 +32,7 @@ SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
 Mode = Literal["offline", "online"]
 LOOK = 1.0
-"""seconds between two looks at the records"""
+"""seconds between two checks of the records"""
 PATIENCE = 60.0
 """seconds that the mirror gets for what is left when the study has ended"""
 DIED = "ended early, see mirror.log"
@@ -61,7 +61,7 @@ class Mirror:
                 self._follow(RunFolder(root, cell.training_hash), cell)
 
     def close(self) -> None:
-        """End the runs that are still open; they may go on later."""
+        """End the runs that are still open; they may be resumed later."""
         for run in self._open.values():
             run.finish()
         self._open.clear()
@@ -146,7 +146,7 @@ class Mirror:
         return {step for step in steps if last is not None and step <= last}
 
     def _read_back(self, id: str) -> list[dict[str, Any]]:
-        """The history in the offline files of a run, as far as they are whole."""
+        """The history in the offline files of a run, as far as they are intact."""
         found: list[dict[str, Any]] = []
         for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{id}/run-{id}.wandb")):
             command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
@@ -180,12 +180,12 @@ class Mirror:
         self._closed.add(folder.training_hash)
 
     def _check(self, folder: RunFolder, id: str, scores: dict[str, Any]) -> None:
-        """Raise NotArrived unless every step and the scores stand in the files."""
+        """Raise NotArrived unless every step and the scores are in the files."""
         found = self._read_back(id)
         missing = {r["step"] for r in folder.read_metrics() if r["step"] > 0} - {item.get(STEP) for item in found}
         if missing or not any(scores.items() <= item.items() for item in found):
             raise NotArrived(
-                f"{self.folder / 'wandb'}: of run {id} {len(missing)} steps or the scores were not written (disk full?)"
+                f"{self.folder / 'wandb'}: {len(missing)} steps or the scores of run {id} were not written (disk full?)"
             )
 
 
@@ -233,12 +233,12 @@ def mirrored(
         if trouble == DIED:
             trouble = _end_mirror(start())
         if trouble:
-            later = f"what is missing there: lightning-tfm wandb replay {target or group}"
+            later = f"to send what is missing there: lightning-tfm wandb replay {target or group}"
             say(f"W&B: the mirror {trouble}; no run was harmed; {later}")
 
 
 def _end_mirror(pid: int) -> str:
-    """Let a mirror take its last look and end; returns what went wrong."""
+    """Let a mirror read the records once more and end; returns what went wrong."""
     try:
         os.kill(pid, signal.SIGTERM)
         end = time.monotonic() + PATIENCE

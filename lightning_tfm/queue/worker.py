@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from lightning_tfm.runs.train import Training
 
 WATCH = 0.2
-"""seconds between two looks of a search at the record of a run"""
+"""seconds between two checks of a run's record by a search"""
 TICK = 0.02
-"""seconds between two looks at the child"""
+"""seconds between two checks of the child"""
 LOOK = 0.5
-"""seconds between two looks at a queue that has nothing for us"""
+"""seconds between two checks of a queue that has nothing for us"""
 
 Answer = TypeVar("Answer")
 
@@ -105,17 +105,17 @@ class Worker:
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
         """The answer of the storage; during an outage it is asked again until it answers or a stop signal arrives."""
-        told = False
+        warned = False
         while True:
             try:
                 return question()
             except OUTAGES as error:
                 if self.stop:
                     return if_stopped
-                if not told:
+                if not warned:
                     cause = in_a_line(error.__cause__ or error).splitlines()[0]
                     self.say(f"worker {self.slot}: the storage does not answer, waiting for it ({cause})")
-                told = True
+                warned = True
                 self._pause(4 * LOOK)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -141,7 +141,9 @@ class Worker:
             return
         alone = not self.job.resources.share_files
         if alone and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
-            self.say(f"{claim.cell.row} seed {claim.cell.seed}: starts anew, its checkpoints are on another machine")
+            self.say(
+                f"{claim.cell.row} seed {claim.cell.seed}: starts over, since its checkpoints are on another machine"
+            )
         pid = forked(lambda: self._be_run(claim.cell, folder))
         self._record(claim, folder, *self._wait(pid, claim, folder))
 

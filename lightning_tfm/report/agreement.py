@@ -3,10 +3,10 @@
 Each row is a difference to base, in log PPL (primary) or BLEU; ours is the mean over seeds, the paper's a single run.
 
 - Spearman's rank correlation of the two, with two intervals that answer different questions. The *noise interval* keeps
-  these rows fixed and asks what noise of training alone does: every row's mean is drawn anew around itself with its
+  these rows fixed and asks what noise of training alone does: every row's mean is redrawn around itself with its
   seeds' standard error (parametric bootstrap, percentiles). What moves all rows alike, base's own noise or a seed's
   effect on every row, moves no rank and is no part of it. As noise lowers a rank correlation on average, the interval
-  leans to the low side. The *interval over rows* takes the rows for a sample of possible rows (Fisher's z, Bonett and
+  errs on the low side. The *interval over rows* takes the rows as a sample of possible rows (Fisher's z, Bonett and
   Wright 2000) and is far wider.
 - Signs on the clear rows, those where two single runs of the paper differ by more than their noise (verdict.CLEAR),
   beside the rule "every change is worse", which needs no experiment.
@@ -233,7 +233,7 @@ def noise_interval(ours_R: np.ndarray, error_R: np.ndarray, paper_R: np.ndarray)
 
 
 def ceiling(paper_R: np.ndarray, paper_sd: float, ours_R: np.ndarray, error_R: np.ndarray) -> float:
-    """Mean rank correlation of two noisy looks at the same differences (see above); NaN without standard errors.
+    """Mean rank correlation of two noisy measurements of the same differences (see above); NaN without standard errors.
 
     The paper's printed differences hold its noise once already and so spread a little wider than the truth: a ceiling
     that is rather too high than too low.
@@ -277,17 +277,17 @@ def _course(base: Trained, rows: Sequence[Trained]) -> AgreementCourse | None:
     Rows without a curve to the end are left out; so are validations near which a row has none.
     """
     whole = [(row, kept) for row in rows if (kept := _to_the_end(row))]
-    mine = _to_the_end(base)
-    if len(whole) < LEAST or not mine:
+    base_curves = _to_the_end(base)
+    if len(whole) < LEAST or not base_curves:
         return None
-    shared = sorted(set.intersection(*map(set, mine.values())))
+    shared = sorted(set.intersection(*map(set, base_curves.values())))
     near = [_near([s / base.steps for s in shared], c, row.steps) for row, kept in whole for c in kept.values()]
     at = [step for step, kept in zip(shared, np.all(near, axis=0), strict=True) if kept]
     if not at:
         return None
     shares = [step / base.steps for step in at]
     values = [{seed: read_at(c, row.steps, shares) for seed, c in kept.items()} for row, kept in whole]
-    base_V = np.mean([read_at(c, base.steps, shares) for c in mine.values()], axis=0)
+    base_V = np.mean([read_at(c, base.steps, shares) for c in base_curves.values()], axis=0)
     paper_R = np.array([_printed(row, "ppl") - _printed(base, "ppl") for row, _ in whole]).round(9)
     points = []
     for v, (step, share) in enumerate(zip(at, shares, strict=True)):

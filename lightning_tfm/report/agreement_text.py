@@ -6,7 +6,7 @@ NOTHING = "–"
 METRICS = {"ppl": "log PPL", "bleu": "BLEU"}
 LABELS = {
     "sides": "Clear rows on the paper's side",
-    "rule": "The same, if every change were worse",
+    "rule": "The same, if every change were for the worse",
     "spearman": "Rank correlation (Spearman)",
     "noise interval": "95 % from training noise, these rows fixed",
     "interval over rows": "95 % with the rows as a sample of rows",
@@ -119,7 +119,7 @@ def at(point: CoursePoint) -> str:
 
 
 def last_eighth(fall: LastEighth) -> str:
-    """A sentence, which is a warning where base had not done learning."""
+    """A sentence, which is a warning where base was still learning."""
     said = f"Base's dev perplexity {fell(fall)} over the last eighth of its training"
     limit = f"{100 * fall.threshold:.0f} %"
     return said + (f", more than {limit}: {SPEED}, not what rows are worth at convergence" * fall.still_falling)

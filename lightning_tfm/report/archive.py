@@ -1,4 +1,4 @@
-"""The numbers of a study in one file, without a word of its text: to commit, to send, to continue elsewhere.
+"""The numbers of a study in one file, without a word of its text: to commit, send, or continue elsewhere.
 
 An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
 and, in place of the translations, sacreBLEU's counts, from which every test of the report follows. Once unpacked, these
@@ -106,6 +106,6 @@ def _members(file: Path) -> Iterator[tuple[str, bytes]]:
                     raise UserError(f"{file}: not an archive of a study's records: it holds '{entry.name}'")
                 yield entry.name, content.read()
     except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file") from None
+        raise UserError(f"{file}: no such file") from None
     except (lzma.LZMAError, tarfile.TarError) as error:
         raise UserError(f"{file}: not an archive of a study's records ({error})") from error

@@ -1,9 +1,9 @@
-"""The claims of the paper's section 6.2: the confirmatory family, fixed here before any study is looked at.
+"""The claims of the paper's section 6.2: the confirmatory family, fixed here before any study's results are seen.
 
 Tested in log PPL alone. A claim about several rows needs all of them, so its p is the largest of their one-sided ones
 (intersection-union test, Berger 1982); it is contradicted by any one of them, so the p against it is the smallest times
 their number. Both sides together are a two-sided test, p = 2 min(for, against), and Holm 1979 corrects these over the
-claims whose rows the study has: the chance of any false word, in either direction, is at most the level.
+claims whose rows the study has: the chance of any false verdict, in either direction, is at most the level.
 
 "As good as base" is supported by a difference inside ± tau (`verdict.CLEAR`), by two one-sided tests, and contradicted
 by one that lies outside, not by one that merely differs from zero.

@@ -64,7 +64,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """What the numbers mean, and what is not the same in the studies."""
     first = comparison.sides[0]
     yield (
-        f"difference: what a row does to base beyond what it does in {first.study}; intervals are marginal, p is "
+        f"difference: the row's difference to base minus that in {first.study}; intervals are marginal, p is "
         "corrected over the rows by Benjamini and Hochberg"
     )
     for side in comparison.sides:

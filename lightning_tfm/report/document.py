@@ -1,4 +1,4 @@
-"""A self-contained HTML document out of templates/: asks nobody for anything; same content, same bytes.
+"""A self-contained HTML document out of templates/: it loads nothing from elsewhere; same content, same bytes.
 
 Python brings words, numbers and pictures (SVG, as Markup), the templates all other markup; all but Markup is escaped.
 """

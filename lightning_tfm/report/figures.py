@@ -203,7 +203,9 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) 
         return ""
     width, height, left, right, top, bottom = 420, 380, 46, 406, 26, 336
     x, y = Scale(0, 1, left, right), Scale(0, 1, bottom, top)
-    body = bottom_axis(x, bottom, top, "probability of the likeliest piece") + left_axis(y, left, right, "share right")
+    body = bottom_axis(x, bottom, top, "probability of the likeliest piece") + left_axis(
+        y, left, right, "share correct"
+    )
     body += tag("line", x1=x(0), x2=x(1), y1=y(0), y2=y(1), class_="zero")
     for i, (name, bins) in enumerate(found.items()):
         kept = [b for b in bins if b["count"] > 0]
@@ -211,7 +213,10 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) 
         marks = "".join(
             tag(
                 "circle",
-                tag("title", attribute(f"{name}: {b['confidence']:.3f} said, {b['accuracy']:.3f} right, {b['count']}")),
+                tag(
+                    "title",
+                    attribute(f"{name}: {b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']}"),
+                ),
                 cx=x(b["confidence"]),
                 cy=y(b["accuracy"]),
                 r=3.5,

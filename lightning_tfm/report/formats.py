@@ -114,7 +114,7 @@ def _untested(metric: Metric) -> dict[str, Any]:
 
 # --- with tests ---
 
-TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom found"
+TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom detected"
 
 
 def to_json(report: Summary) -> str:
@@ -143,9 +143,9 @@ def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:
 
 def _notes(report: Summary) -> list[str]:
     notes = [
-        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; words go by p (BH), corrected over "
-        f"the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
-        f"{report.signature or 'not there yet'}",
+        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; verdicts go by p (BH), corrected "
+        f"over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
+        f"{report.signature or 'not known yet'}",
         *word_counts(report),
     ]
     if report.looks is not None:

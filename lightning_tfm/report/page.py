@@ -43,7 +43,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         labels=agreement_text.LABELS,
         columns=_columns(report),
         course=_course(report),
-        told=agreement_text,
+        agreement_text=agreement_text,
         beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
         factors=report.factors,
         effect_numbers=effect_numbers,

@@ -74,15 +74,15 @@ def examples(cells: Cells, base: str) -> dict[str, list[dict[str, str]]]:
         return {}
     quality, found = _quality(cells.of(base)), {}
     for row in cells.study.rows:
-        mine = _translated(cells, row.name) if row.name != base else None
-        if mine is not None:
+        translated = _translated(cells, row.name) if row.name != base else None
+        if translated is not None:
             gap = _quality(cells.of(row.name)) - quality
             found[row.name] = [
                 {
                     "line": str(i + 1),
                     "source": clipped(cells.sources[i]),
                     "reference": clipped(cells.references[i]),
-                    row.name: clipped(mine[i]),
+                    row.name: clipped(translated[i]),
                     f"{base} (base)": clipped(theirs[i]),
                 }
                 for i in _far(gap)

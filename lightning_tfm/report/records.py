@@ -1,7 +1,7 @@
 """Records -> cells: what every run of a study scored, sentence by sentence, and why a cell is empty.
 
 Reads result.json, scores/<evaluation>/<split>.* and metrics.jsonl of each run, and the references of the dev text. A
-record that does not belong into its cell is left out with the reason; nothing is ever averaged over such cells.
+record that does not belong in its cell is left out with the reason; nothing is ever averaged over such cells.
 """
 
 import json
@@ -71,7 +71,7 @@ def _why_not(folder: RunFolder) -> str:
 
 @dataclass(frozen=True)
 class FilledCell:
-    """One finished run that belongs into the table."""
+    """One finished run that belongs in the table."""
 
     row: str
     seed: int
@@ -136,7 +136,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
 
 
 def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
-    """The record if it belongs into the cell (row, seed) of the study's table, else why not.
+    """The record if it belongs in the cell (row, seed) of the study's table, else why not.
 
     It belongs there if its training identity is that of base + exactly the row's change + seed, and its dev score was
     made by the one evaluation that all cells share.
@@ -150,12 +150,12 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
         return "the record's identity does not yield its training hash"
     asked = run_identity(study.base, row, seed, study.prints.train)
     if training_hash(asked) != record.training_hash:
-        return "another experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
+        return "a different experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
     if "dev" not in record.scores:
         return "no dev score"
     dev = record.scores["dev"]
     if dev.evaluation_hash != evaluation_hash(study.base, study.prints.dev):
-        return "scored by another evaluation (decoding, weights or dev text)"
+        return "scored by a different evaluation (decoding, weights or dev text)"
     if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None
@@ -177,12 +177,12 @@ def counts_file(split: str) -> str:
 
 
 def _bleu_counts(scores: Path, split: str, counts: BleuCounts | None) -> np.ndarray | None:
-    """[S, 10], of the translations or, where they stayed at home, as they were counted there."""
+    """[S, 10], of the translations or, where they were left behind, as counted on their machine."""
     packed = scores / counts_file(split)
     if packed.is_file():
         table = np.array([[int(x) for x in line.split("\t")] for line in read_lines(packed)], dtype=np.float64)
         if table.ndim != 2 or table.shape[1] != 10:
-            raise ValueError(f"{packed.name} is not whole")
+            raise ValueError(f"{packed.name} is incomplete")
         return table
     hypotheses = read_lines(scores / f"{split}.hyp.txt")
     return counts(hypotheses) if counts else None
@@ -194,7 +194,7 @@ def read_sentences(path: Path) -> np.ndarray:
     columns = [head.split("\t").index(name) for name in ("nll", "tokens")]
     parts = [line.split("\t") for line in lines]
     if not parts or any(len(part) <= max(columns) for part in parts):
-        raise ValueError(f"{path.name} is not whole")
+        raise ValueError(f"{path.name} is incomplete")
     table = np.array([[float(part[i]) for i in columns] for part in parts])
     if not np.isfinite(table).all():
         raise ValueError(f"{path.name} holds numbers that are not finite")
@@ -207,7 +207,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_curve(cell: FilledCell) -> list[tuple[int, float]]:
-    """(step, dev perplexity) in the course of training; what is not finite or not whole is left out."""
+    """(step, dev perplexity) in the course of training; what is not finite or incomplete is left out."""
     return sorted(read_validations(cell.folder).items())
 
 
@@ -233,13 +233,13 @@ def read_validations(folder: Path) -> dict[int, float]:
 
 
 def _common_signature(filled: dict[tuple[str, int], FilledCell], empty: dict[tuple[str, int], str]) -> str:
-    """The signature that most cells share; cells with another one are moved to `empty`."""
+    """The signature that most cells share; cells with a different one are moved to `empty`."""
     votes = Counter(cell.dev.signature for cell in filled.values())
     if not votes:
         return ""
     common = min(votes, key=lambda signature: (-votes[signature], signature))
     for key in [key for key, cell in filled.items() if cell.dev.signature != common]:
-        empty[key] = f"BLEU with another signature: {filled.pop(key).dev.signature}, the table's is {common}"
+        empty[key] = f"BLEU with a different signature: {filled.pop(key).dev.signature}, the table's is {common}"
     return common
 
 

@@ -80,11 +80,11 @@ def _read(path: Path, name: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path} is missing: the search '{name}' has not come so far yet") from None
+        raise UserError(f"{path} is missing: the search '{name}' has not got that far yet") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: no record of a search ({error})") from None
+        raise UserError(f"{path}: not a record of a search ({error})") from None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UserError(f"{path}: no record of a search")
+        raise UserError(f"{path}: not a record of a search")
     return found
 
 
@@ -93,11 +93,11 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         change = {name: trial[name] for name in names}
         values = {name: _finite(trial[name]) for name in search.objectives}
         state = STATES.get(trial["state"], str(trial["state"]))
-        told = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
-        told["command"] = fit_command(search.at(dict(change)))
-        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | told
+        more = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
+        more["command"] = fit_command(search.at(dict(change)))
+        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | more
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: a trial is not whole ({type(error).__name__}: {error})") from None
+        raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
 
 def _finite(value: Any) -> float | None:
@@ -105,15 +105,15 @@ def _finite(value: Any) -> float | None:
 
 
 def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str]:
-    """The best finished trial that keeps the limits; with several objectives all that no other one beats."""
+    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
     done = [line for line in lines if line["state"] == "finished" and line["feasible"] and _losses(line, objectives)]
     losses = {line["trial"]: _losses(line, objectives) for line in done}
     if len(objectives) == 1:
         return sorted(losses, key=lambda name: (losses[name], name))[:1]
     return [
         name
-        for name, mine in losses.items()
-        if not any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in losses.values())
+        for name, own in losses.items()
+        if not any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in losses.values())
     ]
 
 

@@ -38,7 +38,7 @@ def shades(report: Plain, objective: str) -> dict[str, str]:
 
 
 def said(t: Plain) -> str:
-    """What pointing at a trial tells."""
+    """What pointing at a trial shows."""
     change = ", ".join(f"{k} {_short(v)}" for k, v in t["change"].items())
     values = ", ".join(f"{k} {_short(v)}" for k, v in t["values"].items())
     return f"{t['trial']}: {values}; {change}"
@@ -181,7 +181,7 @@ def parallel(report: Plain, objective: str) -> str:
 
 
 def against(report: Plain, first: str, second: str) -> str:
-    """Two objectives, the trials that no other one beats joined."""
+    """Two objectives, the Pareto front joined by a line."""
     trials = finished(report, first, second)
     if not trials:
         return ""

@@ -1,4 +1,4 @@
-"""Seeds spent where the verdict is still open, and the correction that looking again and again requires.
+"""Seeds spent where the verdict is still open, and the correction that repeated (interim) looks require.
 
 At look k every open row, and base, has n_k seeds. The level alpha is spent in shares that sum to one (alpha spending,
 Lan and DeMets 1983, added up by Bonferroni); at each look the rows and the claims are corrected at its share. A row
@@ -10,8 +10,8 @@ Most of the level is kept for the last look, for few seeds find little at any le
 once in between and at all seeds, with 0.1, 0.2 and 0.7 of the level. Studies begun before these shares keep theirs
 (`linear`): a look at every seed, with shares in proportion to the seeds it adds (Kim and DeMets 1987).
 
-A row gets no more seeds where its word in perplexity, the primary metric, is there and the claims about it need no more
-of it, or where it is hopeless: the chance that the last look decides it, predicted from this one and at the most
+A row gets no more seeds where its verdict in perplexity, the primary metric, is known and the claims about it need none
+from it, or where it is hopeless: the chance that the last look decides it, predicted from this one and at the most
 favourable level, is below `HOPELESS`. Closing rows early can only make findings fewer, true ones and false ones alike.
 """
 
@@ -91,13 +91,13 @@ def open_rows(summary: Summary) -> list[str]:
 
 
 def hopeless_rows(summary: Summary) -> list[str]:
-    """Rows that are closed although their word is not there."""
+    """Rows that are closed without a verdict."""
     found = waiting(summary)
     return [row.name for row in summary.rows if row.name in found and _hopeless(row)]
 
 
 def waiting(summary: Summary) -> set[str]:
-    """Rows without a word in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
+    """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
     rows = [(row.name, row.ppl.difference) for row in summary.rows]
     return {name for name, found in rows if found and _waits(found, name in about, summary.alpha)}
@@ -123,7 +123,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Course:
-    """A study whose seeds are added while looking, as far as it has come."""
+    """A study whose seeds are added between looks, up to the present."""
 
     plan: Plan
     looks: list[Look]
@@ -131,7 +131,7 @@ class Course:
     """row -> all seeds that the next look waits for; None after the last look"""
 
     def shown(self, row: str, seed: int) -> str | None:
-        """None where a cell belongs into the report, else why not: the report shows what the last look saw."""
+        """None where a cell belongs in the report, else why not: the report shows what the last look saw."""
         if self.looks and seed in self.looks[-1].seeds.get(row, []):
             return None
         if self.asked is None or seed not in self.asked.get(row, []):
@@ -141,8 +141,8 @@ class Course:
     def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
         """After one more look at these seeds, which says nothing yet of what comes next."""
         asked = self.asked or {}
-        seen = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
-        return replace(self, looks=[*self.looks, Look(seen)], asked=None)
+        taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
+        return replace(self, looks=[*self.looks, Look(taken)], asked=None)
 
     def further(self, summary: Summary, before: Mapping[str, list[int]], pool: Sequence[int]) -> "Course":
         """What the next look waits for: its seeds of `pool` for base and every open row that has finished runs."""
@@ -170,7 +170,7 @@ def read_looks(folder: Path) -> Course | None:
     except FileNotFoundError:
         return None
     except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not the record of looks ({type(error).__name__}: {error})") from error
+        raise UserError(f"{path}: not a record of looks ({type(error).__name__}: {error})") from error
     if len(looks) > len(plan.sizes) or (not looks and course.asked is None):
         raise UserError(f"{path}: {len(looks)} looks, the plan has {len(plan.sizes)}")
     return course
@@ -195,7 +195,7 @@ P_VALUES = ("p", "holm", "equivalent", "half")
 def over_looks(looks: Sequence[Mapping[tuple[str, str], Evidence]]) -> dict[tuple[str, str], Evidence]:
     """The last look's evidence, with the smallest p of any look (each already divided by its share).
 
-    A look whose estimate had the other sign counts for nothing: a word has to agree with the number beside it.
+    A look whose estimate had the other sign counts for nothing: a verdict has to agree with the number beside it.
     """
     last = dict(looks[-1])
     for key, found in last.items():

@@ -1,4 +1,4 @@
-"""The report on loopback, made anew as runs finish."""
+"""The report on loopback, remade as runs finish."""
 
 import threading
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def make_server(live: Live, port: int) -> ThreadingHTTPServer:
             elif self.path == "/version":
                 self._send(HTTPStatus.OK, "text/plain", live.current())
             else:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", "only / is here")
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", "only / is served here")
 
         def _send(self, status: HTTPStatus, kind: str, body: str) -> None:
             data = body.encode()

@@ -118,11 +118,11 @@ def sentence_noise(boot_RB: np.ndarray, row_R: np.ndarray, rows: int, S: int) ->
     centred = boot_RB - boot_RB.mean(1, keepdims=True)
     means, own, n = np.zeros((rows, B)), np.zeros(rows), np.bincount(row_R, minlength=rows)
     for i in range(rows):
-        mine = centred[row_R == i]
-        if len(mine):
-            means[i] = mine.mean(0)
-        if len(mine) > 1:
-            own[i] = mine.var(0, ddof=1).mean() * B / (B - 1) * unbias
+        scores = centred[row_R == i]
+        if len(scores):
+            means[i] = scores.mean(0)
+        if len(scores) > 1:
+            own[i] = scores.var(0, ddof=1).mean() * B / (B - 1) * unbias
     whole = (means - means[BASE]).var(1, ddof=1) * unbias
     count = np.maximum(n, 1)
     shared = np.maximum(whole - own / count - own[BASE] / count[BASE], 0.0)

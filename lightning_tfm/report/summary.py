@@ -223,7 +223,7 @@ class Agreement(RowSetAgreement):
 
 @dataclass(frozen=True)
 class LastEighth:
-    """How far base had done learning."""
+    """How far base had finished learning."""
 
     fall: float
     """share by which its dev perplexity fell over the last eighth of its training; negative where it rose"""

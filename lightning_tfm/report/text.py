@@ -186,7 +186,7 @@ def to_words(report: Summary, width: int) -> str:
 
 
 def word_counts(report: Summary) -> list[str]:
-    """How often each word was said, of each metric."""
+    """How often each verdict occurs, by metric."""
     lines = []
     for metric in ("ppl", "bleu"):
         found = counted(report.rows, metric)

@@ -1,4 +1,4 @@
-"""What a study says about a row of the paper's table, in a word for each metric.
+"""What a study says about a row of the paper's table, as one verdict word for each metric.
 
 The paper printed single runs, so its differences are noisy too. `CLEAR` is the difference (tau) from which a printed
 one is taken for more than that: 15 of its 19 rows in perplexity, 4 in BLEU. With P the printed difference to base, d
@@ -50,7 +50,7 @@ SMALLER_ALPHA = 0.01
 class Evidence(Estimate):
     """One row's difference to base in one metric, in the metric's own direction: log PPL (lower is better) or BLEU.
 
-    All p are divided by the look's share of the level where the study was looked at more than once; NaN: no test.
+    All p are divided by the look's share of the level where the results were looked at more than once; NaN: no test.
     """
 
     n: int
@@ -127,7 +127,7 @@ def phrase(difference: Difference) -> str:
 
 
 def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
-    """How often each word was said in the report's rows."""
+    """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
     found = [difference.verdict for difference in differences if difference]
     return {word: found.count(word) for word in WORDS if word in found}

@@ -230,7 +230,7 @@ class Attempt:
             if record is None or record["token"] != self.token:
                 raise StaleAttempt(
                     f"{self.folder.path}: attempt {self.number} was replaced by attempt {newest}; this process was "
-                    "stopped or silent for too long, and another one has resumed the run"
+                    "suspended or silent for too long, and another has resumed the run"
                 )
             yield
 

@@ -39,9 +39,9 @@ def check_allocation(nodes: int) -> None:
     """Raise UserError where this process may not use `nodes` nodes."""
     found = int(os.environ.get("SLURM_JOB_NUM_NODES", "0"))
     if not found:
-        raise UserError(f"--trainer.num_nodes={nodes}: needs a job of SLURM (sweep --launcher slurm), or torchrun")
+        raise UserError(f"--trainer.num_nodes={nodes}: needs a SLURM job (sweep --launcher slurm), or torchrun")
     if found != nodes:
-        raise UserError(f"--trainer.num_nodes={nodes}: this job of SLURM has {found}")
+        raise UserError(f"--trainer.num_nodes={nodes}: this SLURM job has {found}")
     if shutil.which("srun") is None:
         raise UserError(f"--trainer.num_nodes={nodes}: there is no srun on this machine to start the other nodes")
 
@@ -118,8 +118,8 @@ def _read(path: Path, number: int) -> "tuple[Run, dict[str, Any]]":
         attempt.check()
     except (StaleAttempt, OSError):
         raise UserError(
-            f"node {number}: {path.parent} is not the folder in which the first node works: all nodes have to see the "
-            "same files, give --out on a shared file system"
+            f"node {number}: {path.parent} is not the folder in which the first node works: all nodes must see the "
+            "same files; put --out on a shared file system"
         ) from None
     experiment = from_dict(Experiment, plan["experiment"])
     return Run(experiment, from_dict(Hardware, plan["hardware"]), attempt, folder.root), plan["master"]

@@ -77,9 +77,9 @@ def ending_of(error: BaseException) -> Ending:
 
 
 def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
-    """Call `body()`; the exit code that says how it ended. `tell` hears of every end but a good one.
+    """Call `body()`; the exit code that says how it ended. `tell` is called at every end but a successful one.
 
-    The traceback of what nobody expected is printed.
+    The traceback of an unexpected error is printed.
     """
     try:
         body()

@@ -1,4 +1,4 @@
-"""Process manners: fork, die with the parent, leave no zombie, stop in order."""
+"""Well-behaved processes: fork, die with the parent, leave no zombie, stop in order."""
 
 import ctypes
 import os
@@ -142,7 +142,7 @@ _KEPT = 1 << 30
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory up to a gigabyte for the next use: else every step asks the kernel for it anew.
+    """Let glibc keep freed memory up to a gigabyte for the next use: else every step asks the kernel for it again.
 
     Measured on two cores: 20,000 page faults a step of the benchmarks' small configuration without it, 600 with it.
     Does nothing where the C library has no mallopt(3).

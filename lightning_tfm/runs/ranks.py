@@ -63,7 +63,7 @@ def fork_ranks(
 ) -> None:
     """Run `fn()` in `here` processes with torchrun's environment variables, and wait for all of them.
 
-    Forked, from a process that has not computed yet; `spawn=True` starts them afresh (GPUs), `fn` has to be picklable
+    Forked, from a process that has not computed yet; `spawn=True` starts fresh ones (GPUs), `fn` has to be picklable
     then. A rank that dies takes the others down within PATIENCE seconds, and RunFailed names it with the outcome and
     the reason that it left (StaleAttempt if that was it). SIGINT and SIGTERM are passed to all ranks, which get
     STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them, on

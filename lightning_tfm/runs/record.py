@@ -61,7 +61,7 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """Wall-clock time by part, of all attempts as far as their checkpoints were kept."""
+    """Wall-clock time by part, of all attempts up to the last checkpoint of each."""
 
     train: float
     validate: float | None = None
@@ -253,9 +253,9 @@ def _read(path: Path, make: Any) -> Any:
     except FileNotFoundError:
         return Missing("there is none")
     except json.JSONDecodeError as error:
-        return Missing(f"its record cannot be read: no JSON ({error})", damaged=True)
+        return Missing(f"its record cannot be read: not valid JSON ({error})", damaged=True)
     except _Malformed as error:
-        return Missing(f"its record is not whole: {error}", damaged=True)
+        return Missing(f"its record is malformed: {error}", damaged=True)
     except (OSError, ValueError, RecursionError) as error:
         return Missing(f"its record cannot be read: {error}", damaged=True)
 

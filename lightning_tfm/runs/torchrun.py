@@ -32,7 +32,7 @@ def placed(hardware: Hardware) -> Hardware:
         ("num_nodes", hardware.num_nodes, world // local),
     ):
         if asked not in (1, found):
-            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave it out")
+            raise UserError(f"--trainer.{name}={asked}: torchrun has started {found}; leave the option out")
     return replace(hardware, devices=local, num_nodes=world // local)
 
 
@@ -46,7 +46,7 @@ class _Message:
 
 
 def release(code: int) -> None:
-    """Rank 0: let the others end with `code` if they wait still."""
+    """Rank 0: let the others end with `code` if they are still waiting."""
     if not _store().check([_key()]):
         _tell(_Message(code=code))
 
@@ -87,8 +87,8 @@ def _blind(attempt: Attempt) -> str:
         attempt.check()
     except (StaleAttempt, OSError):
         return (
-            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes have to see the "
-            "same files, give --out on a shared file system"
+            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes must see the "
+            "same files; put --out on a shared file system"
         )
     return ""
 

@@ -331,7 +331,7 @@ def counted(model: Transformer) -> Parameters:
 def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
-    seen = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * seen) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
+    epochs = target_tokens / target.sum()
+    pairs = AttentionPairs(*(round(x * epochs) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
     weights = product_weights(model.encoder[0].feed_forward)
     return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, weights)

@@ -31,7 +31,9 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
         if value in shipped:
             continue
         if "." not in value and ":" not in value:
-            raise UserError(f"{key}='{value}': {nearest(value, shipped)} Else the import path of a class, module.Class")
+            raise UserError(
+                f"{key}='{value}': {nearest(value, shipped)} Or give the import path of a class, module.Class"
+            )
         found[key] = value
     return found
 

@@ -29,7 +29,7 @@ def check_hardware(hardware: Hardware) -> None:
     for name, least in AT_LEAST.items():
         if values[name] < least:
             automatic = " (0 leaves it to the program)" if least == 0 and name != "micro_tokens" else ""
-            raise UserError(f"trainer.{name}={values[name]}: must be {least} at least{automatic}")
+            raise UserError(f"trainer.{name}={values[name]}: must be at least {least}{automatic}")
 
 
 def check_steps(experiment: Experiment, row: str) -> None:
@@ -37,14 +37,14 @@ def check_steps(experiment: Experiment, row: str) -> None:
     miniature = {f"miniature.{name}": value for name, value in asdict(experiment.miniature).items()}
     for name, value in ({"training.steps": experiment.training.steps} | miniature).items():
         if value < 1:
-            raise UserError(f"{row}: {name}={value}: must be 1 at least")
+            raise UserError(f"{row}: {name}={value}: must be at least 1")
 
 
 def check_tokenizer(tokenize: str) -> None:
     """A BLEU tokenizer that sacreBLEU does not have, or that needs a package which is not installed."""
     if tokenize not in TOKENIZERS:
         raise UserError(
-            f"evaluation.bleu_tokenize={tokenize!r} is no tokenizer of sacreBLEU: {nearest(tokenize, TOKENIZERS)}"
+            f"evaluation.bleu_tokenize={tokenize!r} is not a sacreBLEU tokenizer: {nearest(tokenize, TOKENIZERS)}"
         )
     module, extra = NEED.get(tokenize, ("", ""))
     if module and find_spec(module) is None:

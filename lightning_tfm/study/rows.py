@@ -72,7 +72,7 @@ def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
     for path in (TABLE3, *extra):
         for row in load_rows(path):
             if row.name in rows:
-                raise UserError(f"{row.where}: the row '{row.name}' is declared in {rows[row.name].where} already")
+                raise UserError(f"{row.where}: the row '{row.name}' is already declared in {rows[row.name].where}")
             rows[row.name] = row
     return rows
 
@@ -111,7 +111,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         section = str(key).partition(".")[0]
         if section in ("data", "evaluation", "miniature") or key == "training.seed":
             raise UserError(
-                f"{where}: row '{name}': '{key}' (value {value!r}) is the same for all rows of a table: "
+                f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: "
                 "set it in the experiment file; a row changes model and training"
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}

@@ -20,7 +20,7 @@ RANGES = {
 SECTIONS = ("model", "training")
 """what a search may change; text, decoding and scoring are the same for all its trials"""
 CANNOT = "this engine cannot honour it"
-LISTS_ONLY = "a grid has no continuous ranges, give 'values'"
+LISTS_ONLY = "a grid cannot search a continuous range; give 'values'"
 Number = float | int
 Values = Annotated[list[Any], MinLen(1)]
 
@@ -99,7 +99,7 @@ def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> P
         raise UserError(f"{where}: {name}: {distribution} takes {', '.join(sorted(takes))}, got {got}")
     if spec.values is not None:
         if len({repr(value) for value in spec.values}) < len(spec.values):
-            raise UserError(f"{where}: {name}: a value stands there twice")
+            raise UserError(f"{where}: {name}: a value appears twice")
         found = Parameter(name, distribution, spec.values)
     else:
         assert spec.min is not None and spec.max is not None
@@ -115,11 +115,13 @@ def _check_key(where: str, name: str, base: Experiment) -> None:
     plain = to_dict(base)
     valid = [f"{section}.{key}" for section in SECTIONS for key in plain[section] if key != "seed"]
     if name in ("seed", "training.seed"):
-        raise UserError(f"{where}: a seed is nothing to search for: give it one value, or leave it out")
+        raise UserError(f"{where}: a seed is not something to search over: give it one value, or leave it out")
     if name not in valid:
         section, _, key = name.partition(".")
         if section in plain and key in plain[section]:
-            raise UserError(f"{where}: '{name}' is the same for all trials of a search: set it in the experiment file")
+            raise UserError(
+                f"{where}: '{name}' must be the same for all trials of a search: set it in the experiment file"
+            )
         raise UserError(f"{where}: unknown parameter '{name}': {nearest(name, valid)}")
 
 
@@ -128,7 +130,7 @@ def _check_range(where: str, p: Parameter, base: Experiment) -> None:
     whole = type(to_dict(base)[section][key]) is int
     if whole != (p.distribution == "int_uniform"):
         kind = "whole numbers: use int_uniform or values" if whole else "fractions: use uniform or log_uniform_values"
-        raise UserError(f"{where}: {p.name}: {p.distribution} does not fit, it takes {kind}")
+        raise UserError(f"{where}: {p.name}: {p.distribution} does not fit: it takes {kind}")
     if not p.low < p.high:
         raise UserError(f"{where}: {p.name}: min={p.low} must lie below max={p.high}")
     if p.distribution == "log_uniform_values" and p.low <= 0:

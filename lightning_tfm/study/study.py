@@ -70,8 +70,8 @@ class Study(ABC):
         experiment, identity = self.experiment(cell), self.identity(cell)
         if training_hash(identity) != cell.training_hash:
             raise UserError(
-                f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study "
-                f"{cell.training_hash[:16]}: another version of lightning_tfm, or of a class of your own"
+                f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study run "
+                f"{cell.training_hash[:16]}: the versions of lightning_tfm, or of a class of your own, differ"
             )
         return experiment.scaled(), identity
 
@@ -154,7 +154,7 @@ class Ablation(Study):
         ]
         if found:
             raise UserError(
-                f"{path} was started over another experiment ({'; '.join(found)}): "
+                f"{path} was started with a different experiment ({'; '.join(found)}): "
                 "give this one a name of its own with --name, or remove that folder"
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
@@ -229,14 +229,14 @@ class Search(Study):
         return Cell(name, experiment.training.seed, training_hash(identity), cost, change)
 
     def excess(self, change: dict[str, Any]) -> dict[str, float]:
-        """By how much the limits that are known beforehand are missed, at most 0 where they are kept."""
+        """By how much the limits that are known beforehand are exceeded, at most 0 where they are kept."""
         if "parameters" not in self.constraints:
             return {}
         model = self.at(change).scaled().model
         return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
 
     def check(self) -> None:
-        """Raise UserError where the space leads out of what an experiment may be, tried at its corners."""
+        """Raise UserError where the space holds an invalid experiment, tried at its corners."""
         own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
         if "parameters" in self.constraints and own:
             raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
@@ -253,11 +253,13 @@ class Search(Study):
 
     def joined(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
-            raise UserError(f"{path}: the search has {old.trials} trials already, asked for {self.trials}")
+            raise UserError(
+                f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
+            )
         before, after = (replace(study, trials=0, based=True).to_plain() for study in (old, self))
         if found := differences(before, after, "the study has"):
             raise UserError(
-                f"{path} is another search ({'; '.join(found)}): give this one a name of its own with --name, or "
+                f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
                 "remove that folder"
             )
         return replace(self, based=old.based)
@@ -269,7 +271,7 @@ AnyStudy = TypeVar("AnyStudy", bound=Study)
 def save(study: AnyStudy, root: Path) -> AnyStudy:
     """Write study.json, joined with what it held before, and return the joined study.
 
-    Raises UserError if the study of that name was started over another experiment, text, row or space.
+    Raises UserError if the study of that name was started with a different experiment, text, row or space.
     """
     path = file_of(root, study.name)
     path.parent.mkdir(parents=True, exist_ok=True)

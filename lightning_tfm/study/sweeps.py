@@ -97,13 +97,13 @@ class _Search(_SweepFile):
 
 @dataclass(frozen=True)
 class Pruner(Schema):
-    """Stops what is not promising, by dev perplexity at optimizer steps. `type` is none where nothing is stopped."""
+    """Prunes unpromising trials, by dev perplexity at optimizer steps. `type` is none where nothing is stopped."""
 
     type: Literal["none", "asha", "hyperband", "median"] = "none"
     min_step: Annotated[int, Ge(0)] = 0
     """first optimizer step at which a trial may be stopped; 0: the first validation"""
     eta: Annotated[int, Ge(2)] = 3
-    """of those that reach a rung, one in `eta` goes on"""
+    """of those that reach a rung, one in `eta` continues"""
     startup: Annotated[int, Ge(0)] = 5
     """median: finished trials before the first is stopped"""
 
@@ -188,11 +188,11 @@ class SearchFile:
             if self.sampler == "grid" and p.listed is None:
                 raise UserError(f"{where}: {p.name}: {LISTS_ONLY}")
             if self.sampler == "cmaes" and p.distribution == "categorical":
-                raise UserError(f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or take tpe")
+                raise UserError(f"{where}: CMA-ES does not support lists of values: give {p.name} a range, or use tpe")
         if self.sampler == "cmaes" and len(self.objectives) > 1:
-            raise UserError(f"{self.path}: CMA-ES knows one objective, asked for {', '.join(self.objectives)}")
+            raise UserError(f"{self.path}: CMA-ES supports only one objective, got {', '.join(self.objectives)}")
         if self.sampler == "cmaes" and len(found) < 2:
-            raise UserError(f"{self.path}: CMA-ES needs two parameters at least")
+            raise UserError(f"{self.path}: CMA-ES needs at least two parameters")
         return found
 
     def steps_of(self, validate_every: int, steps: int) -> Pruner:
@@ -224,7 +224,7 @@ def read_sweep(path: str | Path) -> Sweep:
     file = read_yaml(path)
     asked = checked(_Ablation, file)
     if asked.method != "grid":
-        raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation is a 'grid'")
+        raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation needs 'grid'")
     if asked.metric is not None and asked.metric.goal is not None:
         _check_goal(file, ("metric", "goal"), asked.metric.name, asked.metric.goal)
     lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
@@ -238,7 +238,7 @@ def read_sweep(path: str | Path) -> Sweep:
             if type(value) is not kind:
                 raise UserError(f"{where}: {key}={value!r}: expected {WORDS[kind]}")
         if len(set(values)) < len(values):
-            raise UserError(f"{where}: a {key} stands there twice")
+            raise UserError(f"{where}: a {key} appears twice")
     for key, values in lists.items():
         where = file.where("parameters", key)
         if "." not in key:
@@ -249,7 +249,7 @@ def read_sweep(path: str | Path) -> Sweep:
             if key == "training.seed" or key.partition(".")[0] in ("data", "evaluation", "miniature"):
                 raise UserError(f"{where}: {key} is the same for all rows of a table; vary 'seed', model or training")
             if len({repr(value) for value in values}) < len(values):
-                raise UserError(f"{where}: {key}: a value stands there twice")
+                raise UserError(f"{where}: {key}: a value appears twice")
     fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
     name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
     return Sweep(name, file.path, rows, seeds, arguments, factors)
@@ -270,7 +270,9 @@ def read_search(path: str | Path) -> SearchFile:
         raise UserError(f"{file.where('early_terminate')}: early_terminate needs either min_iter, or max_iter and s")
     beside, more = _beside(file.path)
     if beside and early and "pruner" in beside.values:
-        raise UserError(f"{beside.where('pruner')}: {file.path} has 'early_terminate' already; one of the two")
+        raise UserError(
+            f"{beside.where('pruner')}: {file.path} already has 'early_terminate'; give only one of the two"
+        )
     objectives: dict[str, str] = {key: more.objectives[key] for key in more.objectives} or {asked.metric.name: goal}
     if beside and asked.metric.name not in objectives:
         where = beside.where("objectives")
@@ -278,7 +280,7 @@ def read_search(path: str | Path) -> SearchFile:
     if (early or more.pruner.type != "none") and list(objectives) != ["dev/ppl"]:
         raise UserError(
             f"{beside.path if beside else file.where('early_terminate')}: runs are stopped early by dev/ppl, the one "
-            f"metric they report on their way; with the objectives {', '.join(objectives)} nothing can be stopped: "
+            f"metric they report while they train; with the objectives {', '.join(objectives)} nothing can be stopped: "
             "remove the pruner or search by dev/ppl alone"
         )
     sampler = METHODS[asked.method]
@@ -340,7 +342,7 @@ def _command(file: YamlFile, command: list[str]) -> list[str]:
     where = file.where("command")
     start = next((start for start in PROGRAMS if command[: len(start)] == start), None)
     if start is None:
-        raise UserError(f"{where}: command {' '.join(command)!r}: it has to begin with 'lightning-tfm', 'fit'")
+        raise UserError(f"{where}: command {' '.join(command)!r}: it must begin with 'lightning-tfm', 'fit'")
     rest = command[len(start) :]
     if rest.count(ARGS) != 1:
         raise UserError(f"{where}: command needs '{ARGS}' once, where row and seed go")
@@ -353,7 +355,7 @@ def _command(file: YamlFile, command: list[str]) -> list[str]:
 
 def _check_goal(file: YamlFile, keys: tuple[str, str], name: str, goal: str) -> None:
     if goal != OBJECTIVES[name]:
-        raise UserError(f"{file.where(*keys)}: {'.'.join(keys)}={goal!r}: {name} is to be {OBJECTIVES[name]}d")
+        raise UserError(f"{file.where(*keys)}: {'.'.join(keys)}={goal!r}: {name} must be {OBJECTIVES[name]}d")
 
 
 def _values(file: YamlFile, key: str, spec: Listed) -> list[Any]:

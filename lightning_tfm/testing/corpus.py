@@ -1,4 +1,4 @@
-"""What every corpus has to hold. Every check reads the whole text: of a large corpus, give the suite a small part."""
+"""What must hold for every corpus. Every check reads the whole text: of a large corpus, give the suite a small part."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from lightning_tfm.errors import UserError
 
 
 def read(data: Data) -> dict[str, tuple[str, str]]:
-    """Split -> sha256 of its text and its fingerprint, by a corpus made anew."""
+    """Split -> sha256 of its text and its fingerprint, by a newly made corpus."""
     corpus = make_corpus(data)
     return {split: (_digest(corpus.lines(split)), corpus_fingerprint(corpus, split)) for split in splits(data)}
 
@@ -39,7 +39,7 @@ class CorpusSuite:
     data: Data = Data(vocab_size=100)
     """folder, splits, languages; as many pieces as the text allows"""
     overlap: int = 0
-    """held-out pairs that stand in the training text too, at most"""
+    """most held-out pairs that may also occur in the training text"""
 
     def altered(self) -> Data | None:
         """Override it where the text depends on more than `data`: change that, a file say, and return the settings."""
@@ -56,7 +56,7 @@ class CorpusSuite:
             assert count, f"{split} has no pair"
 
     def test_no_line_is_broken(self) -> None:
-        """One sentence a line: nothing empty, no line break, no NUL, valid UTF-8, but where bad lines are dropped."""
+        """One sentence a line: nothing empty, no line break, no NUL, valid UTF-8, unless bad lines are dropped."""
         settings = self._settings()
         for split, corpus in self._splits():
             dropped = settings.bad_lines == "drop" and split in settings.train.split("+")
@@ -83,17 +83,17 @@ class CorpusSuite:
     def test_the_second_reading_is_the_first(self) -> None:
         for split, corpus in self._splits():
             first = _digest(corpus.lines(split))
-            assert _digest(corpus.lines(split)) == first, f"{split} read again is another text"
-            assert _digest(self._make().lines(split)) == first, f"{split} of a corpus made anew is another text"
+            assert _digest(corpus.lines(split)) == first, f"{split} read again is a different text"
+            assert _digest(self._make().lines(split)) == first, f"{split} of a newly made corpus is a different text"
 
     def test_readings_do_not_disturb_each_other(self) -> None:
         for split, corpus in self._splits():
             whole = _digest(corpus.lines(split))
             list(islice(corpus.lines(split), 2))
-            assert _digest(corpus.lines(split)) == whole, f"{split} changes after a reading that was left early"
+            assert _digest(corpus.lines(split)) == whole, f"{split} changes after a reading that was abandoned early"
             text = list(islice(self._make().lines(split), 9))
             turns = islice(zip(corpus.lines(split), corpus.lines(split), strict=True), 9)
-            assert list(turns) == [(pair, pair) for pair in text], f"{split} changes where two readings take turns"
+            assert list(turns) == [(pair, pair) for pair in text], f"{split} changes when two readings alternate"
 
     def test_another_process_reads_the_same(self) -> None:
         """Under another order of sets and hashes, as on every machine of a study."""
@@ -106,7 +106,7 @@ class CorpusSuite:
         assert done.returncode == 0, f"another process cannot read it:\n{done.stderr}"
         theirs = json.loads(done.stdout)
         for split, (text, fingerprint) in read(settings).items():
-            assert theirs[split][0] == text, f"{split} is another text in another process"
+            assert theirs[split][0] == text, f"{split} is a different text in another process"
             assert theirs[split][1] == fingerprint, f"the fingerprint of {split} differs in another process"
 
     def test_the_fingerprint_stays(self) -> None:
@@ -115,7 +115,9 @@ class CorpusSuite:
             assert isinstance(first, str) and first, f"the fingerprint of {split} is {first!r}"
             list(islice(corpus.lines(split), 2))
             assert corpus_fingerprint(corpus, split) == first, f"the fingerprint of {split} changes by itself"
-            assert corpus_fingerprint(self._make(), split) == first, f"{split} made anew has another fingerprint"
+            assert corpus_fingerprint(self._make(), split) == first, (
+                f"{split} of a newly made corpus has a different fingerprint"
+            )
 
     def test_the_fingerprint_follows_the_text(self) -> None:
         """Under every setting that changes the text, and where `altered` does."""
@@ -131,7 +133,7 @@ class CorpusSuite:
             for split in before.keys() & after.keys():
                 if after[split][0] != before[split][0]:
                     followed = True
-                    assert after[split][1] != before[split][1], f"{split} is another text with the same fingerprint"
+                    assert after[split][1] != before[split][1], f"{split} is a different text with the same fingerprint"
         if not followed:
             raise SkipTest("no setting changes the text: override altered() to have the fingerprint checked")
 
@@ -139,9 +141,11 @@ class CorpusSuite:
         settings, corpus = self._settings(), self._make()
         trained = set(splits(settings)[: settings.train.count("+") + 1])
         held_out = {pair for split in splits(settings) if split not in trained for pair in corpus.lines(split)}
-        seen = {pair for split in trained for pair in corpus.lines(split)} & held_out
-        example = min(seen, default=None)
-        assert len(seen) <= self.overlap, f"{len(seen)} held-out pairs stand in the training text, such as {example}"
+        shared = {pair for split in trained for pair in corpus.lines(split)} & held_out
+        example = min(shared, default=None)
+        assert len(shared) <= self.overlap, (
+            f"{len(shared)} held-out pairs occur in the training text, such as {example}"
+        )
 
     def test_it_can_be_prepared(self) -> None:
         """From raw text to the store that runs read."""
@@ -165,7 +169,7 @@ class CorpusSuite:
         return make_corpus(self._settings())
 
     def _splits(self) -> Iterator[tuple[str, Corpus]]:
-        """Every split, each with a corpus made anew."""
+        """Every split, each with a newly made corpus."""
         for split in splits(self._settings()):
             yield split, self._make()
 

@@ -45,7 +45,7 @@ class ModelSuite:
     # --- checks ---
 
     def test_it_is_identified_by_its_source(self) -> None:
-        """A run of another source is another run."""
+        """A run with different source code is a different run."""
         found = user_classes(Experiment(model=self._sizes()))
         expected = set() if self.named in SHIPPED[f"model.{self.field}"] else {self.named}
         assert found.keys() == expected, f"{self.named} is identified by {found}"
@@ -92,7 +92,7 @@ class ModelSuite:
         source, target = pad(SOURCES), pad(TARGETS)
         for first, again in zip(self._models(), self._models(), strict=True):
             ours, theirs = dict(first.named_parameters()), dict(again.named_parameters())
-            assert ours.keys() == theirs.keys(), f"built twice, other names: {sorted(ours.keys() ^ theirs.keys())}"
+            assert ours.keys() == theirs.keys(), f"built twice, different names: {sorted(ours.keys() ^ theirs.keys())}"
             for name, weight in ours.items():
                 assert torch.equal(weight, theirs[name]), f"built twice, {name} differs"
             assert torch.equal(first(source, target), again(source, target)), "built twice, the results differ"
@@ -139,9 +139,9 @@ class ModelSuite:
             source, target, long = pad(SOURCES), pad(TARGETS), run_of(self.sizes.max_positions)
             state = {name: tensor.shape for name, tensor in model.state_dict().items()}
             before, at_length = model(source, target), model(long, long)
-            assert torch.equal(model(source, target), before), "a short text gives another result after a long one"
+            assert torch.equal(model(source, target), before), "a short text gives a different result after a long one"
             fresh = self._model(norm=model.config.norm)
-            assert torch.equal(fresh(long, long), at_length), "a long text gives another result after a short one"
+            assert torch.equal(fresh(long, long), at_length), "a long text gives a different result after a short one"
             after = {name: tensor.shape for name, tensor in model.state_dict().items()}
             assert after == state, "a used model's checkpoint does not fit a new one: register_buffer(persistent=False)"
 
@@ -166,7 +166,7 @@ class ModelSuite:
             with torch.autocast("cpu", torch.bfloat16):
                 close(model(source, target).double(), exact, "in bfloat16, the result", 0.5)
             fresh = self._model(norm=model.config.norm).float()(source, target)
-            assert torch.equal(fresh, single), "a float32 model that was float64 before gives another result"
+            assert torch.equal(fresh, single), "a float32 model that was float64 before gives a different result"
 
     def test_it_follows_its_input_to_another_device(self) -> None:
         """Torch's meta device refuses whatever stays behind, as a GPU would."""

@@ -1,4 +1,4 @@
-"""What every positional scheme has to hold, in models small enough that all checks together take about two seconds."""
+"""What any positional scheme must satisfy, in models small enough that all checks together take about two seconds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -39,12 +39,12 @@ class Interrupted(Exception):
 
 
 class Pruned(Exception):
-    """The run was asked to stop as not promising (`Record.stop_asked`), after the last whole step."""
+    """The run was asked to stop as unpromising (`Record.stop_asked`), after the last whole step."""
 
     outcome = "pruned"
 
     def __init__(self, step: int):
-        super().__init__(f"stopped after step {step} as not promising")
+        super().__init__(f"stopped after step {step} as unpromising")
         self.step = step
 
 
@@ -148,7 +148,7 @@ class RunCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, TransformerModule)
         self._take_parts(module)
-        if self.signum > ASKED:  # it came after the last step had been looked at
+        if self.signum > ASKED:  # it came after the last step had been checked
             raise Interrupted(self.signum)
 
     # --- parts ---
@@ -168,7 +168,7 @@ class RunCallback(pl.Callback):
         return int(tensor)
 
     def _look_for_request(self) -> None:
-        """Whether somebody asked the run to stop: a look at the disk, on rank 0, a few times a second."""
+        """Whether the run was asked to stop: rank 0 checks the disk, a few times a second."""
         now = time.perf_counter()
         if self.record is not None and not self.signum and now - self._asked >= REQUEST_SECONDS:
             self._asked = now

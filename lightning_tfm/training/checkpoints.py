@@ -52,7 +52,7 @@ def average(snapshots: list[Path]) -> dict[str, Tensor]:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         first = first or weights
         if _shapes(weights) != _shapes(first):
-            raise UserError(f"{path} holds other parameters than {snapshots[0]}: not snapshots of one run")
+            raise UserError(f"{path} and {snapshots[0]} hold different parameters: they are not snapshots of one run")
         for name, value in weights.items():
             total[name] = total[name] + value.double() if name in total else value.double()
     return {name: (value / len(snapshots)).to(first[name].dtype) for name, value in total.items()}

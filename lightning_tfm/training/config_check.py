@@ -1,4 +1,4 @@
-"""Ranks of one run train one thing: they compare what they were told before the first step."""
+"""Ranks of one run train one thing: they compare their configurations before the first step."""
 
 import hashlib
 import json
@@ -34,6 +34,6 @@ class Agreement(pl.Callback):
         if others:
             named = ", ".join(map(str, others))
             raise UserError(
-                f"rank {os.environ['RANK']}: ranks {named} were given another configuration than rank 0; "
+                f"rank {os.environ['RANK']}: ranks {named} were given a configuration that differs from rank 0's; "
                 "start all with the same files and options, on the same version"
             )

@@ -111,7 +111,7 @@ def test_broken_gzip(files, content):
 def test_missing_file_names_what_was_tried_and_what_is_there(files):
     with pytest.raises(UserError, match=r"neither dev\.en nor dev\.en\.gz; it holds: test\.de, test\.en, train\.de"):
         list(make_corpus(files()).lines("dev"))
-    with pytest.raises(UserError, match="there is no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         list(make_corpus(Data(corpus="files", folder="/nowhere/at/all")).lines("train"))
 
 

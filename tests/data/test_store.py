@@ -54,5 +54,5 @@ def test_a_damaged_store_is_noticed(tmp_path, kind, side, harm):
         path.unlink()
     else:
         path.write_bytes({"cut": content[:-8], "emptied": b"", "cut inside a number": content[:-1]}[harm])
-    with pytest.raises(UserError, match=r"remove .*, it is made again"):
+    with pytest.raises(UserError, match=r"remove .*; it will be made again"):
         Split(tmp_path, "dev", 60)

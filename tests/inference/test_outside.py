@@ -154,7 +154,7 @@ def test_what_ctranslate2_cannot_hold_is_named(text):
         "kv_heads=1 are shared by several queries",
         "qk_norm acts within attention",
         "norm=sandwich has norms within the residual",
-        "feed_forward=relu2 is none of relu, gelu, swiglu, geglu",
+        "feed_forward=relu2 is not one of relu, gelu, swiglu, geglu",
     ]
 
 

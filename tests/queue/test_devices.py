@@ -26,7 +26,7 @@ def test_three_small_runs_share_a_device() -> None:
 
 def test_too_many_are_refused(monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(UserError, match="needs 2 GPUs, this machine shows 1"):
+    with pytest.raises(UserError, match="needs 2 GPUs, this machine has 1"):
         find_devices(True, 1, 2, 1)
-    with pytest.raises(UserError, match="several devices, or a device several runs"):
+    with pytest.raises(UserError, match="several runs to a device"):
         find_devices(True, 1, 2, 2)

@@ -43,7 +43,7 @@ def test_a_torn_tail_is_cut_off_with_a_message_and_nothing_is_lost(tmp_path: Pat
     queue(path, said).enqueue(cells(3))
     append(path, TORN)
     again = queue(path, said)
-    assert said == [f"{path}: removed an unfinished last line of 20 bytes (a crash or a full disk); the rest is whole"]
+    assert said == [f"{path}: removed an unfinished last line of 20 bytes (a crash or a full disk); the rest is intact"]
     assert again.enqueue(cells(4)) == 1
     assert len(queue(path, said).states()) == 4
 

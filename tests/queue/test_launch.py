@@ -235,7 +235,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost_or_doubled(
     assert Counter(row for row, _ in fake.notes("ended")) == {f"r{i}": 1 for i in range(8)}
     if kind == "journal":
         assert_whole(tmp_path, fake, 8)
-    assert shown(tmp_path).count("killed by SIGKILL; another one takes its place") == 5
+    assert shown(tmp_path).count("killed by SIGKILL; a new one takes its place") == 5
     assert not [pid for _, pid in fake.notes("began") if forks.alive(pid)]
 
 

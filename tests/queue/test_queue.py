@@ -250,8 +250,8 @@ def test_a_finished_cell_whose_run_is_gone_is_queued_again(tmp_path: Path, name:
     [
         ("sqlite:///x.db", "SQLite has no row locks"),
         ("sqlite+pysqlite:///x.db", "SQLite"),
-        ("mysql://x/y", "valid are"),
-        ("redis://x", "valid are"),
+        ("mysql://x/y", "valid:"),
+        ("redis://x", "valid:"),
         ("postgresql://nobody@/none?host=/nowhere", "cannot be reached"),
     ],
 )

@@ -184,9 +184,9 @@ def test_a_search_is_no_table(tmp_path: Path) -> None:
     assert load_as(Search, tmp_path, "s") == load(tmp_path, "s")
     with pytest.raises(UserError, match="is a search, not a table"):
         load_as(Ablation, tmp_path, "s")
-    with pytest.raises(UserError, match="has 6 trials already, asked for 3"):
+    with pytest.raises(UserError, match="already has 6 trials, more than the 3 requested"):
         save(search(trials=3), tmp_path)
-    with pytest.raises(UserError, match=r"another search \(sampler is tpe, the study has|another search"):
+    with pytest.raises(UserError, match=r"a different search \(sampler is tpe, the study has|a different search"):
         save(search(sampler="random"), tmp_path)
 
 
@@ -277,7 +277,7 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
         queue.enqueue([cell], shown=shown(search(space=SPACE[:1])))
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
-    assert found[0]["why not"] == "2 finished trials are too few to tell (10 at least)"
+    assert found[0]["why not"] == "2 finished trials are too few to tell (at least 10 are needed)"
 
 
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_both_ranks_stop_at_the_same_step(tmp_path: Path, kind: str, request, mo
     (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path), storage)
     assert (good, bad) == ("done", "pruned"), (tmp_path / "shown").read_text()
     folder = RunFolder(tmp_path / "out", name)
-    steps = re.findall(r"rank (\d): stopped after step (\d+) as not promising", folder.log.read_text())
+    steps = re.findall(r"rank (\d): stopped after step (\d+) as unpromising", folder.log.read_text())
     assert sorted(rank for rank, _ in steps) == ["0", "1"] and len({step for _, step in steps}) == 1
     assert f"median at step 4; stopped after step {steps[0][1]}" == reason
     assert not folder.finished()

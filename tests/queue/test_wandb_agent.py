@@ -60,7 +60,7 @@ def test_a_run_of_an_agent_is_one_run_there_and_a_finished_one_reports_what_is_s
     for key, value in chosen.items():
         section, name = key.split(".")
         assert experiment[section][name] == value
-    assert result["attempts"] == 1 and "is trained already" in done.stderr
+    assert result["attempts"] == 1 and "is already trained" in done.stderr
     found = read_back(out / "studies" / "fit")
     assert sorted(found) == ["first1", "second2"], "the agent's ids"
     assert _values(found["first1"]) == _values(found["second2"])

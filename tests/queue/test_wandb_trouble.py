@@ -158,7 +158,7 @@ def test_its_disk_full_in_mid_run_is_said_and_replay_sends_the_rest(tmp_path: Pa
     fit.let_go()
     run = fit.end()
     said = fit.said.read_text()
-    assert f"no run was harmed; what is missing there: lightning-tfm wandb replay {run}" in said
+    assert f"no run was harmed; to send what is missing there: lightning-tfm wandb replay {run}" in said
     again = call("wandb", "replay", str(run), "--mode", "offline")
     full = subprocess.run(again, cwd=ROOT, capture_output=True, text=True)
     assert full.returncode == 2 and "the same command sends the rest" in full.stderr

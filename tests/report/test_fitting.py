@@ -33,10 +33,10 @@ def test_what_a_cell_refuses():
     row = all_rows()["A-h4"]
     right = apply(BASE, row, 1)
     more = record_of(replace(right, training=replace(right.training, warmup=500)), PRINTS)
-    assert refusal(more, row, 1) == "another experiment: training.warmup is 500, the cell asks for 4000"
+    assert refusal(more, row, 1) == "a different experiment: training.warmup is 500, the cell asks for 4000"
     assert "train is other text" in str(refusal(record_of(right, replace(PRINTS, train="other text")), row, 1))
     beam = replace(right, evaluation=replace(BASE.evaluation, beam=1))
-    assert "another evaluation" in str(refusal(record_of(beam, PRINTS), row, 1))
+    assert "a different evaluation" in str(refusal(record_of(beam, PRINTS), row, 1))
     own = record_of(right, PRINTS)
     assert refusal(replace(own, scores={}), row, 1) == "no dev score"
     assert "does not yield" in str(refusal(replace(more, training_hash=training_hash(own.identity)), row, 1))

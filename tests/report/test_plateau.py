@@ -44,10 +44,10 @@ def test_two_seeds_are_warned_of(generator):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
     report = make("made", made.root)
-    assert "seldom found" in report.render("html") and "seldom found" in report.render("md")
+    assert "seldom detected" in report.render("html") and "seldom detected" in report.render("md")
     more = generator(["base", "A-h1"], [1, 2, 3], "more")
     more.write_all()
-    assert "seldom found" not in make("more", more.root).render("html")
+    assert "seldom detected" not in make("more", more.root).render("html")
 
 
 def test_the_terminal_counts_the_words_and_names_the_claims(generator):

@@ -31,8 +31,8 @@ def with_(value, *keys):
 
 
 MALFORMED = {
-    "cut off": (lambda record: json.dumps(record)[:200], "no JSON"),
-    "empty": (lambda record: "", "no JSON"),
+    "cut off": (lambda record: json.dumps(record)[:200], "not valid JSON"),
+    "empty": (lambda record: "", "not valid JSON"),
     "a list": (lambda record: "[1, 2]", "'status' is missing"),
     "not UTF-8": (lambda record: b'{"status": "\xff"}', "cannot be read"),
     "nested": (lambda record: "[" * 100_000, "cannot be read"),
@@ -41,7 +41,7 @@ MALFORMED = {
     "no flops": (without("flops"), "'flops'"),
     "no total": (without("seconds", "total"), "'total'"),
     "no signature": (without("scores", "dev", "signature"), "'signature'"),
-    "scores a text": (with_("x", "scores"), "not whole"),
+    "scores a text": (with_("x", "scores"), "is malformed"),
     "ppl a text": (with_("x", "scores", "dev", "ppl"), "dev ppl is x"),
     "ppl NaN": (with_(float("nan"), "scores", "dev", "ppl"), "dev ppl is nan"),
     "ppl huge": (with_(10**400, "scores", "dev", "ppl"), "too large"),

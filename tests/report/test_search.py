@@ -99,7 +99,7 @@ def test_no_finished_trial_and_no_trial_at_all(tmp_path):
 def test_verb_renders_a_search(root, capsys):
     out = ["--out", str(root)]
     assert main(["report", "found", *out]) == 0
-    assert "trials.json has it" in capsys.readouterr().err
+    assert "from trials.json" in capsys.readouterr().err
     assert (root / "studies/found/report.html").read_text().startswith("<!DOCTYPE html>")
     assert main(["report", "found", *out, "--format", "csv"]) == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -120,5 +120,5 @@ def test_broken_and_missing_records_are_named(root):
         with pytest.raises(UserError, match=r"trials\.json"):
             make("found", root)
     path.unlink()
-    with pytest.raises(UserError, match="has not come so far"):
+    with pytest.raises(UserError, match="has not got that far"):
         make("found", root)

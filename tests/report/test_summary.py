@@ -80,8 +80,8 @@ def test_rows_without_a_base_are_shown_without_tests(generator):
         ({"ppl": math.nan}, "its dev ppl is nan"),
         ({"bleu": math.inf}, "its dev bleu is inf"),
         ({"ppl": "5"}, "its dev ppl is 5"),
-        ({"evaluation_hash": "0" * 64}, "scored by another evaluation"),
-        ({"signature": "nrefs:1|case:lc"}, "BLEU with another signature: nrefs:1|case:lc"),
+        ({"evaluation_hash": "0" * 64}, "scored by a different evaluation"),
+        ({"signature": "nrefs:1|case:lc"}, "BLEU with a different signature: nrefs:1|case:lc"),
         ({"nll": 1.0}, "do not add up"),
     ],
 )

@@ -114,7 +114,7 @@ def test_empty_cells_say_why():
     for text in (to_text(built, 80), table_markdown(built), table_csv(built), table_json(built)):
         flat = " ".join(text.split())
         assert "running at step 5 of 1000" in flat
-        assert "another experiment" in flat and "the cell asks for" in flat
+        assert "a different experiment" in flat and "the cell asks for" in flat
         assert "not asked for" in flat
         assert "99.0" not in flat
     (h1,) = [line for line in to_text(built, 80).splitlines() if line.startswith("A-h1 ")]
@@ -127,7 +127,7 @@ def test_a_record_of_another_seed_or_evaluation_is_refused():
     found["A-h1", 1] = record(s, all_rows()["A-h1"], 1, 1.0, 99.0, evaluation_hash="other")
     rows = {row.name: row for row in tabulate(s, found).rows}
     assert "training.seed is 2" in rows["base"].missing["1"]
-    assert "another evaluation" in rows["A-h1"].missing["1"]
+    assert "a different evaluation" in rows["A-h1"].missing["1"]
 
 
 def test_csv_and_markdown_hold_every_row_and_column():

@@ -50,11 +50,11 @@ def test_nodes_of_a_job_are_those_of_its_runs() -> None:
 @pytest.mark.parametrize(
     "hardware, options, why",
     [
-        (Hardware(), {"nodes": 0}, "--slurm.nodes=0: must be 1 at least"),
+        (Hardware(), {"nodes": 0}, "--slurm.nodes=0: must be at least 1"),
         (Hardware(), {"nodes": 2, "launcher": "local"}, "--slurm.nodes=2 needs --launcher slurm"),
         (Hardware(num_nodes=2), {"nodes": 1}, "give --slurm.nodes=2"),
-        (Hardware(), {"nodes": 2, "workers": 3}, "--workers=3: a run over 2 nodes has all of them"),
-        (Hardware(num_nodes=2), {"launcher": "local"}, "needs a job of SLURM"),
+        (Hardware(), {"nodes": 2, "workers": 3}, "--workers=3: a run over 2 nodes takes all of them"),
+        (Hardware(num_nodes=2), {"launcher": "local"}, "needs a SLURM job"),
     ],
 )
 def test_nodes_that_cannot_be(hardware: Hardware, options: dict, why: str, monkeypatch) -> None:
@@ -65,7 +65,7 @@ def test_nodes_that_cannot_be(hardware: Hardware, options: dict, why: str, monke
 
 def test_a_job_of_another_size_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    with pytest.raises(UserError, match="this job of SLURM has 3"):
+    with pytest.raises(UserError, match="this SLURM job has 3"):
         nodes.check_allocation(2)
 
 

@@ -46,7 +46,7 @@ def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from
     path.write_text('{"status": "failed"}')
     assert read(path) == Missing("failed")
     path.write_bytes(to_json(to_plain(record()) | {"attempts": "two"}))
-    assert read(path) == Missing("its record is not whole: its attempts is two", damaged=True)
+    assert read(path) == Missing("its record is malformed: its attempts is two", damaged=True)
 
 
 @pytest.mark.parametrize("more", [{}, {"chrf": 1.5, "paper_bleu": None, "chrf_signature": "c"}])

@@ -73,7 +73,7 @@ def test_two_nodes_train_what_two_processes_train(tmp_path: Path) -> None:
     assert (trainer["devices"], trainer["num_nodes"], results[1]["hardware"]["processes"]) == (1, 2, 2)
     assert [said.count("BLEU") > 0 for _, said in found] == [True, False], "rank 0 alone reports"
     again = on_two_nodes([together, together])
-    assert [code for code, _ in again] == [0, 0] and "is trained already" in again[0][1]
+    assert [code for code, _ in again] == [0, 0] and "is already trained" in again[0][1]
     assert json.loads((second / "result.json").read_text())["attempts"] == 1
 
 
@@ -82,4 +82,4 @@ def test_a_node_with_other_files_is_refused(tmp_path: Path) -> None:
     text = write_corpus(tmp_path / "text")
     found = on_two_nodes([options(text, tmp_path / name) for name in ("here", "there")])
     assert all(code != 0 for code, _ in found)
-    assert all("all nodes have to see the same files" in said for _, said in found)
+    assert all("all nodes must see the same files" in said for _, said in found)

@@ -88,7 +88,7 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("X: {group: X, change: {model.positions: learnt}}", "did you mean 'learned'"),
         ("X: {group: X, change: {evaluation.beam: 1}}", "'evaluation.beam'.*same for all rows"),
         ("X: {group: X, change: {training.seed: 2}}", "'training.seed'.*same for all rows"),
-        ("X: {group: X, change: {}}\nX: {group: X, change: {}}", "mine.yaml:2: 'X' stands here twice, first in line 1"),
+        ("X: {group: X, change: {}}\nX: {group: X, change: {}}", "mine.yaml:2: 'X' appears twice, first on line 1"),
         ("X: {group: X}", "needs the key 'change'"),
         ("X: {change: {}}", "needs the key 'group'"),
         ("X: 3", "row 'X': expected"),
@@ -96,7 +96,7 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("X: {group: X, change: {}, params: 6.5}", "params=6.5: expected a whole number"),
         ("X: {group: X, change: {}", "mine.yaml:1: not YAML"),
         ("- X", "expected keys and values"),
-        ("1: {group: X, change: {}}", "mine.yaml:1: the key '1' is not read as text; put it in quotes"),
+        ("1: {group: X, change: {}}", "mine.yaml:1: YAML does not read the key '1' as text; put it in quotes"),
         ("", "holds no rows"),
         (b"ok: 1\nX: \xff", "mine.yaml:2: not UTF-8"),
     ],
@@ -114,7 +114,7 @@ def test_a_row_of_ones_own_is_one_line(tmp_path):
 
 
 def test_a_name_that_is_taken(tmp_path):
-    with pytest.raises(UserError, match=r"'base' is declared in .*table3\.yaml:\d+ already"):
+    with pytest.raises(UserError, match=r"'base' is already declared in .*table3\.yaml:\d+"):
         all_rows([write(tmp_path, "base: {group: X, change: {}}")])
 
 

@@ -66,28 +66,28 @@ def test_the_shipped_searches() -> None:
 
 MALFORMED = [
     ("lr_factor:", "lr_fator:", "", "unknown parameter 'training.lr_fator': did you mean 'training.lr_factor'"),
-    ("[2, 4]", "[]", "", "model.N.values=.*not empty"),
+    ("[2, 4]", "[]", "", "model.N.values=.*non-empty"),
     ("[2, 4]", "[2, two]", "", "model.N='two': expected a whole number"),
     ("[2, 4]", "[2, 3]", "", "model.N=3 is not divisible by miniature.depth=2"),
     ("dev/ppl", "dev/loss", "", "f.yaml:3: metric.name='dev/loss': did you mean 'dev/ppl'"),
-    ("goal: minimize", "goal: maximize", "", "dev/ppl is to be minimized"),
-    ("method: bayes", "method: grid", "", "a grid has no continuous ranges"),
+    ("goal: minimize", "goal: maximize", "", "dev/ppl must be minimized"),
+    ("method: bayes", "method: grid", "", "a grid cannot search a continuous range"),
     ("method: bayes", "method: baes", "", "did you mean 'bayes'"),
     ("min: 0.1", "min: 3.1", "", "min=3.1 must lie below max=2.0"),
     ("min: 0.1", "min: 0", "", "a logarithm needs numbers above 0"),
     ("log_uniform_values, min", "log_normal, min", "", "this engine cannot honour it"),
     ("{min: 10, max: 20}", "{min: 10.0, max: 20.5}", "", "takes whole numbers"),
     ("{min: 10, max: 20}", "{min: 10, max: 20, mu: 3}", "", "training.warmup.mu' .*: this engine cannot honour it"),
-    ("training.warmup:", "2020-01-01:", "", "the key '2020-01-01' is not read as text; put it in quotes"),
-    ("  seed: {value: 3}", "  seed: {values: [1, 2]}", "", "a seed is nothing to search for"),
-    ("  model.N:", "  data.pairs: {values: [3, 4]}\n  model.N:", "", "'data.pairs' is the same for all trials"),
+    ("training.warmup:", "2020-01-01:", "", "YAML does not read the key '2020-01-01' as text; put it in quotes"),
+    ("  seed: {value: 3}", "  seed: {values: [1, 2]}", "", "a seed is not something to search over"),
+    ("  model.N:", "  data.pairs: {values: [3, 4]}\n  model.N:", "", "'data.pairs' must be the same for all trials"),
     ("name: mine", "run_cap: 3", "", "f.yaml:1: 'run_cap'.*cannot honour"),
     ("name: mine", "early_terminate: {type: hyperband, min_iter: 2, strict: true}", "", "strict=True: expected False"),
     ("name: mine", "name: mine", "sampler: gpp", "did you mean 'gp'"),
     ("name: mine", "name: mine", "sampler: random", "write method: random there"),
     ("name: mine", "name: mine", "sampler: cmaes", "CMA-ES does not support lists of values"),
     ("name: mine", "name: mine", "prunner: {type: asha}", "did you mean 'pruner'"),
-    ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of 2"),
+    ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of at least 2"),
     ("name: mine", "name: mine", "constraints: {params: 3}", "did you mean 'parameters'"),
     ("name: mine", "name: mine", "objectives: {dev/bleu: maximize}", "metric dev/ppl is not among the objectives"),
     (
@@ -111,7 +111,7 @@ def test_malformed(tmp_path: Path, capsys, old: str, new: str, beside: str, mess
 
 STORAGES = [
     ("sqlite:///x.db", "SQLite has no row locks"),
-    ("mysql://me@host/db", "valid are a path"),
+    ("mysql://me@host/db", "valid: the path"),
     ("postgresql://me:secret@127.0.0.1:1/x", "cannot be reached"),
 ]
 

@@ -60,7 +60,7 @@ def test_another_base_under_the_same_name_is_refused(out):
 def test_the_same_row_by_fit_is_the_same_run(out):
     argv = ["--config", "experiments/miniature.yaml", *TINY, "--row", "D-Pdrop0.0", "--out", str(out)]
     before = len(results(out))
-    assert "is trained already" in call("fit", *argv).err
+    assert "is already trained" in call("fit", *argv).err
     assert len(results(out)) == before
 
 

@@ -156,7 +156,7 @@ BROKEN = [
     (CountsFromTheEnd, "test_padding_is_invisible", "columns of padding"),
     (SeesNeighbours, "test_neighbours_in_the_batch_are_invisible", "row 0 of a batch"),
     (DrawsByItself, "test_the_same_seed_gives_the_same_bits", "the results differ"),
-    (CountsItsInstances, "test_the_same_seed_gives_the_same_bits", "other names"),
+    (CountsItsInstances, "test_the_same_seed_gives_the_same_bits", "different names"),
     (CountsItsInstances, "test_weights_are_drawn_by_name", "no counterpart"),
     (Gated, "test_parameter_count", "76 parameters, 75 expected"),
     (HasAnIdleParameter, "test_every_parameter_learns", "idle_D gets no gradient"),

@@ -43,7 +43,7 @@ class Checksums:
         if path.stat().st_size != record["bytes"]:
             raise UserError(
                 f"{path} has {path.stat().st_size} bytes, but {record['bytes']} when it was first used: "
-                "it was changed or cut; remove it, it is fetched again"
+                "it was changed or truncated; remove it, and it will be fetched again"
             )
         return True
 

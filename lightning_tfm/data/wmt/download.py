@@ -1,4 +1,4 @@
-"""Downloads that survive cut connections, wrong servers and full disks; a file is whole or not there.
+"""Downloads that survive cut connections, wrong servers and full disks; a file is whole or absent.
 
 Bytes go to `NAME.part`, whose `NAME.part.json` says which version at which address they belong to; the next attempt
 asks for the rest (RFC 9110: Range with If-Range), and starts over where the server's file has changed. Only a file that
@@ -49,7 +49,7 @@ class _Refused(Exception):
 
 
 class _Cut(Exception):
-    """The connection ended early: go on from what came."""
+    """The connection ended early: resume from what arrived."""
 
 
 def fetch(remote: Remote, folder: Path, say: Say) -> Path:
@@ -59,14 +59,14 @@ def fetch(remote: Remote, folder: Path, say: Say) -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
-    with locked(lock, waiting=lambda: say(f"{remote.name}: another process fetches it; waiting")):
+    with locked(lock, waiting=lambda: say(f"{remote.name}: another process is fetching it; waiting")):
         if records.whole(remote.name):
             return path
         if path.is_file():  # put there by hand
             try:
                 _accept(remote, path, records, "put there by hand")
             except _Refused as fault:
-                raise UserError(f"{path}: {fault}; remove it, it is fetched again") from fault
+                raise UserError(f"{path}: {fault}; remove it, and it will be fetched again") from fault
             return path
         faults = []
         for url in remote.urls:
@@ -95,7 +95,7 @@ def _state(path: Path) -> Path:
 
 
 def _accept(remote: Remote, candidate: Path, records: Checksums, url: str) -> None:
-    """Give a whole and right file its name and record it. Otherwise raises _Refused, and a downloaded one is gone."""
+    """Give a complete, correct file its name and record it. Otherwise raises _Refused, and a downloaded one is gone."""
     path = records.folder / remote.name
     try:
         sha256, md5 = _digests(candidate)
@@ -145,7 +145,7 @@ def _download(url: str, path: Path, say: Say) -> None:
             fruitless, pause = 0, PAUSE
         else:
             fruitless += 1
-        say(f"{path.name}: {last}; {_size(_part(path))} bytes are here, going on")
+        say(f"{path.name}: {last}; {_size(_part(path))} bytes are here; resuming")
         time.sleep(pause)
         pause = min(2 * pause, 30.0)
     raise _Refused(f"no answer after {TRIES} attempts ({last})")
@@ -162,7 +162,7 @@ def _attempt(url: str, path: Path, say: Say) -> None:
     except urllib.error.HTTPError as error:
         if error.code == 416:  # our part is longer than the file: it is another file
             part.unlink(missing_ok=True)
-            raise _Cut("the server's file is shorter than what is here; starting over") from error
+            raise _Cut("the server's file is shorter than the part already fetched; starting over") from error
         if error.code in (408, 429) or error.code >= 500:
             raise _Cut(f"HTTP {error.code}") from error
         raise _Refused(f"HTTP {error.code} {error.reason}") from error
@@ -173,7 +173,7 @@ def _attempt(url: str, path: Path, say: Say) -> None:
         here = here if resumed else 0
         if resumed and not (answer.headers["Content-Range"] or "").startswith(f"bytes {here}-"):
             part.unlink(missing_ok=True)
-            raise _Cut(f"the server sent another range than asked for ({answer.headers['Content-Range']})")
+            raise _Cut(f"the server sent a different range from the one requested ({answer.headers['Content-Range']})")
         length = answer.headers["Content-Length"]
         total = None if length is None else here + int(length)
         _check_space(part, total, here)
@@ -184,7 +184,7 @@ def _attempt(url: str, path: Path, say: Say) -> None:
             write_atomic(_state(path), json.dumps({"url": url, "version": "" if weak else version}).encode())
             say(f"{path.name}: {url}" + (f", {total / 2**20:.1f} MiB" if total else ""))
         else:
-            say(f"{path.name}: going on at {here / 2**20:.1f} MiB")
+            say(f"{path.name}: resuming at {here / 2**20:.1f} MiB")
         _copy(answer, part, "ab" if resumed else "wb")
     if total is not None and _size(part) < total:
         raise _Cut(f"the connection was cut at {_size(part)} of {total} bytes")

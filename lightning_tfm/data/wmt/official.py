@@ -58,7 +58,7 @@ class OfficialCorpus(Corpus):
                 count += 1
                 yield pair
             if part.lines and count != part.lines:
-                raise UserError(f"{self._paths(part)[0]}: {count} lines; {part.name} has {part.lines}")
+                raise UserError(f"{self._paths(part)[0]}: {count} lines, but {part.name} has {part.lines}")
 
     def fingerprint(self, split: str) -> str:
         """The recorded checksums: the texts themselves need not be here."""
@@ -69,7 +69,7 @@ class OfficialCorpus(Corpus):
                 record = self._checksums.find(name)
                 if record is None:
                     raise UserError(
-                        f"{self._folder / name} is not there: lightning-tfm data prepare {self._name} fetches it"
+                        f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it"
                     )
                 found.append(record["sha256"])
         return " ".join(found)
@@ -81,9 +81,7 @@ class OfficialCorpus(Corpus):
         for language in (self.source, self.target):
             name = text_name(part, language)
             if not self._checksums.whole(name):
-                raise UserError(
-                    f"{self._folder / name} is not there: lightning-tfm data prepare {self._name} fetches it"
-                )
+                raise UserError(f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it")
         source, target = (self._folder / text_name(part, language) for language in (self.source, self.target))
         return source, target
 
@@ -96,7 +94,7 @@ def text_name(part: Part, language: str) -> str:
 
 
 def obtain(data: Data, splits: list[str], say: Say) -> None:
-    """Fetch and unpack what `splits` need and is not there yet; resumes where it was interrupted."""
+    """Fetch and unpack what `splits` need and lack; resumes where it was interrupted."""
     corpus, source = OfficialCorpus(data), SOURCES[data.corpus]
     try:
         for part in dict.fromkeys(part for split in splits for part in corpus.parts(split)):
@@ -104,7 +102,9 @@ def obtain(data: Data, splits: list[str], say: Say) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"{folder_of(data)}: no space left; make room and run the same again: it resumes") from error
+        raise UserError(
+            f"{folder_of(data)}: no space left; free some space and run the same command again: it resumes"
+        ) from error
 
 
 def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str, str], say: Say) -> None:
@@ -118,7 +118,7 @@ def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str,
             fetch(_mirrored(remotes[name]), folder, say)
         return
     archive = fetch(_mirrored(remotes[part.archive]), folder, say)
-    with locked(folder / ".text.lock", waiting=lambda: say(f"{part.name}: another process unpacks; waiting")):
+    with locked(folder / ".text.lock", waiting=lambda: say(f"{part.name}: another process is unpacking it; waiting")):
         missing = {language: name for language, name in names.items() if not checksums.whole(name)}
         if missing:
             _unpack(part, archive, folder, missing, say)
@@ -135,7 +135,7 @@ def _unpack(part: Part, archive: Path, folder: Path, names: dict[str, str], say:
                 lines = read_segments(path)
                 if part.lines and len(lines) != part.lines:
                     raise UserError(
-                        f"{archive}: {part.members[language]} has {len(lines)} segments; {part.name} has {part.lines}"
+                        f"{archive}: {part.members[language]} has {len(lines)} segments, {part.name} has {part.lines}"
                         + _other(len(lines))
                     )
                 write_atomic(path, "".join(f"{line}\n" for line in lines).encode())

@@ -15,7 +15,7 @@ BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAErr
 
 
 def check_archive(path: Path, name: str) -> str:
-    """What is wrong with the archive in `path` (called `name`), read to its end; "" for nothing, or for no archive."""
+    """What is wrong with the archive in `path` (called `name`), read to its end; "" if nothing, or no archive."""
     try:
         if name.endswith(TARS):
             with tarfile.open(path) as tar:
@@ -33,7 +33,7 @@ def check_archive(path: Path, name: str) -> str:
 
 
 def extract(archive: Path, members: dict[str, Path]) -> None:
-    """Write members of a tar, or the one file itself where it is none, to the paths given: each whole or absent.
+    """Write members of a tar, or the file itself where it is not one, to the paths given: each whole or absent.
 
     Raises UserError where a member is missing or not a regular file, or where the archive holds names that lead out
     of a folder.
@@ -47,17 +47,19 @@ def extract(archive: Path, members: dict[str, Path]) -> None:
     try:
         _extract(archive, dict(members))
     except BROKEN as error:
-        raise UserError(f"{archive} is not a complete archive ({error}): remove it, it is fetched again") from error
+        raise UserError(
+            f"{archive} is not a complete archive ({error}): remove it, and it will be fetched again"
+        ) from error
 
 
 def _extract(archive: Path, missing: dict[str, Path]) -> None:
-    seen = []
+    listed = []
     with tarfile.open(archive) as tar:
         for member in tar:
             if fault := _fault(member):
-                raise UserError(f"{archive}: {fault}; nothing of it is taken")
+                raise UserError(f"{archive}: {fault}; nothing was unpacked")
             name = str(PurePosixPath(member.name))
-            seen.append(name)
+            listed.append(name)
             if name not in missing:
                 continue
             stream = tar.extractfile(member) if member.isreg() else None
@@ -70,7 +72,7 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
             if not missing:
                 return
     if missing:
-        shown = ", ".join(seen[:20]) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "")
+        shown = ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
         raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {shown or 'nothing'}")
 
 

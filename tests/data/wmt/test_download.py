@@ -191,7 +191,7 @@ def test_hostile_archives_are_refused_whole(tmp_path, case):
     with serve({"a.tgz": File(content)}) as url, pytest.raises(UserError, match=message):
         fetch(Remote("a.tgz", (f"{url}/a.tgz",)), tmp_path / "in", quiet)
     (tmp_path / "a.tgz").write_bytes(content)
-    with pytest.raises(UserError, match=f"{message}.*nothing of it is taken|is not a regular file"):
+    with pytest.raises(UserError, match=f"{message}.*nothing was unpacked|is not a regular file"):
         extract(tmp_path / "a.tgz", {"text": tmp_path / "out" / "text"})
     assert not (tmp_path / "out" / "text").exists() and not Path("/tmp/evil").exists()
 
