@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler
@@ -153,7 +153,7 @@ class Queue:
             known = newest(self._trials())
             fresh = [cell for cell in cells if self._is_fresh(cell, known.get((cell.row, cell.seed)), kept)]
             for cell in fresh:
-                self._add(attributes_of(cell), *shown(cell))
+                self._add(attributes_of(cell), *self._compatible(shown(cell), known.values()))
         return len(fresh)
 
     def _is_fresh(self, cell: Cell, trial: FrozenTrial | None, kept: Callable[[str], bool]) -> bool:
@@ -336,6 +336,25 @@ class Queue:
             state=TrialState.WAITING, user_attrs=attributes, params=params, distributions=distributions
         )
         self._storage.create_new_trial(self._study_id, trial)
+
+    def _compatible(self, shown: Shown, known: Iterable[FrozenTrial]) -> Shown:
+        """`shown`, but for what Optuna would refuse: lists of values may not grow in a study.
+
+        A parameter keeps the list that it was begun with; what is not in it (a row or seed that was added later) has
+        no such parameter. Its row and seed stand among the trial's user attributes all the same.
+        """
+        params, told = shown
+        first: dict[str, BaseDistribution] = {}
+        for trial in known:
+            for name, distribution in trial.distributions.items():
+                first.setdefault(name, distribution)
+        kept = {name: first.get(name, distribution) for name, distribution in told.items()}
+        kept = {
+            name: d
+            for name, d in kept.items()
+            if not isinstance(d, CategoricalDistribution) or params[name] in d.choices
+        }
+        return {name: params[name] for name in kept}, kept
 
     def _end(self, trial: FrozenTrial, outcome: str, reason: str) -> bool:
         """Mark it FAIL and queue a copy; the caller holds the study. False if RETRIES is used up."""

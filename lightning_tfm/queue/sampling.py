@@ -25,7 +25,7 @@ from lightning_tfm.runs.record import LastWords, RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
-from lightning_tfm.study.study import Search, Study
+from lightning_tfm.study.study import Ablation, Search, Study, value_of
 
 REPEATS = 5
 """proposals in a row that were tried already, after which an untried point is taken where they can be listed"""
@@ -65,7 +65,30 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
 
 def shown(study: Study) -> Callable[[Cell], Shown]:
     """What Optuna, and optuna-dashboard, is told of each listed cell of a study as parameters."""
-    return _of_search(study) if isinstance(study, Search) else lambda cell: ({}, {})
+    if isinstance(study, Search):
+        return _of_search(study)
+    return _of_table(study) if isinstance(study, Ablation) and study.rows else lambda cell: ({}, {})
+
+
+def _of_table(table: Ablation) -> Callable[[Cell], Shown]:
+    """Row, seed, and every field that a row changes: as base has it in rows that leave it alone."""
+    changes = {row.name: row.change for row in table.rows}
+    fields = list(dict.fromkeys(key for change in changes.values() for key in change))
+    base = {key: value_of(table.base, key) for key in fields}
+    rows = {name: {"row": name} | base | change for name, change in changes.items()}
+    values = {key: _different([row[key] for row in rows.values()]) for key in ("row", *fields)}
+    told: dict[str, BaseDistribution] = {key: CategoricalDistribution(found) for key, found in values.items()}
+    told["seed"] = CategoricalDistribution(table.seeds or [0])
+
+    def of(cell: Cell) -> Shown:
+        return (rows[cell.row] | {"seed": cell.seed}, told) if cell.row in rows else ({}, {})
+
+    return of
+
+
+def _different(values: list[Any]) -> list[Any]:
+    """Each once, in order; 1 and True are two."""
+    return list({repr(value): value for value in values}.values())
 
 
 def _of_search(search: Search) -> Callable[[Cell], Shown]:

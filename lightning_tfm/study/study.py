@@ -192,7 +192,7 @@ class Search(Study):
         points = [self.cell(number, point) for number, point in enumerate(self._points()[0])]
         if not self.based:
             return points
-        first = self._cell(BASE, {p.name: _value(self.base, p.name) for p in self.space})
+        first = self._cell(BASE, {p.name: value_of(self.base, p.name) for p in self.space})
         return [first, *(point for point in points if point.training_hash != first.training_hash)]
 
     def refused(self) -> int:
@@ -356,7 +356,8 @@ def predicted_cost(exact: Experiment, V: int) -> float:
     return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
 
 
-def _value(experiment: Experiment, key: str) -> Any:
+def value_of(experiment: Experiment, key: str) -> Any:
+    """The value of a dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
 

@@ -4,14 +4,18 @@ import json
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import RETRIES, Queue
+from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.storage import Storage, find_storage
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Paper, Row
+from tests.launching import ablation
 from tests.waiting import wait_for
 
 
@@ -45,6 +49,32 @@ def test_cells_are_queued_once_and_later_ones_added(storage: Storage, name: str)
     queue = Queue(name, storage)
     assert [queue.enqueue(cells(2)), queue.enqueue(cells(2)), queue.enqueue(cells(3, seeds=2))] == [2, 0, 4]
     assert len(queue.states()) == 6
+
+
+def test_trials_of_a_table_show_row_seed_and_changed_fields(both: Storage, name: str) -> None:
+    """Also of rows and seeds that are added later, as far as Optuna lets a parameter's values grow: not at all."""
+    paper = Paper(None, None, None)
+    rows = [
+        Row("base", "base", {}, paper, "here:1"),
+        Row("A", "A", {"model.h": 1, "model.norm": "pre"}, paper, "here:2"),
+    ]
+    table = replace(ablation("t"), rows=rows, seeds=[21, 22])
+    queue = Queue(name, both)
+    queue.enqueue([Cell("old", 1, "0" * 64, 1e20)])  # as a study has it that was begun before
+    assert queue.enqueue(table.cells(), shown=shown(table)) == 4
+    told = {(t.user_attrs["row"], t.user_attrs["seed"]): t.params for t in queue.trials()}
+    assert told["old", 1] == {}
+    assert told["base", 21] == {"row": "base", "seed": 21, "model.h": 8, "model.norm": "post"}
+    assert told["A", 22] == {"row": "A", "seed": 22, "model.h": 1, "model.norm": "pre"}
+    more = replace(table, rows=[*rows, Row("B", "A", {"model.h": 4}, paper, "here:3")], seeds=[21, 22, 23])
+    assert queue.enqueue(more.cells(), shown=shown(more)) == 5
+    late = {(t.user_attrs["row"], t.user_attrs["seed"]): t.params for t in Queue(name, both).trials()}
+    assert late["B", 21] == {"seed": 21, "model.norm": "post"}
+    assert late["A", 23] == {"row": "A", "model.h": 1, "model.norm": "pre"}
+    claim = queue.claim()
+    assert claim is not None and claim.cell.row == "old", "the longest first, as ever"
+    queue.fail(claim, "interrupted", "stopped")
+    assert queue.enqueue(more.cells(), shown=shown(more)) == 0
 
 
 def test_two_launchers_at_once_add_each_cell_once(both: Storage, name: str, forks) -> None:

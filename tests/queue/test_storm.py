@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Paper, Row
 from tests.family import offspring
-from tests.launching import launch
+from tests.launching import ablation, launch
 from tests.records import leave
 
 RUNS = int(os.environ.get("STORM_RUNS", "200"))
@@ -56,9 +58,12 @@ def train(task: Task) -> None:
 
 
 def run(root: Path, storage: str, workers: int = WORKERS, carry: bool = False) -> None:
+    paper = Paper(None, None, None)
+    rows = [Row(cell.row, "r", {"model.h": 1 + i % 3}, paper, "here:1") for i, cell in enumerate(cells())]
+    table = replace(ablation("storm"), rows=rows, seeds=[1])  # its trials carry parameters, as a table's do
     with (root / "shown").open("a") as stream:
         launch(
-            "storm", cells(), root, train, stream, workers=workers, storage=storage, grace=GRACE, share_files=not carry
+            table, cells(), root, train, stream, workers=workers, storage=storage, grace=GRACE, share_files=not carry
         )
 
 
