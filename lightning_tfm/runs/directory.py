@@ -145,7 +145,7 @@ class RunFolder:
         return None if owner.gone() or self._silent(number) > self.grace else owner
 
     def ask_to_stop(self, pid: int) -> bool:
-        """Ask the attempt of process `pid` to stop as not promising; False where that process does not hold the run."""
+        """Ask the attempt of process `pid` to stop as unpromising; False where that process does not hold the run."""
         owner = self.owner()
         if owner is None or owner.pid != pid:
             return False
@@ -188,7 +188,7 @@ class RunFolder:
             return None
 
     def _silent(self, number: int) -> float:
-        """Seconds since the last heartbeat, by the clock of the file server: clocks of machines differ."""
+        """Seconds since the last heartbeat, on the file server's clock: clocks of machines differ."""
         now = self.attempts / "now"
         try:
             now.touch()
