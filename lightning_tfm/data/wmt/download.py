@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from lightning_tfm.data.wmt.checksums import Checksums
@@ -146,7 +147,7 @@ def _download(url: str, path: Path, say: Say) -> None:
         else:
             fruitless += 1
         say(f"{path.name}: {last}; {_size(_part(path))} bytes are here; resuming")
-        time.sleep(pause)
+        sleep(pause)
         pause = min(2 * pause, 30.0)
     raise _Refused(f"no answer after {TRIES} attempts ({last})")
 

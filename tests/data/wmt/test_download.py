@@ -78,7 +78,7 @@ def test_an_interrupted_download_goes_on_in_the_next_process(tmp_path, monkeypat
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(download.time, "sleep", interrupt)
+            patch.setattr(download, "sleep", interrupt)
             fetch(remote, tmp_path, quiet)
         assert left(tmp_path) == ["a.bin.part", "a.bin.part.json"]
         file.cut_after = 0
@@ -92,14 +92,14 @@ def test_a_file_that_changes_on_the_server_is_started_over(tmp_path, monkeypatch
     def change(seconds):
         file.content, file.cut_after = newer, 0
 
-    monkeypatch.setattr(download.time, "sleep", change)
+    monkeypatch.setattr(download, "sleep", change)
     with serve({"a.bin": file}) as url:
         assert fetch(Remote("a.bin", (f"{url}/a.bin",)), tmp_path, quiet).read_bytes() == newer
 
 
 def test_a_server_without_ranges(tmp_path, monkeypatch):
     file = File(CONTENT, cut_after=20_000, ranges=False)
-    monkeypatch.setattr(download.time, "sleep", lambda seconds: setattr(file, "cut_after", 0))
+    monkeypatch.setattr(download, "sleep", lambda seconds: setattr(file, "cut_after", 0))
     with serve({"a.bin": file}) as url:
         assert fetch(Remote("a.bin", (f"{url}/a.bin",)), tmp_path, quiet).read_bytes() == CONTENT
 
