@@ -9,18 +9,17 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
-from lightning_tfm.report.summary import rounded
+from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
 
-Plain = Mapping[str, Any]
 STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
 SCHEMA = 1
 
@@ -29,7 +28,7 @@ SCHEMA = 1
 class SearchReport:
     """What a search's report says."""
 
-    summary: dict[str, Any]
+    summary: SearchSummary
 
     def render(self, kind: str, texts: bool = True, live: str = "") -> str:
         """As one of html, md, csv, json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
@@ -41,7 +40,7 @@ class SearchReport:
             case "csv":
                 return to_csv(self.summary)
             case "json":
-                return json.dumps(self.summary, indent=1, ensure_ascii=False) + "\n"
+                return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
         raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, md, csv or json")
 
 
@@ -53,27 +52,31 @@ def make(name: str, root: Path) -> SearchReport:
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
     leading = best(lines, search.objectives)
-    values = {line["trial"]: list(line["values"].values()) for line in lines}
-    importance = _read(folder / "importance.json", name)
-    head = {
-        "schema": SCHEMA,
-        "kind": "search",
-        "study": search.name,
-        "corpus": search.base.data.corpus,
-        "languages": [search.base.data.source, search.base.data.target],
-        "sampler": search.sampler,
-        "pruner": search.pruner.type,
-        "asked": search.trials,
-        "objectives": search.objectives,
-        "constraints": search.constraints,
-        "space": [asdict(parameter) for parameter in search.space],
-        "states": {word: sum(line["state"] == word for line in lines) for word in STATES.values()},
-        "best": leading,
-        "gains": gains(search.objectives, search.based, values.get(BASE), {name: values[name] for name in leading}),
-        "importance": importance,
-        "trials": lines,
-    }
-    return SearchReport(rounded(head))
+    values = {t.trial: [v for v in t.values.values() if v is not None] for t in lines if None not in t.values.values()}
+    return SearchReport(
+        rounded(
+            SearchSummary(
+                schema=SCHEMA,
+                kind="search",
+                study=search.name,
+                corpus=search.base.data.corpus,
+                languages=[search.base.data.source, search.base.data.target],
+                sampler=search.sampler,
+                pruner=search.pruner.type,
+                asked=search.trials,
+                objectives=search.objectives,
+                constraints=search.constraints,
+                space=search.space,
+                states={word: sum(line.state == word for line in lines) for word in STATES.values()},
+                best=leading,
+                gains=gains(
+                    search.objectives, search.based, values.get(BASE), {name: values[name] for name in leading}
+                ),
+                importance=_importance(folder / "importance.json", name),
+                trials=lines,
+            )
+        )
+    )
 
 
 def _read(path: Path, name: str) -> list[dict[str, Any]]:
@@ -88,26 +91,45 @@ def _read(path: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -> dict[str, Any]:
+def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -> Trial:
     try:
         change = {name: trial[name] for name in names}
-        values = {name: _finite(trial[name]) for name in search.objectives}
-        state = STATES.get(trial["state"], str(trial["state"]))
-        more = {key: trial[key] for key in ("steps_seen", "run", "feasible", "reason")}
-        more["command"] = fit_command(search.at(dict(change)))
-        return {"trial": trial["trial"], "state": state, "change": change, "values": values} | more
+        return Trial(
+            trial=str(trial["trial"]),
+            state=STATES.get(trial["state"], str(trial["state"])),
+            change=change,
+            values={name: _finite(trial[name]) for name in search.objectives},
+            steps_seen=trial["steps_seen"],
+            run=str(trial["run"]),
+            feasible=bool(trial["feasible"]),
+            reason=str(trial["reason"]),
+            command=fit_command(search.at(dict(change))),
+        )
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
+
+
+def _importance(path: Path, name: str) -> list[Importance]:
+    found = []
+    for record in _read(path, name):
+        try:
+            shares = record.get("importance")
+            known = None if shares is None else {str(key): float(share) for key, share in shares.items()}
+            why = None if record.get("why not") is None else str(record["why not"])
+            found.append(Importance(str(record["objective"]), record["trials"], record["stopped"], why, known))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: an importance is malformed ({type(error).__name__}: {error})") from None
+    return found
 
 
 def _finite(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str]:
+def best(lines: list[Trial], objectives: Mapping[str, str]) -> list[str]:
     """The best finished trial that keeps the limits; with several objectives the Pareto front."""
-    done = [line for line in lines if line["state"] == "finished" and line["feasible"] and _losses(line, objectives)]
-    losses = {line["trial"]: _losses(line, objectives) for line in done}
+    done = [line for line in lines if line.state == "finished" and line.feasible and _losses(line, objectives)]
+    losses = {line.trial: _losses(line, objectives) for line in done}
     if len(objectives) == 1:
         return sorted(losses, key=lambda name: (losses[name], name))[:1]
     return [
@@ -117,42 +139,41 @@ def best(lines: list[dict[str, Any]], objectives: Mapping[str, str]) -> list[str
     ]
 
 
-def _losses(line: Plain, objectives: Mapping[str, str]) -> list[float]:
+def _losses(line: Trial, objectives: Mapping[str, str]) -> list[float]:
     """The smaller the better; empty where a value is missing."""
-    values = [(line["values"][name], direction) for name, direction in objectives.items()]
-    if any(value is None for value, _ in values):
+    values = [(line.values[name], direction) for name, direction in objectives.items()]
+    known = [(value, direction) for value, direction in values if value is not None]
+    if len(known) < len(values):
         return []
-    return [value if direction == "minimize" else -value for value, direction in values]
+    return [value if direction == "minimize" else -value for value, direction in known]
 
 
-def to_csv(report: Plain) -> str:
+def to_csv(report: SearchSummary) -> str:
     """One line for each trial, full precision."""
-    names, aims = [p["name"] for p in report["space"]], list(report["objectives"])
+    names, aims = [p.name for p in report.space], list(report.objectives)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["trial", "state", *names, *aims, "steps seen", "feasible", "run", "reason"])
-    for t in report["trials"]:
-        values = [*(t["change"][name] for name in names), *(t["values"][name] for name in aims)]
-        writer.writerow([t["trial"], t["state"], *values, t["steps_seen"], t["feasible"], t["run"], t["reason"]])
+    for t in report.trials:
+        values = [*(t.change[name] for name in names), *(t.values[name] for name in aims)]
+        writer.writerow([t.trial, t.state, *values, t.steps_seen, t.feasible, t.run, t.reason])
     return out.getvalue()
 
 
-def to_markdown(report: Plain) -> str:
+def to_markdown(report: SearchSummary) -> str:
     """The trials as a table, the best first, and what mattered."""
-    names, aims = [p["name"] for p in report["space"]], list(report["objectives"])
+    names, aims = [p.name for p in report.space], list(report.objectives)
     heads = ["trial", "state", *names, *aims]
     body = [heads, ["---"] * len(heads)]
-    order = sorted(report["trials"], key=lambda t: (t["trial"] not in report["best"], t["trial"]))
+    order = sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial))
     for t in order:
-        shown = [*(t["change"][name] for name in names), *(t["values"][name] for name in aims)]
-        body.append(
-            [t["trial"], t["state"], *("" if v is None else f"{v:.4g}" if _number(v) else str(v) for v in shown)]
-        )
-    notes = [f"best: {', '.join(report['best']) or 'none yet'}"]
-    notes += report["gains"]
-    for record in report["importance"]:
-        parts = record.get("why not") or ", ".join(f"{k} {v:.0%}" for k, v in record["importance"].items())
-        notes.append(f"importance for {record['objective']} on {record['trials']} finished trials: {parts}")
+        shown = [*(t.change[name] for name in names), *(t.values[name] for name in aims)]
+        body.append([t.trial, t.state, *("" if v is None else f"{v:.4g}" if _number(v) else str(v) for v in shown)])
+    notes = [f"best: {', '.join(report.best) or 'none yet'}"]
+    notes += report.gains
+    for record in report.importance:
+        parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
+        notes.append(f"importance for {record.objective} on {record.trials} finished trials: {parts}")
     table = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in body)
     return table + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
 

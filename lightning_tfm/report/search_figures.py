@@ -1,9 +1,10 @@
 """Pictures of a search: importance, course, slices, parallel coordinates, objectives against each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_tfm.report.figures import short_name
+from lightning_tfm.report.summary import Importance, SearchSummary, Trial
 from lightning_tfm.report.svg import (
     Scale,
     attribute,
@@ -17,31 +18,32 @@ from lightning_tfm.report.svg import (
     spanning,
     tag,
 )
+from lightning_tfm.study.space import Parameter
 
-Plain = Mapping[str, Any]
 LOG_FROM = 10
 """an axis whose largest value is this many times its smallest is logarithmic"""
 
 
-def finished(report: Plain, *objectives: str) -> list[Plain]:
-    """Trials with a value in each of the objectives."""
-    return [t for t in report["trials"] if all(t["values"][o] is not None for o in objectives)]
-
-
-def shades(report: Plain, objective: str) -> dict[str, str]:
+def shades(report: SearchSummary, objective: str) -> dict[str, str]:
     """trial -> class of its colour: the best, the better quarter, the worse rest."""
-    sign = 1 if report["objectives"][objective] == "minimize" else -1
-    order = sorted(finished(report, objective), key=lambda t: sign * t["values"][objective])
+    sign = 1 if report.objectives[objective] == "minimize" else -1
+    order = sorted(report.with_values(objective), key=lambda t: sign * _value(t, objective))
     quarter = max(1, round(len(order) / 4))
-    kind = {t["trial"]: "better" if i < quarter else "rest" for i, t in enumerate(order)}
-    return kind | {name: "best" for name in report["best"] if name in kind}
+    kind = {t.trial: "better" if i < quarter else "rest" for i, t in enumerate(order)}
+    return kind | {name: "best" for name in report.best if name in kind}
 
 
-def said(t: Plain) -> str:
+def _value(t: Trial, objective: str) -> float:
+    value = t.values[objective]
+    assert value is not None, "only trials with a value are drawn"
+    return value
+
+
+def said(t: Trial) -> str:
     """What pointing at a trial shows."""
-    change = ", ".join(f"{k} {_short(v)}" for k, v in t["change"].items())
-    values = ", ".join(f"{k} {_short(v)}" for k, v in t["values"].items())
-    return f"{t['trial']}: {values}; {change}"
+    change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
+    values = ", ".join(f"{k} {_short(v)}" for k, v in t.values.items())
+    return f"{t.trial}: {values}; {change}"
 
 
 def _short(value: Any) -> str:
@@ -52,38 +54,38 @@ def value_scale(values: Sequence[float], start: float, end: float) -> Scale:
     return spanning(values, start, end, log=min(values) > 0 and max(values) > LOG_FROM * min(values))
 
 
-def importance(record: Plain) -> str:
+def importance(record: Importance) -> str:
     """Bars: the share that each parameter explains."""
-    found = record.get("importance")
+    found = record.importance
     if not found:
         return ""
     width, left, line, top = 640, 170, 24, 8
     bottom = top + line * len(found)
     x = Scale(0.0, 1.0, left, width - 60)
-    body = bottom_axis(x, bottom, top, f"share explained (PED-ANOVA on {record['trials']} finished trials)")
+    body = bottom_axis(x, bottom, top, f"share explained (PED-ANOVA on {record.trials} finished trials)")
     for i, (name, share) in enumerate(found.items()):
         y = top + line * i
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
         words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{share:.0%}")
         body += tag("g", tag("title", attribute(f"{name}: {share:.1%}")) + bar + words, class_="g3")
-    return figure(width, bottom + 38, f"Importance of each parameter for {record['objective']}", body)
+    return figure(width, bottom + 38, f"Importance of each parameter for {record.objective}", body)
 
 
-def course(report: Plain, objective: str) -> str:
+def course(report: SearchSummary, objective: str) -> str:
     """The objective trial by trial, and the best so far."""
-    trials = finished(report, objective)
+    trials = report.with_values(objective)
     if not trials:
         return ""
     width, height, left, right, top, bottom = 640, 320, 50, 626, 26, 276
     x = spanning([float(_at(report, t)) for t in trials], left, right)
-    y = value_scale([t["values"][objective] for t in trials], bottom, top)
+    y = value_scale([_value(t, objective) for t in trials], bottom, top)
     body = bottom_axis(x, bottom, top, "trial") + left_axis(y, left, right, objective)
-    less = report["objectives"][objective] == "minimize"
+    less = report.objectives[objective] == "minimize"
     line: list[tuple[float, float]] = []
     for t in trials:
-        value, here = t["values"][objective], x(float(_at(report, t)))
-        if t["feasible"]:
+        value, here = _value(t, objective), x(float(_at(report, t)))
+        if t.feasible:
             reached = line[-1][1] if line else y(value)
             now = max(reached, y(value)) if less else min(reached, y(value))
             line += [(here, reached), (here, now)]
@@ -91,29 +93,29 @@ def course(report: Plain, objective: str) -> str:
     return figure(width, height, f"{objective} trial by trial", body + _dots(report, trials, objective, x, y))
 
 
-def _at(report: Plain, trial: Plain) -> int:
-    return next(i for i, t in enumerate(report["trials"]) if t["trial"] == trial["trial"])
+def _at(report: SearchSummary, trial: Trial) -> int:
+    return next(i for i, t in enumerate(report.trials) if t.trial == trial.trial)
 
 
-def _dots(report: Plain, trials: Sequence[Plain], objective: str, x: Scale, y: Scale) -> str:
+def _dots(report: SearchSummary, trials: Sequence[Trial], objective: str, x: Scale, y: Scale) -> str:
     kind = shades(report, objective)
     body = ""
     for t in trials:
-        mark = tag("circle", cx=x(float(_at(report, t))), cy=y(t["values"][objective]), r=4.5, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t['trial']]}")
+        mark = tag("circle", cx=x(float(_at(report, t))), cy=y(_value(t, objective)), r=4.5, class_="dot")
+        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}")
     return body
 
 
 class Axis:
     """Where a parameter's values lie between `start` and `end`: a range, straight or logarithmic, or a list."""
 
-    def __init__(self, parameter: Plain, start: float, end: float):
+    def __init__(self, parameter: Parameter, start: float, end: float):
         self.start, self.end, self.list = start, end, None
-        if parameter["distribution"] in ("categorical", "constant"):
-            self.list = list(parameter["values"])
+        if parameter.distribution in ("categorical", "constant"):
+            self.list = list(parameter.values)
             return
-        log = parameter["distribution"] == "log_uniform_values"
-        low, high = float(parameter["low"]), float(parameter["high"])
+        log = parameter.distribution == "log_uniform_values"
+        low, high = float(parameter.low), float(parameter.high)
         self.scale = Scale(low, high if high > low else low + 1, start, end, log)
 
     def __call__(self, value: Any) -> float:
@@ -129,40 +131,40 @@ class Axis:
         return [(self(v), short_name(str(v), 10)) for v in self.list]
 
 
-def slices(report: Plain, parameter: Plain, objective: str) -> str:
+def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
     """The objective against one parameter, one mark for each finished trial."""
-    trials = finished(report, objective)
+    trials = report.with_values(objective)
     if not trials:
         return ""
     width, height, left, right, top, bottom = 320, 240, 50, 310, 26, 196
     x = Axis(parameter, left, right)
-    y = value_scale([t["values"][objective] for t in trials], bottom, top)
+    y = value_scale([_value(t, objective) for t in trials], bottom, top)
     body = left_axis(y, left, right, objective) + tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")
     for place, words in x.ticks():
         body += tag("line", x1=place, x2=place, y1=top, y2=bottom, class_="grid") + label(
             place, bottom + 14, words, "middle", "tick"
         )
-    body += label((left + right) / 2, bottom + 32, short_name(parameter["name"], 40), "middle", "title")
+    body += label((left + right) / 2, bottom + 32, short_name(parameter.name, 40), "middle", "title")
     kind = shades(report, objective)
     for t in trials:
-        at = x(t["change"][parameter["name"]])
-        mark = tag("circle", cx=at, cy=y(t["values"][objective]), r=4.0, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t['trial']]}")
-    return figure(width, height, f"{objective} against {parameter['name']}", body)
+        at = x(t.change[parameter.name])
+        mark = tag("circle", cx=at, cy=y(_value(t, objective)), r=4.0, class_="dot")
+        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}")
+    return figure(width, height, f"{objective} against {parameter.name}", body)
 
 
-def parallel(report: Plain, objective: str) -> str:
+def parallel(report: SearchSummary, objective: str) -> str:
     """One line for each finished trial through its parameters to the objective."""
-    trials = finished(report, objective)
+    trials = report.with_values(objective)
     if not trials:
         return ""
     top, bottom, gap = 40, 320, 130
-    space = report["space"]
+    space = report.space
     width = 80 + gap * len(space) + 60
     axes = [Axis(p, bottom, top) for p in space]
-    end = value_scale([t["values"][objective] for t in trials], bottom, top)
+    end = value_scale([_value(t, objective) for t in trials], bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
-    names = [p["name"] for p in space] + [objective]
+    names = [p.name for p in space] + [objective]
     body = over = ""
     for i, (name, marks) in enumerate(zip(names, ticks, strict=True)):
         x = 70.0 + gap * i
@@ -171,28 +173,28 @@ def parallel(report: Plain, objective: str) -> str:
         over += "".join(label(x - 6, y + 4, words, "end", "tick halo") for y, words in marks)
     kind = shades(report, objective)
     order = {"rest": 0, "better": 1, "best": 2}
-    for t in sorted(trials, key=lambda t: (order[kind[t["trial"]]], t["trial"])):
-        places = [axis(t["change"][p["name"]]) for axis, p in zip(axes, space, strict=True)]
-        places.append(end(t["values"][objective]))
+    for t in sorted(trials, key=lambda t: (order[kind[t.trial]], t.trial)):
+        places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
+        places.append(end(_value(t, objective)))
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
         content = tag("title", attribute(said(t))) + tag("polyline", points=path, class_="curve")
-        body += tag("g", content, class_=f"series {kind[t['trial']]}", data_row=t["trial"])
+        body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial)
     return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
 
 
-def against(report: Plain, first: str, second: str) -> str:
+def against(report: SearchSummary, first: str, second: str) -> str:
     """Two objectives, the Pareto front joined by a line."""
-    trials = finished(report, first, second)
+    trials = report.with_values(first, second)
     if not trials:
         return ""
     width, height, left, right, top, bottom = 640, 340, 50, 610, 26, 296
-    x = value_scale([t["values"][first] for t in trials], left, right)
-    y = value_scale([t["values"][second] for t in trials], bottom, top)
+    x = value_scale([_value(t, first) for t in trials], left, right)
+    y = value_scale([_value(t, second) for t in trials], bottom, top)
     body = bottom_axis(x, bottom, top, first) + left_axis(y, left, right, second)
-    front = sorted((x(t["values"][first]), y(t["values"][second])) for t in trials if t["trial"] in report["best"])
+    front = sorted((x(_value(t, first)), y(_value(t, second))) for t in trials if t.trial in report.best)
     body += tag("polyline", points=points(front), class_="front")
     for t in trials:
-        mark = tag("circle", cx=x(t["values"][first]), cy=y(t["values"][second]), r=4.5, class_="dot")
-        kind = "best" if t["trial"] in report["best"] else "rest"
+        mark = tag("circle", cx=x(_value(t, first)), cy=y(_value(t, second)), r=4.5, class_="dot")
+        kind = "best" if t.trial in report.best else "rest"
         body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind}")
     return figure(width, height, f"{second} against {first}", body)

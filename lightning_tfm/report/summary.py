@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.study.rows import Paper
+from lightning_tfm.study.space import Parameter
 
 METRICS = ("ppl", "bleu")
 COLUMNS = {
@@ -393,3 +394,69 @@ def rounded(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(f"{value:.10g}") if math.isfinite(value) else None
     return value
+
+
+# --- searches (report/search.py) ---
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a search."""
+
+    trial: str
+    state: str
+    change: dict[str, Any]
+    """dotted keys and values at the paper's scale"""
+    values: dict[str, float | None]
+    """by objective; None where the trial has none"""
+    steps_seen: int | None = field(metadata={"key": "steps_seen"})
+    """last optimizer step that reported a dev perplexity"""
+    run: str
+    feasible: bool
+    """within the limits"""
+    reason: str
+    command: str
+    """that trains it again by itself"""
+
+
+@dataclass(frozen=True)
+class Importance:
+    """What each parameter explains of an objective, or why nobody can tell."""
+
+    objective: str
+    trials: int
+    """finished ones that it stands on"""
+    stopped: int
+    """left out of it"""
+    why_not: str | None = field(default=None, metadata=OPTIONAL)
+    importance: dict[str, float] | None = field(default=None, metadata=OPTIONAL)
+    """share of each parameter, the largest first"""
+
+
+@dataclass(frozen=True)
+class SearchSummary:
+    """Everything the report of a search says."""
+
+    schema: int
+    kind: str
+    study: str
+    corpus: str
+    languages: list[str]
+    sampler: str
+    pruner: str
+    asked: int
+    """trials"""
+    objectives: dict[str, str]
+    """name -> minimize or maximize"""
+    constraints: dict[str, float]
+    space: list[Parameter]
+    states: dict[str, int]
+    best: list[str]
+    gains: list[str]
+    """over base, in words"""
+    importance: list[Importance]
+    trials: list[Trial]
+
+    def with_values(self, *objectives: str) -> list[Trial]:
+        """Trials with a value in each of the objectives."""
+        return [t for t in self.trials if all(t.values[o] is not None for o in objectives)]

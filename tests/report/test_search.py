@@ -33,11 +33,11 @@ def test_page_is_whole_harmless_and_the_same_bytes(root):
 
 def test_every_finished_trial_is_in_every_picture_and_no_other(root):
     report = make("found", root).summary
-    done = [t["trial"] for t in report["trials"] if t["state"] == "finished"]
+    done = [t.trial for t in report.trials if t.state == "finished"]
     assert 20 < len(done) < 40
     lines = figures.parallel(report, "dev/ppl")
     assert sorted(re.findall(r'data-row="(t\d+)"', lines)) == done
-    pictures = [figures.slices(report, p, "dev/ppl") for p in report["space"]]
+    pictures = [figures.slices(report, p, "dev/ppl") for p in report.space]
     pictures += [figures.course(report, "dev/ppl"), figures.against(report, "dev/ppl", "parameters")]
     assert len(pictures) == len(SPACE) + 2
     for picture in pictures:
@@ -46,16 +46,16 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
 
 def test_marks_lie_where_their_values_are(root):
     report = make("found", root).summary
-    picture = figures.slices(report, report["space"][0], "dev/ppl")
+    picture = figures.slices(report, report.space[0], "dev/ppl")
     marks = re.findall(r'<title>(t\d+):.*?cx="([\d.]+)" cy="([\d.]+)"', picture)
-    trials = {t["trial"]: t for t in report["trials"]}
+    trials = {t.trial: t for t in report.trials}
     across = sorted(marks, key=lambda m: float(m[1]))
     down = sorted(marks, key=lambda m: -float(m[2]))
-    rates = [trials[name]["change"]["training.lr_factor"] for name, *_ in across]
-    values = [trials[name]["values"]["dev/ppl"] for name, *_ in down]
+    rates = [trials[name].change["training.lr_factor"] for name, *_ in across]
+    values = [trials[name].values["dev/ppl"] for name, *_ in down]
     assert all(b > 0.98 * a for a, b in pairwise(rates)), "to a tenth of a pixel"
     assert all(b > 0.98 * a for a, b in pairwise(values))
-    axis = figures.Axis(report["space"][2], 0.0, 300.0)
+    axis = figures.Axis(report.space[2], 0.0, 300.0)
     assert [axis(v) for v in (2, 4, 6)] == [50, 150, 250]
 
 
@@ -70,11 +70,11 @@ def test_importance_says_on_how_many_trials_it_stands_or_why_it_says_nothing(roo
 
 def test_best_keeps_the_limits_and_is_beaten_by_no_other(root):
     report = make("found", root).summary
-    assert report["best"] and "t0002" not in report["best"]
-    lines = report["trials"]
+    assert report.best and "t0002" not in report.best
+    lines = report.trials
     one = best(lines, {"dev/ppl": "minimize"})
     worst = best(lines, {"dev/ppl": "maximize"})
-    values = {t["trial"]: t["values"]["dev/ppl"] for t in lines if t["values"]["dev/ppl"] and t["feasible"]}
+    values = {t.trial: t.values["dev/ppl"] for t in lines if t.values["dev/ppl"] and t.feasible}
     assert one == [min(values, key=values.get)] and worst == [max(values, key=values.get)]
 
 
@@ -84,7 +84,7 @@ def test_values_that_are_no_numbers_are_left_out(root):
     trials[0]["dev/ppl"], trials[1]["dev/ppl"] = float("nan"), float("inf")
     path.write_text(json.dumps(trials))
     report = make("found", root)
-    assert [t["values"]["dev/ppl"] for t in report.summary["trials"][:2]] == [None, None]
+    assert [t.values["dev/ppl"] for t in report.summary.trials[:2]] == [None, None]
     json.loads(report.render("json"), parse_constant=pytest.fail)
     drawn = re.findall(r"<svg.*?</svg>", report.render("html"), re.DOTALL)
     assert len(drawn) > 8 and not any(re.search(r"\b(nan|inf)\b", picture) for picture in drawn)
