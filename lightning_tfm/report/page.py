@@ -7,6 +7,7 @@ from typing import Any
 from lightning_tfm.report import agreement_text, columns, figures, provenance
 from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
+from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.records import Cells
@@ -66,30 +67,11 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
     )
 
 
-SHADE = 40
-"""percent of the accent colour behind the best cell of a heat map"""
-
-
-def _map(found: FactorSummary, shown: HeatMap) -> dict[str, object]:
-    """A heat map with its levels and shades."""
+def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
+    """A heat map of two fields."""
     levels = {factor.key: factor.levels for factor in found.factors}
-    known = sorted(value for line in shown.values for value in line if value is not None)
-    low, high = (known[0], known[-1]) if known else (0.0, 0.0)
-
-    def cell(value: float | None) -> tuple[str, int]:
-        if value is None:
-            return NOTHING, 0
-        rank = (value - low) / (high - low) if high > low else 0.5
-        return f"{value:.2f}", round(SHADE * (1 - rank if shown.metric == "ppl" else rank))
-
-    return {
-        "title": f"{shown.metric.upper()} by {shown.first} (down) and {shown.second} (across)",
-        "heads": levels[shown.second],
-        "rows": [
-            (level, [cell(value) for value in line])
-            for level, line in zip(levels[shown.first], shown.values, strict=True)
-        ],
-    }
+    title = f"{shown.metric.upper()} by {shown.first} (down) and {shown.second} (across)"
+    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric == "ppl")
 
 
 def _head(report: Summary) -> list[str]:

@@ -78,7 +78,7 @@ def course(report: SearchSummary, objective: str) -> str:
     if not trials:
         return ""
     width, height, left, right, top, bottom = 640, 320, 50, 626, 26, 276
-    x = spanning([float(_at(report, t)) for t in trials], left, right)
+    x = spanning([float(_at(report, t)) for t in (*trials, *stopped(report))], left, right)
     y = value_scale([_value(t, objective) for t in trials], bottom, top)
     body = bottom_axis(x, bottom, top, "trial") + left_axis(y, left, right, objective)
     less = report.objectives[objective] == "minimize"
@@ -90,7 +90,21 @@ def course(report: SearchSummary, objective: str) -> str:
             now = max(reached, y(value)) if less else min(reached, y(value))
             line += [(here, reached), (here, now)]
     body += tag("polyline", points=points(line), class_="front")
+    edge = float(top if less else bottom)
+    body += "".join(_cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
     return figure(width, height, f"{objective} trial by trial", body + _dots(report, trials, objective, x, y))
+
+
+def stopped(report: SearchSummary) -> list[Trial]:
+    """Trials that were stopped early; they have no final value."""
+    return [t for t in report.trials if t.state == "stopped early"]
+
+
+def _cross(t: Trial, x: float, y: float) -> str:
+    path = f"M{number(x - 3)} {number(y - 3)}l6 6m0-6l-6 6"
+    change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
+    title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}: {change}"))
+    return tag("g", title + tag("path", d=path, class_="curve"), class_="hover stopped")
 
 
 def _at(report: SearchSummary, trial: Trial) -> int:
@@ -145,6 +159,8 @@ def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
             place, bottom + 14, words, "middle", "tick"
         )
     body += label((left + right) / 2, bottom + 32, short_name(parameter.name, 40), "middle", "title")
+    edge = float(top if report.objectives[objective] == "minimize" else bottom)
+    body += "".join(_cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
     kind = shades(report, objective)
     for t in trials:
         at = x(t.change[parameter.name])
@@ -172,6 +188,11 @@ def parallel(report: SearchSummary, objective: str) -> str:
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")
         over += "".join(label(x - 6, y + 4, words, "end", "tick halo") for y, words in marks)
     kind = shades(report, objective)
+    for t in stopped(report):
+        places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
+        path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
+        title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}"))
+        body += tag("g", title + tag("polyline", points=path, class_="curve"), class_="hover stopped")
     order = {"rest": 0, "better": 1, "best": 2}
     for t in sorted(trials, key=lambda t: (order[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]

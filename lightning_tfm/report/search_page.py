@@ -1,10 +1,13 @@
 """A search's summary -> its page."""
 
 from itertools import combinations
+from statistics import mean
 
 from lightning_tfm.report import search_figures as figures
 from lightning_tfm.report.document import render
+from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.summary import SearchSummary
+from lightning_tfm.study.space import Parameter
 
 
 def page(report: SearchSummary, live: str = "") -> str:
@@ -29,7 +32,31 @@ def page(report: SearchSummary, live: str = "") -> str:
         against=list(filter(None, against)),
         slices=list(filter(None, slices)),
         parallel=[one for one in parallel if one[-1]],
+        maps=[found for aim in aims for a, b in combinations(report.space, 2) if (found := _map(report, a, b, aim))],
     )
+
+
+MOST = 12
+"""values of a parameter that a heat map has room for"""
+
+
+def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -> Shaded | None:
+    """The mean of an objective over two listed parameters; None where one is not, or has too many values."""
+    trials = report.with_values(aim)
+    listed = [list(dict.fromkeys(p.listed or [])) for p in (first, second)]
+    if not trials or any(not 2 <= len(values) <= MOST for values in listed):
+        return None
+    cells: list[list[float | None]] = []
+    for a in listed[0]:
+        found = [
+            [t.values[aim] for t in trials if (t.change[first.name], t.change[second.name]) == (a, b)]
+            for b in listed[1]
+        ]
+        known = [[value for value in one if value is not None] for one in found]
+        cells.append([mean(one) if one else None for one in known])
+    title = f"{aim} by {first.name} (down) and {second.name} (across)"
+    down, across = ([str(value) for value in values] for values in listed)
+    return shaded(title, down, across, cells, report.objectives[aim] == "minimize")
 
 
 def _head(report: SearchSummary) -> list[str]:

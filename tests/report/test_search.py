@@ -44,6 +44,25 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
         assert re.findall(r"<title>(t\d+):", picture) == done
 
 
+def test_trials_that_were_stopped_are_crosses_in_every_picture(root):
+    report = make("found", root).summary
+    early = [t.trial for t in report.trials if t.state == "stopped early"]
+    assert len(early) == 6
+    pictures = [figures.slices(report, p, "dev/ppl") for p in report.space]
+    for picture in [*pictures, figures.course(report, "dev/ppl"), figures.parallel(report, "dev/ppl")]:
+        assert re.findall(r"<title>(t\d+) stopped early at step 100", picture) == early
+
+
+def test_two_listed_parameters_have_a_heat_map_of_means(root):
+    report = make("found", root).summary
+    page = make("found", root).render("html")
+    assert "dev/ppl by model.N (down) and model.positions (across)" in page
+    assert "training.lr_factor (down)" not in page and "training.lr_factor (across)" not in page
+    own = [t for t in report.trials if t.change["model.N"] == 4 and t.change["model.positions"] == "learned"]
+    values = [t.values["dev/ppl"] for t in own if t.values["dev/ppl"] is not None]
+    assert f">{sum(values) / len(values):.4g}</td>" in page
+
+
 def test_marks_lie_where_their_values_are(root):
     report = make("found", root).summary
     picture = figures.slices(report, report.space[0], "dev/ppl")

@@ -1,0 +1,36 @@
+"""Scores over the values of two fields, as a table whose cells are shaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lightning_tfm.report.text import NOTHING
+
+SHADE = 40
+"""percent of the accent colour behind the best cell"""
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """What templates/macros.html:heat_map shows."""
+
+    title: str
+    heads: list[str]
+    rows: list[tuple[str, list[tuple[str, int]]]]
+    """(value of the first field, (words, shade) of each cell)"""
+
+
+def shaded(
+    title: str, down: Sequence[str], across: Sequence[str], values: Sequence[Sequence[float | None]], less: bool
+) -> Shaded:
+    """The table of `values` [down][across]; None: there is no run yet. `less`: the smaller the better."""
+    known = sorted(value for line in values for value in line if value is not None)
+    low, high = (known[0], known[-1]) if known else (0.0, 0.0)
+
+    def cell(value: float | None) -> tuple[str, int]:
+        if value is None:
+            return NOTHING, 0
+        rank = (value - low) / (high - low) if high > low else 0.5
+        return f"{value:.4g}", round(SHADE * (1 - rank if less else rank))
+
+    rows = [(name, [cell(value) for value in line]) for name, line in zip(down, values, strict=True)]
+    return Shaded(title, list(across), rows)
