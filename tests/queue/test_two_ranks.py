@@ -94,5 +94,5 @@ def ranks_that_differ(root: str) -> str:
 
 def test_ranks_with_other_configurations_refuse_to_start(tmp_path: Path) -> None:
     said = in_child(ranks_that_differ, str(tmp_path))
-    assert said.startswith("refused: ") and "ranks 1 were given another configuration than rank 0" in said
+    assert said.startswith("refused: ") and "ranks 1 were given a configuration that differs from rank 0" in said
     assert "0 records" in said

@@ -101,7 +101,9 @@ def test_a_search_ends_with_its_best_configuration_and_its_page(tmp_path):
     done = call(*asked, "--workers", "2")
     page = tmp_path / "studies" / "found" / "report.html"
     assert done.out.splitlines()[-1] == str(page)
-    assert all(f"t000{number}" in page.read_text() for number in range(3))
+    trials = json.loads(page.with_name("trials.json").read_bytes())
+    assert [trial["trial"] for trial in trials] == ["base", "t0001", "t0002"]
+    assert all(trial["trial"] in page.read_text() for trial in trials)
     made = sorted(tmp_path.glob("runs/*/result.json"))
     assert len(made) == 3
     call("fit", "--config", str(page.with_name("best.yaml")), "--trainer.threads", "1", "--out", str(tmp_path))
