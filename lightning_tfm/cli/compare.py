@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.report import write_to
 from lightning_tfm.errors import UserError
 
 FORMATS = ("text", "md", "csv", "json", "html")
@@ -22,7 +23,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if len(set(places)) < len(places):
         raise UserError(f"compare {' '.join(options['studies'])}: a study appears twice")
 
-    from lightning_tfm.durable import write_atomic
     from lightning_tfm.report import comparison_text
     from lightning_tfm.report.build import make
     from lightning_tfm.report.comparison import compare
@@ -42,11 +42,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(content, end="")
         return 0
     path = Path(to) if to else folder_of(*places[0]) / "compare.html"
-    if path.is_dir():
-        raise UserError(f"--to={to}: is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content.encode())
-    print(path)
+    write_to(path, content)
     return 0
 
 

@@ -59,7 +59,6 @@ def _refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.durable import write_atomic
 
     kind, to = options["format"], options["to"]
     made = _make(name, root)
@@ -68,12 +67,19 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
         print(content, end="")
         return 0
     path = Path(to) if to else folder_of(root, name) / "report.html"
+    write_to(path, content)
+    return 0
+
+
+def write_to(path: Path, content: str) -> None:
+    """Write a file that was asked for, and name it. Raises UserError where it is a folder."""
+    from lightning_tfm.durable import write_atomic
+
     if path.is_dir():
-        raise UserError(f"--to={to}: is a folder; name a file")
+        raise UserError(f"--to={path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content.encode())
     print(path)
-    return 0
 
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
