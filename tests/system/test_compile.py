@@ -36,6 +36,7 @@ def curve(e, root, compiled: bool) -> tuple[list[float], int, int]:
     return watch.losses, len(shapes), counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of what it does itself
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_few_shapes_are_compiled_and_the_curve_stays(tmp_path, precision):
     """To the order of sums: in float32 for as long as training has not multiplied it."""
