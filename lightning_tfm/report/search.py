@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
@@ -30,18 +31,18 @@ class SearchReport:
 
     summary: SearchSummary
 
-    def render(self, kind: str, texts: bool = True, live: str = "") -> str:
-        """As one of html, md, csv, json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
+    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+        """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
         match kind:
             case "html":
                 return page(self.summary, live)
-            case "md":
+            case "markdown":
                 return to_markdown(self.summary)
             case "csv":
                 return to_csv(self.summary)
             case "json":
                 return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
-        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, md, csv or json")
+        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
 
 
 def make(name: str, root: Path) -> SearchReport:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_tfm.report.figures import short_name
+from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial
 from lightning_tfm.report.svg import (
     Scale,

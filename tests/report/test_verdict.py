@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.report.figures import VERDICT_CLASS
+from lightning_tfm.report.marks import VERDICT_CLASS
 from lightning_tfm.report.summary import Difference, Interval
 from lightning_tfm.report.verdict import (
     BETTER,

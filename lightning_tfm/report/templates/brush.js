@@ -1,0 +1,1 @@
+// Ranges on the axes of parallel coordinates.
