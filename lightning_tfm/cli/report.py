@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html")
+    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html", help="what to write")
     parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
