@@ -339,9 +339,9 @@ def false_to_reference(N: int, rows: int, n: int, kind: str, table: np.ndarray, 
 
 def references(N: int, table: np.ndarray) -> None:
     head(
-        f"Another reference than base (--reference), A/A: % of {N} studies with any false verdict against it, fixed "
-        "seeds. named: a row that was named beforehand; best: the row of the least mean log PPL, chosen once the scores "
-        "are seen, which is why the report says that p holds for a reference that was named before."
+        f"Another reference than base (--reference), A/A: % of {N} studies with any false verdict against it, "
+        "fixed seeds. named: a row that was named beforehand; best: the row of the least mean log PPL, chosen once "
+        "the scores are seen, which is why the report says that p holds for a reference that was named before."
     )
     print("rows  n  noise of rows  reference " + "".join(f"{name:>10}" for name in FAMILIES[1:]))
     for rows in (len(FEW), 19):
