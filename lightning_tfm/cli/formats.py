@@ -47,14 +47,18 @@ def add_layout(parser: Parser, tests: bool) -> None:
     parser.add_argument("--label", help="latex: the label [tab:STUDY]")
 
 
-def layout(options: dict[str, Any]) -> "Layout":
-    """What the options ask for. Raises UserError where they are given to another format."""
-    from lightning_tfm.report.latex import Layout
-
+def check_layout(options: dict[str, Any]) -> None:
+    """Raise UserError where an option of LaTeX is given to another format."""
     given = [name for name in ("tests", "no_paper", "caption", "label") if options.get(name)]
     if given and options["format"] != "latex":
         name = given[0].replace("_", "-")
-        raise UserError(f"--{name} belongs to --format latex, not to --format {options['format']}")
+        raise UserError(f"--{name}: belongs to --format latex, not to --format {options['format']}")
+
+
+def layout(options: dict[str, Any]) -> "Layout":
+    """What the options ask for."""
+    from lightning_tfm.report.latex import Layout
+
     return Layout(
         tests=options.get("tests") or "verdict",
         paper=not options["no_paper"],

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
 from lightning_tfm.cli.table import _only
 from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
@@ -21,25 +22,30 @@ if TYPE_CHECKING:
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html")
+    add_format(parser, OF_REPORTS)
+    add_layout(parser, tests=True)
+    parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, default=8000, help="port of --serve; 0: any free one")
     options = parse_plain(parser, argv)
+    check_layout(options)
     root = Path(options["out"])
     name = options["study"] or _only(root)
     if options["collect"] and not isinstance(load(root, name), Search):
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
+    if options["reference"] is not None and isinstance(load(root, name), Search):
+        raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
 
-def _make(name: str, root: Path) -> "Report | SearchReport":
+def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
     if not isinstance(load(root, name), Search):
         from lightning_tfm.report.build import make
 
-        return make(name, root)
+        return make(name, root, reference)
     from lightning_tfm.report import search
 
     _refresh(name, root)
@@ -59,15 +65,21 @@ def _refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.links import beside, nowhere
+    from lightning_tfm.report.reference import file_name
 
     kind, to = options["format"], options["to"]
-    made = _make(name, root)
-    content = made.render(kind, texts=not options["no_text"])
-    if to == "-" or (to is None and kind != "html"):
+    made = _make(name, root, options["reference"])
+    path = Path(to) if to else folder_of(root, name) / file_name(getattr(made.summary, "reference", None))
+    printed = to == "-" or (to is None and kind != "html")
+    if kind == "latex":
+        content = made.latex(layout(options))
+    else:
+        content = made.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
+    if printed:
         print(content, end="")
-        return 0
-    path = Path(to) if to else folder_of(root, name) / "report.html"
-    write_to(path, content)
+    else:
+        write_to(path, content)
     return 0
 
 
@@ -82,13 +94,14 @@ def write_to(path: Path, content: str) -> None:
     print(path)
 
 
-def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
-    """Write a study's report.html and name it; where that fails, say why. Its runs and records are safe by then."""
+def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
+    """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
     from lightning_tfm.durable import write_atomic
+    from lightning_tfm.report.links import beside
 
-    path = folder_of(root, name) / "report.html"
+    path = folder_of(root, name) / file
     try:
-        write_atomic(path, make().render("html").encode())
+        write_atomic(path, make().render("html", link=beside(path, root)).encode())
     except Exception as error:  # whatever it is, it must not look like a failed training
         again = f"lightning-tfm report {name} --out {root}"
         print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
@@ -103,7 +116,7 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     check_exists(root, name)
 
     def render(now: str) -> str:
-        made = _make(name, root)
+        made = _make(name, root, options["reference"])
         return made.render("html", texts=not options["no_text"], live=now)
 
     try:
@@ -121,20 +134,19 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
-    """Collect what is missing: calibration of every finished run, attention of base at its first finished seed."""
+    """Collect what is missing: calibration and attention of every finished run."""
     from lightning_tfm.inference.inspect import collect_run
 
     study = load_as(Ablation, root, name)
-    drawn = False
     for row in study.rows:
         for seed in sorted(study.seeds):
             identity = run_identity(study.base, row, seed, study.prints.train)
             folder = RunFolder(root, training_hash(identity))
             if not folder.finished():
                 continue
-            wanted = ["calibration"] + ["attention"] * (row.name == study.base_row and not drawn)
-            drawn |= row.name == study.base_row
-            missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
+            missing = [
+                what for what in ("calibration", "attention") if not (folder.path / "report" / f"{what}.json").is_file()
+            ]
             if missing:
                 say(f"{row.name}, seed {seed}: {', '.join(missing)}")
                 try:

@@ -24,7 +24,8 @@ def attention(cells: Cells, most: int = MOST) -> dict[str, Any]:
     Empty where nothing was collected.
     """
     sentences: list[dict[str, list[str]]] = []
-    runs, used, left_out = [], 0, 0
+    runs: list[dict[str, Any]] = []
+    used, left_out = 0, 0
     for cell in _by_seed(cells):
         record = provenance.collected(cell, "attention")
         if not record:

@@ -86,7 +86,7 @@ def curves(report: Summary, cells: Cells) -> Curves | None:
 
 
 def _of_its_own(band: Band) -> Band:
-    return [(100 * s / band[-1][0], *values) for s, *values in band]
+    return [(100 * s / band[-1][0], low, middle, high) for s, low, middle, high in band]
 
 
 @dataclass(frozen=True)

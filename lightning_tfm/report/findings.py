@@ -24,16 +24,16 @@ from lightning_tfm.report.verdict import (
 )
 
 SAID = {
-    REPRODUCED: ("reproduces the paper's difference to base", "reproduce the paper's difference to base"),
+    REPRODUCED: ("reproduces the paper's difference to {to}", "reproduce the paper's difference to {to}"),
     CONTRADICTED: ("goes against the paper's", "go against the paper's"),
     UNCLEAR: (
-        "differs from base where the paper's own difference is within the noise of its single runs",
-        "differ from base where the paper's own difference is within the noise of its single runs",
+        "differs from {to} where the paper's own difference is within the noise of its single runs",
+        "differ from {to} where the paper's own difference is within the noise of its single runs",
     ),
     SMALLER: ("shows less than half of the printed difference", "show less than half of the printed difference"),
     NEITHER: ("shows no difference, as in the paper", "show no difference, as in the paper"),
-    BETTER: ("is better than base", "are better than base"),
-    WORSE: ("is worse than base", "are worse than base"),
+    BETTER: ("is better than {to}", "are better than {to}"),
+    WORSE: ("is worse than {to}", "are worse than {to}"),
     UNDECIDED: ("is undecided", "are undecided"),
     UNTESTABLE: ("cannot be tested", "cannot be tested"),
 }
@@ -57,21 +57,22 @@ def findings(report: Summary) -> list[str]:
 def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
     if report.finished == 0:
         return "No run has finished, so nothing is known yet."
-    if report.base is None:
+    if report.against is None:
         return "No row of this study is base, so nothing is compared."
     if not tested:
-        return "There is no row beside base, so nothing is compared."
+        return f"There is no row beside {report.to}, so nothing is compared."
     if all(d.verdict == UNTESTABLE for _, d in tested):
-        return f"No difference to base can be tested: {_commonest([d.why for _, d in tested])}."
+        return f"No difference to {report.to} can be tested: {_commonest([d.why for _, d in tested])}."
     by_word = {word: [r.name for r, d in tested if d.verdict == word] for word in WORDS}
-    parts = [_counted(word, names) for word, names in by_word.items() if names]
+    parts = [_counted(word, names, report.to) for word, names in by_word.items() if names]
     count = len(tested)
-    return f"In perplexity, of {count} row{'s' * (count != 1)} beside base, {_listed(parts)}."
+    return f"In perplexity, of {count} row{'s' * (count != 1)} beside {report.to}, {_listed(parts)}."
 
 
-def _counted(word: str, names: list[str]) -> str:
+def _counted(word: str, names: list[str], to: str) -> str:
     named = f" ({', '.join(names)})" if len(names) <= NAMED and word not in OPEN else ""
-    return f"{len(names)} {SAID[word][len(names) > 1]}{named}"
+    said = SAID[word][len(names) > 1].replace("{to}", to)
+    return f"{len(names)} {said}{named}"
 
 
 def _commonest(reasons: Sequence[str]) -> str:
@@ -95,22 +96,26 @@ def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     )
     if found:
         gains, losses = ([one for one in found if (one[0] < 0) == better] for better in (True, False))
-        best = f"The largest gain found is {_effect(*gains[0])}" if gains else "No row is found to be better than base"
+        best = (
+            f"The largest gain found is {_effect(*gains[0])}"
+            if gains
+            else f"No row is found to be better than {report.to}"
+        )
         worst = f"the largest loss {_effect(*losses[-1])}" if losses else "no row is found to be worse"
         return f"{best}; {worst}."
     smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
     if smallest:
         return (
-            f"No row is found to differ from base; a true difference of {median(smallest):.1f} % PPL would typically "
-            f"have been found with a probability of about {ABOUT:.0%}."
+            f"No row is found to differ from {report.to}; a true difference of {median(smallest):.1f} % PPL would "
+            f"typically have been found with a probability of about {ABOUT:.0%}."
         )
     lowest = min(scored, key=lambda r: r.ppl.mean or 0.0)
-    beside = "" if lowest.base or report.base is None or report.base.ppl.mean is None else _beside(report.base)
+    beside = "" if lowest.base else _beside(report.base)
     return f"The lowest mean perplexity is that of {lowest.name}, {lowest.ppl.mean:.2f}{beside}, without a test."
 
 
-def _beside(base: SummaryRow) -> str:
-    return f" (base {base.ppl.mean:.2f})"
+def _beside(base: SummaryRow | None) -> str:
+    return "" if base is None or base.ppl.mean is None else f" (base {base.ppl.mean:.2f})"
 
 
 def _effect(estimate: float, row: SummaryRow, d: Difference) -> str:

@@ -1,4 +1,4 @@
-"""The picture of all differences to base with their 95 % intervals, the paper's own beside them."""
+"""The picture of all differences to base (or another reference) with their 95 % intervals, and of the paper's own."""
 
 from typing import NamedTuple
 
@@ -33,13 +33,14 @@ def forest(report: Summary, metric: str) -> str:
     height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
     bottom = height - 40
-    unit = "difference in dev perplexity to base, % (left is better)"
-    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else "difference in dev BLEU to base (right is better)")
+    to = short_name(report.to)
+    unit = f"difference in dev perplexity to {to}, % (left is better)"
+    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else f"difference in dev BLEU to {to} (right is better)")
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
         body += tag("g", _row(r, shown, d, x, y), class_=f"hover {marks.VERDICT_CLASS[d.verdict]}")
-    return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
+    return figure(width, height, f"Differences to {to} in dev {metric.upper()}, with 95 % intervals", body)
 
 
 def _edge(sizes: list[float]) -> float:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report import columns
-from lightning_tfm.report.document import p_value
+from lightning_tfm.report import columns, tuning
 from lightning_tfm.report.summary import METRICS, Summary, SummaryRow, Table
 from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import (
@@ -24,7 +23,7 @@ from lightning_tfm.report.verdict import (
 TESTS = ("verdict", "p", "none")
 DIGITS = {"ppl": 2, "bleu": 1}
 WIDE = 6
-"""fields that still have columns of their own where the paper prints none of the rows; more stand in one column"""
+"""fields that still have columns of their own; more stand in one column, in words"""
 MARKS = {
     REPRODUCED: r"$\bullet$",
     CONTRADICTED: r"$\times$",
@@ -78,12 +77,12 @@ def _latin(c: str) -> bool:
 
 
 def to_latex(report: Summary, layout: Layout = Layout()) -> str:
-    """Of a report. Needs \\usepackage{booktabs}, nothing else."""
+    """Of a report. Needs \\usepackage{array,booktabs}, nothing else."""
     return _table(report, report.alpha, layout)
 
 
 def table_latex(table: Table, layout: Layout = Layout(tests="none")) -> str:
-    """Of a table without tests. Needs \\usepackage{booktabs}, nothing else."""
+    """Of a table without tests. Needs \\usepackage{array,booktabs}, nothing else."""
     return _table(table, None, layout)
 
 
@@ -107,12 +106,13 @@ def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
             rules.append(rf"\cmidrule(lr){{{at}-{at + len(block) - 1}}}")
         at += len(block)
     lines = [
-        "% needs \\usepackage{booktabs}",
+        "% needs \\usepackage{array,booktabs}",
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{layout.caption or _caption(report, tests, paper, alpha)}}}",
         rf"\label{{{layout.label or 'tab:' + _name(report.study)}}}",
-        r"\setlength{\tabcolsep}{3pt}",
+        r"\setlength{\tabcolsep}{2.7pt}",
+        r"\renewcommand{\arraystretch}{1.2}",
         _size(len(every)),
         r"\begin{tabular}{@{}" + "".join(column.form for column in every) + "@{}}",
         r"\toprule",
@@ -130,7 +130,7 @@ def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
 
 
 def _size(count: int) -> str:
-    return r"\small" if count <= 12 else r"\footnotesize" if count <= 16 else r"\scriptsize"
+    return r"\small" if count <= 9 else r"\footnotesize" if count <= 12 else r"\scriptsize"
 
 
 def _name(study: str) -> str:
@@ -141,13 +141,25 @@ def _first(rows: Sequence[SummaryRow]) -> list[_Column]:
     """Row and what it changes: a column for each field, blank where it equals base, or all in words."""
     names = columns.shown(rows)
     found = [_Column("l", "row", [latex(columns.named(row)) for row in rows])]
-    if not columns.of_the_paper(rows) and len(names) > WIDE:
-        said = ["" if row.base else latex(columns.changes(row, names)) for row in rows]
-        return [*found, _Column("l", "change", said)]
+    if _in_words(rows):
+        said = ["" if row.base else _changes(row, names) for row in rows]
+        return [*found, _Column(r">{\raggedright\arraybackslash}p{24mm}", "change", said)]
     for name in names:
         cells = [latex(columns.value(row, name)) if name not in row.blank else "" for row in rows]
         found.append(_Column("c", columns.LATEX_HEADS.get(name) or latex(name), cells))
     return found
+
+
+def _in_words(rows: Sequence[SummaryRow]) -> bool:
+    return len(columns.shown(rows)) > WIDE
+
+
+def _changes(row: SummaryRow, names: Sequence[str]) -> str:
+    """The row's own values, of base all."""
+    if row.same_as:
+        return latex(f"is {row.same_as}")
+    heads = {name: columns.LATEX_HEADS.get(name) or latex(columns.label(name)) for name in names}
+    return ", ".join(f"{heads[name]}~{latex(columns.value(row, name))}" for name in names if name not in row.blank)
 
 
 def _metric(rows: Sequence[SummaryRow], metric: str, tests: str, paper: bool) -> list[_Column]:
@@ -159,15 +171,15 @@ def _metric(rows: Sequence[SummaryRow], metric: str, tests: str, paper: bool) ->
         value = "--" if found.mean is None else f"{found.mean:.{digits}f}"
         spread = "" if found.sd is None else rf"\,$\pm$\,{found.sd:.{digits}f}"
         scores.append((rf"\textbf{{{value}}}" if value == best else value) + spread)
-    found = [_Column("r", "ours", scores)]
+    made = [_Column("r", "ours", scores)]
     if paper:
         printed = [row.paper.ppl if metric == "ppl" else row.paper.bleu for row in rows]
-        found.append(_Column("r", "paper", ["" if v is None else f"{v:.{digits}f}" for v in printed]))
+        made.append(_Column("r", "paper", ["" if v is None else f"{v:.{digits}f}" for v in printed]))
     if tests != "none":
         unit = r"$\Delta$\,\%" if metric == "ppl" else r"$\Delta$"
-        found.append(_Column("r", unit, [_change(row, metric) for row in rows]))
-        found.append(_test(rows, metric, tests))
-    return found
+        made.append(_Column("r", unit, [_change(row, metric) for row in rows]))
+        made.append(_test(rows, metric, tests))
+    return made
 
 
 def _best(rows: Sequence[SummaryRow], metric: str) -> str:
@@ -183,11 +195,11 @@ def _change(row: SummaryRow, metric: str) -> str:
     of = d.shown if d else None
     if of is None or of.estimate is None:
         return ""
-    digits = 1 if metric == "ppl" else 2
-    said = f"${of.estimate:+.{digits}f}$"
+    said = f"${of.estimate:+.1f}$"
     if of.lower is None or of.upper is None:
         return said
-    return rf"{said} [${of.lower:+.{digits}f}$, ${of.upper:+.{digits}f}$]"
+    up, down = of.upper - of.estimate, of.estimate - of.lower
+    return rf"${of.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$"
 
 
 def _test(rows: Sequence[SummaryRow], metric: str, tests: str) -> _Column:
@@ -198,7 +210,7 @@ def _test(rows: Sequence[SummaryRow], metric: str, tests: str) -> _Column:
 
 
 def _p(p: float | None) -> str:
-    return p_value(p).replace("< ", "$<$\\,")
+    return "" if p is None else "$<$.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def _last(rows: Sequence[SummaryRow], paper: bool) -> list[_Column]:
@@ -214,10 +226,15 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
     parts.append(r"mean $\pm$ standard deviation over $n$ seeds; the best of each metric in bold")
     if paper:
         parts.append("``paper'': as printed by Vaswani et al.\\ (2017)")
+    parts += [latex(_capital(note)) for note in tuning.notes(report.tuning)]
+    base = next((row for row in report.rows if row.base), None)
+    if base is not None and _in_words(report.rows):
+        parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
     if same := columns.unchanged(report.rows):
         parts.append(f"the same in every row: {latex(same)}")
     if tests != "none":
-        parts.append(r"$\Delta$: difference to base with its marginal 95\,\% interval")
+        to = f"{latex(_to(report))}{_not_base(report)}"
+        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal 95\,\% interval")
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
     if tests == "verdict":
@@ -226,7 +243,19 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
         parts.append(f"{marks} (Benjamini and Hochberg, $p < {alpha:g}$)")
     if report.signature:
         parts.append(f"BLEU: {latex(report.signature)}")
-    return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
+    return ". ".join(_capital(part) for part in parts) + "."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _to(report: Summary | Table) -> str:
+    return report.to if isinstance(report, Summary) else "base"
+
+
+def _not_base(report: Summary | Table) -> str:
+    return ", not to base" * (_to(report) != "base")
 
 
 def _scale(report: Summary | Table) -> str:

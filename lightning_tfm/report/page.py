@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, figures, formats, page_table, provenance
+from lightning_tfm.report import agreement_text, columns, figures, formats, page_table, provenance, reference, tuning
 from lightning_tfm.report.attention import attention
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
@@ -34,6 +34,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         texts=texts,
         head=_head(report),
         findings=findings(report),
+        notices=reference.said(report),
         words=[word for word in WORDS if word in found],
         columns=page_table.table_columns(report),
         chooser=page_table.chooser(report),
@@ -48,6 +49,8 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         course=_course(report),
         agreement_text=agreement_text,
         beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
+        tuning=tuning.notes(report.tuning),
+        tried=tuning.table(report.tuning) if report.tuning else None,
         factors=report.factors,
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
@@ -179,10 +182,10 @@ class Run:
 
 
 def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[str, Any]]:
-    """Where every cell comes from, and what its row translated otherwise than base."""
-    base = report.base.name if report.base else ""
+    """Where every cell comes from, and what its row translated otherwise than the one that it is compared with."""
+    against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
-    examples = provenance.examples(cells, base) if texts else {}
+    examples = provenance.examples(cells, against, report.to) if texts else {}
     return [
         {
             "row": r.name,

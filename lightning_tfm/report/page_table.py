@@ -59,7 +59,8 @@ class Cell:
 def table_columns(report: Summary) -> list[Column]:
     """In order; the first, each row's name and change, is not among them."""
     paper = columns.of_the_paper(report.rows)
-    whom = "the paper" if paper else "base"
+    whom = "the paper" if paper else report.to
+    to = (f"to {report.reference}",) if report.reference else ()
     fields = _fields(report)
     found = [
         Column(f"f{i}", (name,), name, "Fields", on=not paper and len(fields) <= FEW, first=i == 0)
@@ -72,7 +73,9 @@ def table_columns(report: Summary) -> list[Column]:
         found += [
             Column(metric, (f"dev {name}",), f"mean {name} ± standard deviation", name, narrow=near, first=True),
             *[Column(f"{metric}-paper", ("paper", name), f"the paper's {name}", name)] * paper,
-            Column(f"{metric}-d", (f"Δ {name}{unit}",), f"difference in {name} to base, 95 %", name, narrow=near),
+            Column(
+                f"{metric}-d", (f"Δ {name}{unit}", *to), f"difference in {name} to {report.to}, 95 %", name, narrow=near
+            ),
             *[Column(f"{metric}-pd", ("paper", f"Δ{unit}"), f"the paper's difference in {name}", name)] * paper,
             Column(f"{metric}-p", ("p", "(BH)"), f"p of {name} by Benjamini and Hochberg", name, on=False),
             Column(f"{metric}-holm", ("p", "(Holm)"), f"p of {name} by Holm", name, on=False),
@@ -130,6 +133,8 @@ def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
         spread = "" if found.sd is None else f"± {found.sd:.{digits}f}"
         note = said(r) if metric == "ppl" else ""
         cells[metric] = Cell(f"{found.mean:.{digits}f}", spread, note, found.mean)
+    if r.name == report.reference:
+        cells[f"{metric}-d"] = Cell("reference")
     if found.difference is not None:
         cells |= _difference(report, r, metric, found.difference)
     return cells

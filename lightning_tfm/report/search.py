@@ -1,6 +1,7 @@
 """A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
 
-Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them). A pure
+Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them) and the
+validations of its runs, where they are here. A pure
 function of them: the same records give the same bytes.
 """
 
@@ -9,15 +10,18 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.provenance import fit_command
+from lightning_tfm.report.records import read_validations
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
 
@@ -30,19 +34,27 @@ class SearchReport:
     """What a search's report says."""
 
     summary: SearchSummary
+    root: Path
 
     def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
         """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
         match kind:
             case "html":
-                return page(self.summary, live)
+                return page(self.summary, live, lambda run: link(RunFolder(self.root, run).path) if run else "")
             case "markdown":
                 return to_markdown(self.summary)
             case "csv":
                 return to_csv(self.summary)
             case "json":
                 return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
-        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
+        raise self._no_table(kind)
+
+    def latex(self, layout: Layout) -> str:
+        """Raises UserError."""
+        raise self._no_table("latex")
+
+    def _no_table(self, kind: str) -> UserError:
+        return UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
 
 
 def make(name: str, root: Path) -> SearchReport:
@@ -52,6 +64,7 @@ def make(name: str, root: Path) -> SearchReport:
     trials = _read(folder / "trials.json", name)
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
+    lines = [replace(line, curve=_curve(root, line.run)) for line in lines]
     leading = best(lines, search.objectives)
     values = {t.trial: [v for v in t.values.values() if v is not None] for t in lines if None not in t.values.values()}
     return SearchReport(
@@ -76,7 +89,8 @@ def make(name: str, root: Path) -> SearchReport:
                 importance=_importance(folder / "importance.json", name),
                 trials=lines,
             )
-        )
+        ),
+        root,
     )
 
 
@@ -108,6 +122,10 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         )
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
+
+
+def _curve(root: Path, run: str) -> list[tuple[int, float]]:
+    return sorted(read_validations(RunFolder(root, run).path).items()) if run else []
 
 
 def _importance(path: Path, name: str) -> list[Importance]:

@@ -28,7 +28,7 @@ if (one('#attention-data')) {
   const large = (weights, {across, down}, name) => {
     const size = 26, left = 110, top = 100, width = left + size * across.length, height = top + size * down.length;
     const picture = drawn('svg', {viewBox: `0 0 ${width + 2} ${height + 2}`, role: 'img', 'aria-label': name});
-    picture.style.maxWidth = Math.max(240, Math.min(620, (width + 2) * 1.2)) + 'px';
+    picture.style.maxWidth = Math.max(240, Math.min(620, (width + 2) * 1.7)) + 'px';
     const short = word => word.length > 14 ? word.slice(0, 13) + '…' : word;
     across.forEach((word, x) => picture.append(drawn('text', {
       transform: `translate(${left + size * (x + .65)} ${top - 6}) rotate(-60)`, class: 'label'}, short(word))));
@@ -63,7 +63,7 @@ if (one('#attention-data')) {
     const run = runs[side.run.value], found = run.sentences[control('sentence').value] || run.sentences[0];
     const kind = control('kind').value, layers = found[kind], words = axes(sentences[found.at], kind);
     const most = Math.max(...layers.map(layer => layer.heads.length));
-    side.heads.style.gridTemplateColumns = `repeat(${Math.min(most, 16)}, minmax(24px, 1fr))`;
+    side.heads.style.gridTemplateColumns = `repeat(${Math.min(most, 16)}, minmax(24px, 64px))`;
     side.heads.replaceChildren(...layers.flatMap((layer, l) => layer.heads.map((weights, h) => {
       const button = made('button', {type: 'button'}, thumbnail(weights, words.across.length));
       button.setAttribute('aria-label', `layer ${l + 1}, head ${h + 1}, entropy ${layer.bits[h].toFixed(2)} bit`);

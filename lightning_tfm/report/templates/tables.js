@@ -116,8 +116,8 @@
       ['copy LaTeX', 'Copy as LaTeX: ' + name, () => copied(latex(table), 'the table as LaTeX, as it is shown')],
     ));
   });
-  all('.for-paper pre').forEach(pre => pre.before(tools(
-    ['copy', 'Copy the LaTeX for a paper', () => copied(pre.textContent, 'LaTeX for a paper')])));
+  all('.publish pre').forEach(pre => pre.before(tools(
+    ['copy', 'Copy the whole table as LaTeX', () => copied(pre.textContent, 'the whole table as LaTeX')])));
 
   const body = one('#table tbody');
   if (body) {
