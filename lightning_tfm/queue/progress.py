@@ -60,11 +60,14 @@ class Watch:
         return Overview(running, named, self._left(states, running), failed)
 
     def _running(self, state: CellState) -> Running:
-        cell = state.cell
+        runs = [run for run in state.cell.runs if not RunFolder(self.root, run.training_hash).result.exists()]
+        cell = runs[0] if runs else state.cell.runs[-1]
         record = RunFolder(self.root, cell.training_hash).read_progress()
         if record is None:
             return Running(cell.row, cell.seed, None, None, None, "starting", None)
         left = self._seconds_left(cell.training_hash, record)
+        if left is not None and len(runs) > 1 and record.step < record.steps:  # the seeds to come take as long
+            left *= 1 + (len(runs) - 1) * record.steps / (record.steps - record.step)
         speed = record.tokens_per_second
         return Running(cell.row, cell.seed, record.step, record.steps, speed, record.phase, left)
 
