@@ -61,12 +61,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root, name = Path(options["out"]).resolve(), options["study"]
     command = _recorded(root, name)
     directory = _directory(command, name)
-    print(f"{name}: {command.typed}{' ' * bool(more)}{shlex.join(more)}", file=sys.stderr)
+    again = {option.partition("=")[0] for option in ("--out=", *more)}
+    kept = [word for word in command.arguments if "=" not in word or word.partition("=")[0] not in again]
+    print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *_without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
     from lightning_tfm.cli import sweep, tune
 
     start = {"sweep": sweep.main, "tune": tune.main}[command.verb]
-    return start(command.verb, [*command.arguments, *more, f"--out={root}"])
+    return start(command.verb, [*kept, *more, f"--out={root}"])
 
 
 def _check_fixed(argv: Sequence[str]) -> None:

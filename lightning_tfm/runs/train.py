@@ -51,13 +51,8 @@ def prepare_process(hardware: Hardware) -> None:
         torch.set_num_threads(hardware.threads)
     if hardware.keep_memory:
         keep_freed_memory()
-    hints = (
-        "does not have many workers",
-        "`Trainer.fit.*val_dataloader",
-        "isinstance.treespec, LeafSpec",
-        "The `srun` ",
-    )
-    warnings.filterwarnings("ignore", f".*({'|'.join(hints)})")
+    hints = "does not have many workers|`Trainer.fit.*val_dataloader|isinstance.treespec, LeafSpec|The `srun` command"
+    warnings.filterwarnings("ignore", f".*({hints})")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
 

@@ -65,24 +65,17 @@ def test_comments_may_change_and_nothing_else(tmp_path: Path, capsys, worked) ->
     assert len(worked) == 2
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
+    out = begin(tmp_path)
+    (out / "studies" / "small" / "journal.log").touch()
+    for given, words in (
         (["--seeds", "1-9"], "--seeds belongs to what the study is"),
         (["--training.steps=9"], "--training.steps belongs to what the study is"),
         (["--worker=2"], "did you mean '--workers'?"),
         (["--storage", "postgresql+psycopg://h/other"], "where its queue is"),
-    ],
-)
-def test_what_may_not_be_added(tmp_path: Path, capsys, worked, given: list[str], words: str) -> None:
-    out = begin(tmp_path)
-    (out / "studies" / "small" / "journal.log").touch()
-    assert main(["resume", "small", "--out", str(out), *given]) == 2
-    assert words in capsys.readouterr().err and len(worked) == 1
-
-
-def test_a_study_without_its_command_says_what_to_do(tmp_path: Path, capsys, worked) -> None:
-    out = begin(tmp_path)
+    ):
+        assert main(["resume", "small", "--out", str(out), *given]) == 2
+        assert words in capsys.readouterr().err and len(worked) == 1
     (out / "studies" / "small" / resume.FILE).unlink()
     assert main(["resume", "small", "--out", str(out)]) == 2
     assert "type the command that started it once more" in capsys.readouterr().err
