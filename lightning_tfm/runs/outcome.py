@@ -40,7 +40,7 @@ STOPPED = (130, 143)
 """exit codes of a run that SIGINT or SIGTERM interrupted"""
 OF_THE_PROGRAM = {
     130: "stopped by Ctrl-C (SIGINT), after a checkpoint",
-    141: "whoever read the output has left (as in: … | head)",
+    141: "the program that read the output has left, such as head",
     143: "stopped by SIGTERM, after a checkpoint",
 }
 EXIT_CODES = {outcome.name: outcome.code for outcome in TABLE if outcome.code is not None}
