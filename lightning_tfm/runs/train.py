@@ -38,11 +38,10 @@ from lightning_tfm.training.checkpoints import Checkpoints, average
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.precision import LIGHTNING, set_flags, uses_gpu
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
-
-Precision = Literal["32-true", "bf16-mixed", "64-true"]
-PRECISION: dict[str, Precision] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
+from lightning_tfm.training.what_ran import compile_layers, what_ran
 
 
 def prepare_process(hardware: Hardware) -> None:
@@ -59,7 +58,7 @@ def prepare_process(hardware: Hardware) -> None:
 
 def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:
     """A Trainer that leaves order, logging, validation and checkpoints to us."""
-    gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available())
+    gpu = uses_gpu(hardware)
     several = hardware.devices * hardware.num_nodes > 1
     ddp = DDPStrategy(
         process_group_backend="nccl" if gpu else "gloo",
@@ -73,9 +72,9 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
         devices=hardware.devices,
         num_nodes=hardware.num_nodes,
         strategy=ddp if several else "auto",
-        precision=PRECISION[experiment.training.precision],
+        precision=LIGHTNING[experiment.training.precision],
         max_steps=experiment.training.steps,
-        deterministic="warn" if gpu else None,
+        deterministic=set_flags(experiment.training.precision, gpu),
         callbacks=callbacks,
         plugins=[Checkpoints(), environment],
         logger=False,
@@ -127,14 +126,14 @@ class Run:
             callbacks.append(Profile(self.folder.path / "profile"))
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
-            module.transformer.compile_layers()
+            compile_layers(module.transformer)
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
         seconds = callback.seconds | {"decode": time.perf_counter() - began}
         if rank == 0:
-            record = self._record(prepared, callback, scores, seconds, started, module.transformer)
+            record = self._record(prepared, callback, scores, seconds, started, module)
             self.attempt.write_json(self.folder.result, to_plain(record))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -179,15 +178,15 @@ class Run:
         scores: dict[str, Score],
         seconds: dict[str, float],
         started: float,
-        model: Transformer,
+        module: TransformerModule,
     ) -> RunRecord:
-        e, V = self.experiment, prepared.tokenizer.V
+        e, V, model = self.experiment, prepared.tokenizer.V, module.transformer
         world = self.hardware.devices * self.hardware.num_nodes
         source, target, cells = (callback.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in seconds.items()}
         train = prepared.split(e.data.train)
         flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
-        rate = matrix_rate(e.training.precision)
+        rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root)
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=json.loads(self.folder.identity.read_bytes()),
@@ -217,7 +216,7 @@ class Run:
                 tokenizer=prepared.tokenizer.fingerprint,
                 too_long=prepared.too_long(e.data.train, e.data.max_len),
             ),
-            inexact=inexact(e, self.hardware),
+            inexact=inexact(e, self.hardware) + what_ran(module),
             attempts=self.attempt.number,
             started=started,
             ended=time.time(),
@@ -235,7 +234,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, roo
     attempt.write_json(folder.experiment, to_dict(experiment))
     attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
     run = Run(experiment, hardware, attempt, root)
-    spawn = hardware.accelerator == "gpu"
+    spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if torchrun.started_us():
         run.train()
     elif hardware.num_nodes > 1:
