@@ -1,19 +1,13 @@
 """One run: train, score, record. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
 
 import json
-import logging
 import os
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-import lightning.pytorch as pl
-import torch
 import torch.distributed as dist
-from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
@@ -28,63 +22,20 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
 from lightning_tfm.runs.nodes import train_on_nodes
-from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.training.callback import RunCallback, checkpoint_files
-from lightning_tfm.training.checkpoints import Checkpoints, average
+from lightning_tfm.training.checkpoints import average
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.precision import LIGHTNING, set_flags, uses_gpu
+from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.what_ran import compile_layers, what_ran
-
-
-def prepare_process(hardware: Hardware) -> None:
-    """What a process that trains does once, before anything is computed."""
-    if hardware.threads:
-        torch.set_num_threads(hardware.threads)
-    if hardware.keep_memory:
-        keep_freed_memory()
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-
-
-def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Trainer that leaves order, logging, validation and checkpoints to us."""
-    gpu = uses_gpu(hardware)
-    several = hardware.devices * hardware.num_nodes > 1
-    ddp = DDPStrategy(
-        process_group_backend="nccl" if gpu else "gloo",
-        gradient_as_bucket_view=True,
-        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
-    )
-    # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
-    environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
-    return pl.Trainer(
-        accelerator="gpu" if gpu else "cpu",
-        devices=hardware.devices,
-        num_nodes=hardware.num_nodes,
-        strategy=ddp if several else "auto",
-        precision=LIGHTNING[experiment.training.precision],
-        max_steps=experiment.training.steps,
-        deterministic=set_flags(experiment.training.precision, gpu),
-        callbacks=callbacks,
-        plugins=[Checkpoints(), environment],
-        logger=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        limit_val_batches=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
 
 
 @dataclass

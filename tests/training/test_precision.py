@@ -21,7 +21,7 @@ from lightning_tfm.config import (
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import Batches
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs import train as run
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training import loss as loss_module
 from lightning_tfm.training import precision
 from lightning_tfm.training.evaluate import evaluate_lines
@@ -154,8 +154,8 @@ def told(monkeypatch):
     def told(kind: str = "float32", accelerator: str = "auto") -> dict:
         made: dict = {}
         with monkeypatch.context() as patch:
-            patch.setattr(run.pl, "Trainer", lambda **how: made.update(how))
-            run.make_trainer(Experiment(training=Training(precision=kind)), Hardware(accelerator=accelerator), [])
+            patch.setattr(pl, "Trainer", lambda **how: made.update(how))
+            make_trainer(Experiment(training=Training(precision=kind)), Hardware(accelerator=accelerator), [])
         return made
 
     yield told
