@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.positions import SCHEMES
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing import SchemeSuite

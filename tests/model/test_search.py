@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
-from lightning_tfm.model.positions import SCHEMES
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search
 from lightning_tfm.model.transformer import Transformer
 
