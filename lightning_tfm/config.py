@@ -147,8 +147,11 @@ class Training:
     """after the warm-up: the paper's step^-0.5, a straight line or half a cosine to zero at the last step, or the peak
     held and then a straight line (warm-up, stable, decay)"""
     beta1: float = 0.9
+    """decay of Adam's mean of gradients (5.3)"""
     beta2: float = 0.98
+    """decay of Adam's mean of squared gradients (5.3)"""
     adam_eps: float = 1e-9
+    """added to the root of that mean (5.3)"""
     clip_norm: float = 0.0
     """upper limit of the gradient's norm; 0 for none (the paper)"""
     eps_ls: float = 0.1
@@ -247,9 +250,11 @@ class Hardware:
     """What decides only how long a run takes; never hashed."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """auto: the GPU where there is one"""
     devices: int = 1
     """processes on this machine"""
     num_nodes: int = 1
+    """machines, with as many processes each"""
     threads: int = 0
     """CPU threads of each process; 0 leaves the choice to torch"""
     micro_tokens: int = 0
