@@ -24,6 +24,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
+BFLOAT16_VERSION = 2
+"""The same for losses that are other than before under bfloat16 alone."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -158,8 +161,9 @@ class Training:
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """arithmetic; bfloat16 means autocast with float32 weights"""
+    precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
+    """arithmetic of training, scoring is in that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
@@ -451,7 +455,8 @@ def training_identity(experiment: Experiment, train_fingerprint: str, user_class
     named. `user_classes` maps import paths in the experiment to the sha256 of their source.
     """
     exact = experiment.scaled()
-    return {
+    lower = {"bfloat16": BFLOAT16_VERSION} if exact.training.precision == "bfloat16" else {}
+    return lower | {
         "numerics": NUMERICS_VERSION,
         "model": _identifying("model", exact),
         "training": _identifying("training", exact),

@@ -23,7 +23,16 @@ class Shaw(BiasScheme):
         distance_TS = torch.arange(S, device=q_BHTK.device) - t_T1
         index_TS = distance_TS.clamp(-SHAW_CLIP, SHAW_CLIP) + SHAW_CLIP
         scores_BHTR = q_BHTK @ self.table_RK.T * K**-0.5
-        return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
+        if q_BHTK.device.type == "cpu":
+            return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
+        return look_up(scores_BHTR, index_TS)
+
+
+def look_up(scores_BHTR: Tensor, index_TS: Tensor) -> Tensor:
+    """scores[b, h, t, index[t, s]] -> [B, H, T, S], as a product with zeros and ones: exact, and for a GPU, where the
+    gradient of `gather` sorts all B * H * T * S entries if it is to be the same in every run."""
+    chosen_TRS = index_TS[:, None] == torch.arange(scores_BHTR.shape[3], device=index_TS.device)[:, None]
+    return torch.einsum("bhtr,trs->bhts", scores_BHTR, chosen_TRS.to(scores_BHTR.dtype))
 
 
 class ALiBi(BiasScheme):

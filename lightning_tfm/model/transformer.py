@@ -117,11 +117,6 @@ class Transformer(nn.Module):
         first, last = self.encoder[0], self.decoder[0]
         return Weights(*map(product_weights, (first.feed_forward, first.self_attention, last.self_attention)))
 
-    def compile_layers(self) -> None:
-        """torch.compile every layer for any shape, in place; names of parameters stay."""
-        for layer in (*self.encoder, *self.decoder):
-            layer.compile(dynamic=True)
-
     def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
         """Embeddings of pieces at positions start …, for decoding piece by piece."""
         return self._embed(target_BT, self.decoder_positions, None, start, None)
