@@ -169,6 +169,7 @@ EXPERIMENTS: dict[str, Run] = {
     ),
 }
 ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml", "modern.yaml": "modern.yaml"}
+ROWS |= {"layers.yaml": "layers.yaml"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
@@ -184,6 +185,7 @@ SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
+    "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "search.yaml": Run(
