@@ -7,6 +7,7 @@ from importlib import import_module
 from lightning_tfm.errors import UserError, nearest
 
 VERBS = {
+    "demo": ("demo", "half a minute: one tiny run, a few translations, its page"),
     "fit": ("fit", "train one experiment, or one row, and score it"),
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),

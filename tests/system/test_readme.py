@@ -88,6 +88,7 @@ class Foreign:
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
+    "lightning-tfm demo": Run(),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
     "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
@@ -153,6 +154,7 @@ EXPERIMENTS: dict[str, Run] = {
     "base-en-fr.yaml": Run(FULL),
     "big.yaml": Run(FULL),
     "big-bf16.yaml": Run(FULL, long=True),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -286,6 +288,12 @@ class Place:
         for section, name in (option.removeprefix("--").split(".") for option in options):
             short.setdefault(section, {})[name] = yaml.safe_load(next(options))
         (folder / "short.yaml").write_text(yaml.safe_dump(short))
+        demo = yaml.safe_load((shipped("experiments") / "demo.yaml").read_text())  # it takes no options
+        demo["data"] |= {"pairs": 300, "vocab_size": 300}
+        demo["training"]["warmup"] = 2
+        demo["miniature"] |= {"width": 16, "steps": 25000}
+        (folder / "experiments").mkdir()
+        (folder / "experiments" / "demo.yaml").write_text(yaml.safe_dump(demo))
         for name, content in files().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content)
