@@ -62,7 +62,8 @@ class Best:
     """The best finished run so far."""
 
     row: str
-    seed: int
+    seed: int | None
+    """None of a trial of several seeds, whose mean it is"""
     name: str
     """of the objective: dev/ppl in a table"""
     value: float
@@ -215,7 +216,7 @@ class Watch:
             return None
         ((name, direction),) = aims.items()
         found = (min if direction == "minimize" else max)(done, key=lambda s: s.values[0])
-        return Best(found.cell.row, found.cell.seed, name, found.values[0])
+        return Best(found.cell.row, None if found.cell.more else found.cell.seed, name, found.values[0])
 
     # --- one run ---
 

@@ -135,9 +135,11 @@ def test_status_and_plan_count_trials_and_runs(done, capsys) -> None:
     root, states, _ = done
     queue = open_queue(root, "s")
     shown = states_of(queue, root)
-    assert as_text("s", shown, Watch(root, 1).look(shown)).startswith("s: 5 done, 0 running, 0 waiting, 0 failed")
+    assert as_text("s", shown, Watch(root, 1).look(shown)).startswith(
+        "s: 5 finished, 0 running, 0 waiting, 0 failed, best: dev/ppl 1.017 (t0000)"
+    )
     cells = [cell for trial in several().cells() for cell in trial.runs]
-    assert "15 runs: 15 done, 0 to run" in planned(cells, root, 1, None)
+    assert "15 runs: 15 finished, 0 to run" in planned(cells, root, 1, None)
     assert sum(cell.cost for cell in cells) == pytest.approx(sum(trial.cost for trial in several().cells()))
     folder = RunFolder(root, states[1].cell.runs[2].training_hash)
     folder.path.rename(folder.path.with_name("gone"))
