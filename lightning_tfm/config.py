@@ -24,6 +24,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
+BFLOAT16_VERSION = 2
+"""The same for losses that are other than before under bfloat16 alone."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -138,16 +141,20 @@ class Training:
     """after the warm-up: the paper's step^-0.5, a straight line or half a cosine to zero at the last step, or the peak
     held and then a straight line (warm-up, stable, decay)"""
     beta1: float = 0.9
+    """decay of Adam's mean of gradients (5.3)"""
     beta2: float = 0.98
+    """decay of Adam's mean of squared gradients (5.3)"""
     adam_eps: float = 1e-9
+    """added to the root of that mean (5.3)"""
     clip_norm: float = 0.0
     """upper limit of the gradient's norm; 0 for none (the paper)"""
     eps_ls: float = 0.1
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """arithmetic; bfloat16 means autocast with float32 weights"""
+    precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
+    """arithmetic of training, scoring is in that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
@@ -238,9 +245,11 @@ class Hardware:
     """What decides only how long a run takes; never hashed."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """auto: the GPU where there is one"""
     devices: int = 1
     """processes on this machine"""
     num_nodes: int = 1
+    """machines, with as many processes each"""
     threads: int = 0
     """CPU threads of each process; 0 leaves the choice to torch"""
     micro_tokens: int = 0
@@ -420,7 +429,8 @@ def training_identity(experiment: Experiment, train_fingerprint: str, user_class
     named. `user_classes` maps import paths in the experiment to the sha256 of their source.
     """
     exact = experiment.scaled()
-    return {
+    lower = {"bfloat16": BFLOAT16_VERSION} if exact.training.precision == "bfloat16" else {}
+    return lower | {
         "numerics": NUMERICS_VERSION,
         "model": _identifying("model", exact),
         "training": _identifying("training", exact),

@@ -15,7 +15,7 @@ from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_ba
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule

@@ -126,10 +126,12 @@ class Rotary(RotationScheme):
         end = start + x_BHTK.shape[2]
         if end > self.table_TK.shape[0]:
             table_TK = sinusoids(max(64, 2 * end), self.d_k, "interleaved")
-            self.table_TK = table_TK.to(dtype=x_BHTK.dtype, device=x_BHTK.device)
+            kept = torch.promote_types(x_BHTK.dtype, torch.float32)  # whoever asks next may ask for more digits
+            self.table_TK = table_TK.to(dtype=kept, device=x_BHTK.device)
         sin_TI, cos_TI = self.table_TK[start:end, 0::2], self.table_TK[start:end, 1::2]
         even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
-        return torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)
+        turned = torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)
+        return turned.to(x_BHTK.dtype)
 
 
 class Shaw(BiasScheme):
@@ -148,7 +150,16 @@ class Shaw(BiasScheme):
         distance_TS = torch.arange(S, device=q_BHTK.device) - t_T1
         index_TS = distance_TS.clamp(-SHAW_CLIP, SHAW_CLIP) + SHAW_CLIP
         scores_BHTR = q_BHTK @ self.table_RK.T * K**-0.5
-        return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
+        if q_BHTK.device.type == "cpu":
+            return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
+        return look_up(scores_BHTR, index_TS)
+
+
+def look_up(scores_BHTR: Tensor, index_TS: Tensor) -> Tensor:
+    """scores[b, h, t, index[t, s]] -> [B, H, T, S], as a product with zeros and ones: exact, and for a GPU, where the
+    gradient of `gather` sorts all B * H * T * S entries if it is to be the same in every run."""
+    chosen_TRS = index_TS[:, None] == torch.arange(scores_BHTR.shape[3], device=index_TS.device)[:, None]
+    return torch.einsum("bhtr,trs->bhts", scores_BHTR, chosen_TRS.to(scores_BHTR.dtype))
 
 
 class ALiBi(BiasScheme):

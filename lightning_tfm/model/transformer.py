@@ -110,11 +110,6 @@ class Transformer(nn.Module):
             x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i])
         return self.decoder_norm(x_BTD)
 
-    def compile_layers(self) -> None:
-        """torch.compile every layer for any shape, in place; names of parameters stay."""
-        for layer in (*self.encoder, *self.decoder):
-            layer.compile(dynamic=True)
-
     def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
         """Embeddings of pieces at positions start …, for decoding piece by piece."""
         return self._embed(target_BT, self.decoder_positions, None, start, None)

@@ -268,6 +268,13 @@ class Search(Study):
 AnyStudy = TypeVar("AnyStudy", bound=Study)
 
 
+def check_reference(name: str | None, rows: Iterable[Row]) -> None:
+    """Raise UserError where --reference names none of these rows."""
+    names = [row.name for row in rows]
+    if name is not None and name not in names:
+        raise UserError(f"--reference={name}: there is no such row; the rows are {', '.join(names)}")
+
+
 def save(study: AnyStudy, root: Path) -> AnyStudy:
     """Write study.json, joined with what it held before, and return the joined study.
 

@@ -18,6 +18,7 @@ from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
 from lightning_tfm.training.tally import Tally
+from lightning_tfm.training.what_ran import what_ran
 from lightning_tfm.training.writer import Writer
 
 ASKED = 1
@@ -83,6 +84,9 @@ class RunCallback(pl.Callback):
         for signum in (signal.SIGTERM, signal.SIGINT):  # Lightning's own handlers broadcast from inside the handler
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signum, self._on_signal)
+        if self.writer is not None:
+            assert isinstance(module, TransformerModule)
+            self.tally.note(what_ran(module))
         self._clock = time.perf_counter()
         self._rate = [(self._clock, self.tally.tokens["target"])]
 

@@ -66,6 +66,10 @@ class Tally:
         loss, nll, self.cells = (self.shares[rank] if len(self.shares) == world else mine).tolist()
         return np.array([loss, nll])
 
+    def note(self, inexact: list[str]) -> None:
+        """Add what is known only now of what may keep another machine from the same numbers."""
+        self.here["inexact"] = list(dict.fromkeys([*self.here.get("inexact", []), *inexact]))
+
     def padding(self) -> float | None:
         """Share of the cells of all ranks' batches, as of the last checkpoint; None where not all were counted."""
         cells = float(self.shares[:, 2].sum())

@@ -13,7 +13,7 @@ from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.ranks import fork_ranks
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, metrics, train, write_corpus
