@@ -75,6 +75,15 @@ class Model:
     """RMS norm of every head's queries and keys, before a rotation"""
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
+    layer: str = "attention"
+    """what relates the positions of one text: attention (the paper), restricted, lstm, gru, convolution, separable,
+    dilated, or the import path of a class of your own; attention over the memory stays"""
+    kernel: int = 3
+    """positions that one convolution sees"""
+    neighbourhood: int = 8
+    """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
+    layer_width: Literal["d_model", "parameters"] = "d_model"
+    """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
 
 
 @dataclass(frozen=True)
@@ -333,6 +342,7 @@ def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or lie outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
+    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood}
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
     positive |= {
@@ -364,6 +374,14 @@ def check(experiment: Experiment) -> None:
             raise UserError(f"{name}={value}: must not be negative")
     if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
         raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
+    within = WITHIN_SCORES if m.layer == "restricted" else (*WITHIN_SCORES, "rotary") if m.layer in INNER_WIDTH else ()
+    if m.positions in within:
+        raise UserError(
+            f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
+            "take sinusoidal, learned or none"
+        )
+    if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
+        raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
     if m.d_model % 2 and m.positions == "sinusoidal":
         raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
     if m.d_k % 2 and m.positions == "rotary":
@@ -392,6 +410,12 @@ IDENTIFYING = {
 }
 """The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
 
+INNER_WIDTH = ("lstm", "gru", "convolution", "separable", "dilated")
+"""layer types whose inner width is a choice (Model.layer_width)"""
+
+WITHIN_SCORES = ("shaw", "alibi")
+"""positional schemes that add to the scores of every query and key"""
+
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
@@ -399,6 +423,10 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.kv_heads": lambda e: e.model.kv_heads != e.model.h,
     "model.qk_norm": lambda e: True,
     "model.tie": lambda e: True,
+    "model.layer": lambda e: True,
+    "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
+    "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
+    "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",

@@ -94,6 +94,9 @@ class SelfAttention(Attention):
             q, k = self.scheme.rotate(q, start), self.scheme.rotate(k, start)
         return q, k, split_heads(v, self.G)
 
+    def new_cache(self) -> KeyValueCache:
+        return KeyValueCache()
+
     def forward(
         self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: KeyValueCache | None = None, start: int = 0
     ) -> Tensor:

@@ -14,7 +14,6 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
@@ -284,6 +283,5 @@ def run_flops(model: Transformer, train: Split, source_tokens: int, target_token
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     epochs = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * epochs) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
-    weights = product_weights(model.encoder[0].feed_forward)
-    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, weights)
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

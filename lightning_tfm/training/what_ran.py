@@ -7,7 +7,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.positions import ALiBi, BiasScheme, find_scheme
+from lightning_tfm.model.positions import BiasScheme
+from lightning_tfm.model.relative import ALiBi
+from lightning_tfm.model.schemes import find_scheme
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
 
@@ -63,4 +65,6 @@ def attention_backends(c: Model, device: torch.device, precision: str) -> str:
 
     encoder = taken(bias) if biased else taken(padded)
     decoder = taken(bias) if biased else taken(None, True)
+    if c.layer != "attention":
+        encoder = decoder = taken(padded) if c.layer == "restricted" else f"none ({c.layer})"
     return f"attention: memory {taken(padded)}, encoder {encoder}, decoder {decoder}"

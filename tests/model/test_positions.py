@@ -6,7 +6,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.positions import SCHEMES, PositionSizes, Shaw, look_up
+from lightning_tfm.model.positions import PositionSizes
+from lightning_tfm.model.relative import Shaw, look_up
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing import SchemeSuite
