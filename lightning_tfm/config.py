@@ -24,6 +24,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
+BFLOAT16_VERSION = 2
+"""The same for losses that are other than before under bfloat16 alone."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -72,6 +75,15 @@ class Model:
     """RMS norm of every head's queries and keys, before a rotation"""
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
+    layer: str = "attention"
+    """what relates the positions of one text: attention (the paper), restricted, lstm, gru, convolution, separable,
+    dilated, or the import path of a class of your own; attention over the memory stays"""
+    kernel: int = 3
+    """positions that one convolution sees"""
+    neighbourhood: int = 8
+    """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
+    layer_width: Literal["d_model", "parameters"] = "d_model"
+    """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
 
 
 @dataclass(frozen=True)
@@ -149,8 +161,9 @@ class Training:
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """arithmetic; bfloat16 means autocast with float32 weights"""
+    precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
+    """arithmetic of training, scoring is in that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
@@ -262,6 +275,8 @@ class Hardware:
     """steps between two evaluations of dev perplexity; 0: eight in a run"""
     checkpoint_every: int = 0
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
+    checkpoint_minutes: float = 10.0
+    """minutes after which a checkpoint is due whatever the steps: about what a kill loses at most; 0: by steps alone"""
 
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -327,6 +342,7 @@ def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or lie outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
+    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood}
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
     positive |= {
@@ -358,6 +374,14 @@ def check(experiment: Experiment) -> None:
             raise UserError(f"{name}={value}: must not be negative")
     if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
         raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
+    within = WITHIN_SCORES if m.layer == "restricted" else (*WITHIN_SCORES, "rotary") if m.layer in INNER_WIDTH else ()
+    if m.positions in within:
+        raise UserError(
+            f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
+            "take sinusoidal, learned or none"
+        )
+    if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
+        raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
     if m.d_model % 2 and m.positions == "sinusoidal":
         raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
     if m.d_k % 2 and m.positions == "rotary":
@@ -386,6 +410,12 @@ IDENTIFYING = {
 }
 """The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
 
+INNER_WIDTH = ("lstm", "gru", "convolution", "separable", "dilated")
+"""layer types whose inner width is a choice (Model.layer_width)"""
+
+WITHIN_SCORES = ("shaw", "alibi")
+"""positional schemes that add to the scores of every query and key"""
+
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
@@ -393,6 +423,10 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.kv_heads": lambda e: e.model.kv_heads != e.model.h,
     "model.qk_norm": lambda e: True,
     "model.tie": lambda e: True,
+    "model.layer": lambda e: True,
+    "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
+    "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
+    "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",
@@ -423,7 +457,8 @@ def training_identity(experiment: Experiment, train_fingerprint: str, user_class
     named. `user_classes` maps import paths in the experiment to the sha256 of their source.
     """
     exact = experiment.scaled()
-    return {
+    lower = {"bfloat16": BFLOAT16_VERSION} if exact.training.precision == "bfloat16" else {}
+    return lower | {
         "numerics": NUMERICS_VERSION,
         "model": _identifying("model", exact),
         "training": _identifying("training", exact),
