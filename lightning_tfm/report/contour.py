@@ -83,8 +83,9 @@ def _bands(surface_YX: np.ndarray, edges: np.ndarray, less: bool) -> Iterator[st
         for i in range(1, GRID + 1):
             if i == GRID or row[i] != row[start]:
                 if row[start] >= 0:
-                    box = {"x": LEFT + start * wide, "y": TOP + j * high, "width": (i - start) * wide, "height": high}
-                    yield tag("rect", class_="level", fill_opacity=f"{_shade(int(row[start]), less):.2f}", **box)
+                    shade = f"{_shade(int(row[start]), less):.2f}"
+                    x, y, width = LEFT + start * wide, TOP + j * high, (i - start) * wide
+                    yield tag("rect", class_="level", fill_opacity=shade, x=x, y=y, width=width, height=high)
                 start = i
 
 

@@ -24,6 +24,9 @@ TESTS = ("verdict", "p", "none")
 DIGITS = {"ppl": 2, "bleu": 1}
 WIDE = 6
 """fields that still have columns of their own; more stand in one column, in words"""
+LONG = 20
+"""characters of a row's name beyond which names are folded"""
+FOLDED = r">{\raggedright\arraybackslash}p{24mm}"
 MARKS = {
     REPRODUCED: r"$\bullet$",
     CONTRADICTED: r"$\times$",
@@ -140,10 +143,11 @@ def _name(study: str) -> str:
 def _first(rows: Sequence[SummaryRow]) -> list[_Column]:
     """Row and what it changes: a column for each field, blank where it equals base, or all in words."""
     names = columns.shown(rows)
-    found = [_Column("l", "row", [latex(columns.named(row)) for row in rows])]
+    labels = [columns.named(row) for row in rows]
+    found = [_Column("l" if max(map(len, labels)) <= LONG else FOLDED, "row", list(map(latex, labels)))]
     if _in_words(rows):
         said = ["" if row.base else _changes(row, names) for row in rows]
-        return [*found, _Column(r">{\raggedright\arraybackslash}p{24mm}", "change", said)]
+        return [*found, _Column(FOLDED, "change", said)]
     for name in names:
         cells = [latex(columns.value(row, name)) if name not in row.blank else "" for row in rows]
         found.append(_Column("c", columns.LATEX_HEADS.get(name) or latex(name), cells))
