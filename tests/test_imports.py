@@ -29,21 +29,25 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
-    "report": BASE | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
+    "report": BASE
+    | {"study", "runs.directory", "runs.glance", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
+    "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
     "cli": BASE
     | {"model", "data", "training", "scoring", "yaml_files", "durable"}
-    | {"study", "runs", "queue", "inference", "report"},
+    | {"study", "runs", "queue", "inference", "report", "dashboard"},
     "testing": BASE | {"model", "data", "study.classes"},
 }
 ONLY_IN = {
     "lightning": {"data", "training", "runs"},
     "pytorch_lightning": set(),
-    "optuna": {"queue"},
+    "optuna": {"queue", "dashboard"},
     "wandb": {"queue"},
     "sacrebleu": {"scoring"},
     "sentencepiece": {"data"},
-    "jinja2": {"report"},
-    "markupsafe": {"report"},
+    "jinja2": {"report", "dashboard"},
+    "markupsafe": {"report", "dashboard"},
+    "starlette": {"dashboard"},
+    "uvicorn": {"dashboard"},
     "pydantic": {"yaml_files"},
     "hydra": set(),
     "jsonargparse": set(),
