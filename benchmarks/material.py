@@ -62,7 +62,7 @@ def lay_out(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
         ids = plan.global_batch(step)
         batch = make_batch([split.source(i) for i in ids], [split.target(i) for i in ids], np.arange(len(ids)))
         S, T = batch.source_lengths_B, batch.target_lengths_B
-        pairs = AttentionPairs(int(S @ S), int(T @ T), int(S @ T))
+        pairs = AttentionPairs.of(e.model, S, T)
         tokens, both = tokens + int(T.sum()), both + int(S.sum() + T.sum())
         cells += batch.source_BS.numel() + batch.target_in_BT.numel()
         flops += training_flops(e.model, V, int(S.sum()), int(T.sum()), pairs)

@@ -16,7 +16,7 @@ import torch
 from lightning_tfm.config import Experiment, Hardware, Training
 from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.runs.environment import cpu_model
-from lightning_tfm.runs.train import make_trainer, prepare_process
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule

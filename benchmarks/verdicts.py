@@ -311,6 +311,48 @@ def null_studies(N: int, plan: Plan, table: np.ndarray) -> None:
         print(f"{name:10} {plain[0]:.2f} / {plain[1]:.2f}   [{except_[0]:.2f} / {except_[1]:.2f}]")
 
 
+def against(some: Studies, row_N: np.ndarray) -> Studies:
+    """The studies with another row in base's place, and base in its: what `--reference` computes."""
+    N, _, R, _ = some.y.shape
+    order = np.tile(np.arange(R), (N, 1))
+    order[np.arange(N), row_N], order[:, 0] = 0, row_N
+    own, chi, sd = (np.take_along_axis(x, order[:, None], 2) for x in (some.own, some.chi, some.sd))
+    return replace(some, y=np.take_along_axis(some.y, order[:, None, :, None], 2), own=own, chi=chi, sd=sd)
+
+
+def best_row(some: Studies) -> np.ndarray:
+    """The row of the least mean log PPL, [N]."""
+    return some.y[:, 0].mean(-1).argmin(-1)
+
+
+def false_to_reference(N: int, rows: int, n: int, kind: str, table: np.ndarray, chosen: bool) -> dict[str, np.ndarray]:
+    """Of each family but the claims: whether a study without a difference holds a false verdict against another row.
+
+    `chosen`: the best row once its scores are seen, instead of one that was named beforehand.
+    """
+    found = []
+    for some in chunks(14, N, rows, n, kind, True, table):
+        row_N = best_row(some) if chosen else np.ones(len(some.y), dtype=int)
+        found.append(one_look(against(some, row_N), n, row_names(rows)).any)
+    return {name: np.concatenate([one[name] for one in found]) for name in FAMILIES[1:]}
+
+
+def references(N: int, table: np.ndarray) -> None:
+    head(
+        f"Another reference than base (--reference), A/A: % of {N} studies with any false verdict against it, "
+        "fixed seeds. named: a row that was named beforehand; best: the row of the least mean log PPL, chosen once "
+        "the scores are seen, which is why the report says that p holds for a reference that was named before."
+    )
+    print("rows  n  noise of rows  reference " + "".join(f"{name:>10}" for name in FAMILIES[1:]))
+    for rows in (len(FEW), 19):
+        for kind in KINDS[:-2]:
+            for n in (3, 5):
+                for chosen in (False, True):
+                    hits = false_to_reference(N, rows, n, kind, table, chosen)
+                    words = "".join(f"{rate(hit):>10}" for hit in hits.values())
+                    print(f"{rows:4} {n:2}  {kind:13}  {'best' if chosen else 'named':9} {words}", flush=True)
+
+
 def planted_effects(rng: np.random.Generator, some: Studies) -> np.ndarray:
     """Half of the rows without, the others 1 to 6 standard deviations of base off to either side, [N, 2, R]."""
     N, _, R, _ = some.y.shape
@@ -558,12 +600,16 @@ def words_right(N: int, table: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=4000)
-    N = parser.parse_args().studies
-    table = measured()
+    parser.add_argument("--references", action="store_true", help="only the part on other references than base")
+    asked = parser.parse_args()
+    N, table = asked.studies, measured()
+    if asked.references:
+        return references(N, table)
     print(f"benchmarks/verdicts.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
     print(f"numpy {np.__version__}, scipy {scipy.__version__}; {platform.machine()}, one thread")
     print("CAUTION and CERTAIN were chosen on simulated studies of the kind below, with other random numbers.\n")
     null_studies(N, late(), table)
+    references(N, table)
     discoveries(N // 4, late(), table)
     plans(N // 4, table)
     words_right(N // 4, table)

@@ -11,7 +11,7 @@ import torch
 
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.module import TranslationData
-from lightning_tfm.runs.train import make_trainer, prepare_process
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 
 

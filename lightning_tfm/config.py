@@ -24,6 +24,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
+BFLOAT16_VERSION = 2
+"""The same for losses that are other than before under bfloat16 alone."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -72,6 +75,15 @@ class Model:
     """RMS norm of every head's queries and keys, before a rotation"""
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
+    layer: str = "attention"
+    """what relates the positions of one text: attention (the paper), restricted, lstm, gru, convolution, separable,
+    dilated, or the import path of a class of your own; attention over the memory stays"""
+    kernel: int = 3
+    """positions that one convolution sees"""
+    neighbourhood: int = 8
+    """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
+    layer_width: Literal["d_model", "parameters"] = "d_model"
+    """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
 
 
 @dataclass(frozen=True)
@@ -138,16 +150,20 @@ class Training:
     """after the warm-up: the paper's step^-0.5, a straight line or half a cosine to zero at the last step, or the peak
     held and then a straight line (warm-up, stable, decay)"""
     beta1: float = 0.9
+    """decay of Adam's mean of gradients (5.3)"""
     beta2: float = 0.98
+    """decay of Adam's mean of squared gradients (5.3)"""
     adam_eps: float = 1e-9
+    """added to the root of that mean (5.3)"""
     clip_norm: float = 0.0
     """upper limit of the gradient's norm; 0 for none (the paper)"""
     eps_ls: float = 0.1
     """label smoothing"""
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """arithmetic; bfloat16 means autocast with float32 weights"""
+    precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
+    """arithmetic of training, scoring is in that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
@@ -238,9 +254,11 @@ class Hardware:
     """What decides only how long a run takes; never hashed."""
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """auto: the GPU where there is one"""
     devices: int = 1
     """processes on this machine"""
     num_nodes: int = 1
+    """machines, with as many processes each"""
     threads: int = 0
     """CPU threads of each process; 0 leaves the choice to torch"""
     micro_tokens: int = 0
@@ -322,6 +340,7 @@ def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or lie outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
+    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood}
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
     positive |= {
@@ -353,6 +372,14 @@ def check(experiment: Experiment) -> None:
             raise UserError(f"{name}={value}: must not be negative")
     if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
         raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
+    within = WITHIN_SCORES if m.layer == "restricted" else (*WITHIN_SCORES, "rotary") if m.layer in INNER_WIDTH else ()
+    if m.positions in within:
+        raise UserError(
+            f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
+            "take sinusoidal, learned or none"
+        )
+    if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
+        raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
     if m.d_model % 2 and m.positions == "sinusoidal":
         raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
     if m.d_k % 2 and m.positions == "rotary":
@@ -381,6 +408,12 @@ IDENTIFYING = {
 }
 """The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
 
+INNER_WIDTH = ("lstm", "gru", "convolution", "separable", "dilated")
+"""layer types whose inner width is a choice (Model.layer_width)"""
+
+WITHIN_SCORES = ("shaw", "alibi")
+"""positional schemes that add to the scores of every query and key"""
+
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
@@ -388,6 +421,10 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.kv_heads": lambda e: e.model.kv_heads != e.model.h,
     "model.qk_norm": lambda e: True,
     "model.tie": lambda e: True,
+    "model.layer": lambda e: True,
+    "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
+    "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
+    "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",
@@ -418,7 +455,8 @@ def training_identity(experiment: Experiment, train_fingerprint: str, user_class
     named. `user_classes` maps import paths in the experiment to the sha256 of their source.
     """
     exact = experiment.scaled()
-    return {
+    lower = {"bfloat16": BFLOAT16_VERSION} if exact.training.precision == "bfloat16" else {}
+    return lower | {
         "numerics": NUMERICS_VERSION,
         "model": _identifying("model", exact),
         "training": _identifying("training", exact),

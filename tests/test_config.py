@@ -26,8 +26,11 @@ from lightning_tfm.errors import UserError
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
 CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
 CHOICES |= {"accelerator": "cpu", "tie": "none"}
-ACTS = {"cooldown": {"schedule": "wsd"}}
-"""field -> training in which it acts, where that is not base"""
+CHOICES |= {"layer_width": "parameters"}
+ACTS = {"cooldown": {"training": {"schedule": "wsd"}}}
+ACTS |= {"kernel": {"model": {"layer": "dilated"}}, "neighbourhood": {"model": {"layer": "restricted"}}}
+ACTS |= {"layer_width": {"model": {"layer": "gru"}}}
+"""field -> experiment in which it acts, where that is not base"""
 
 
 def flipped(section, name: str):
@@ -64,7 +67,9 @@ BASE = Experiment()
     [("model", n) for n in names(Model)] + [("training", n) for n in names(Training)] + [("data", "max_len")],
 )
 def test_what_decides_the_weights_changes_the_training_hash_alone(section, name):
-    base = replace(BASE, training=replace(BASE.training, **ACTS[name])) if name in ACTS else BASE
+    base = BASE
+    for where, change in ACTS.get(name, {}).items():
+        base = replace(base, **{where: replace(getattr(base, where), **change)})
     other = replace(base, **{section: flipped(getattr(base, section), name)})
     assert hashes(other)[0] != hashes(base)[0]
     assert hashes(other)[1] == hashes(BASE)[1]

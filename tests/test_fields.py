@@ -15,7 +15,7 @@ from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_ba
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule
@@ -120,6 +120,10 @@ TABLE = {
     "model.kv_heads": (1, built, {}),
     "model.qk_norm": (True, built, {}),
     "model.tie": ("none", built, {}),
+    "model.layer": ("lstm", built, {}),
+    "model.kernel": (4, built, {"model.layer": "convolution"}),
+    "model.neighbourhood": (2, built, {"model.layer": "restricted"}),
+    "model.layer_width": ("parameters", built, {"model.layer": "separable"}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
     "data.source": ("de", stored, {}),
@@ -173,6 +177,7 @@ ALSO = {
     "model.positions": [(p, built) for p in ("learned", "rotary", "shaw", "alibi")],
     "model.norm": [("sandwich", built)],
     "model.tie": [("decoder", built)],
+    "model.layer": [(name, built) for name in ("restricted", "gru", "convolution", "separable", "dilated")],
     "training.optimizer": [("muon", trained)],
     "training.schedule": [("cosine", trained), ("wsd", trained)],
     "model.feed_forward": [(name, built) for name in ("gelu", "relu2", "geglu")],

@@ -25,7 +25,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "model": BASE,
     "data": BASE | {"yaml_files", "durable"},
     "training": BASE | {"model", "data", "scoring"},
-    "study": BASE | {"model.size", "yaml_files", "durable"},
+    "study": BASE | {"model.size", "model.layer_sizes", "yaml_files", "durable"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
@@ -53,7 +53,16 @@ ONLY_IN = {
     "jsonargparse": set(),
     "pytest": set(),
 }
-TORCH_FREE = ["config.py", "errors.py", "keys.py", "yaml_files.py", "model/size.py", "data/plan.py", "data/store.py"]
+TORCH_FREE = [
+    "config.py",
+    "errors.py",
+    "keys.py",
+    "yaml_files.py",
+    "model/size.py",
+    "model/layer_sizes.py",
+    "data/plan.py",
+    "data/store.py",
+]
 TORCH_FREE += [
     "training/schedule.py",
     "study/rows.py",

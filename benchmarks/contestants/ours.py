@@ -12,7 +12,7 @@ from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.train import make_trainer, prepare_process
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule

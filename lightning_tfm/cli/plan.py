@@ -1,4 +1,4 @@
-"""`plan`: what a sweep would run, what is already done, and what the rest would take. Trains nothing."""
+"""`plan`: what a sweep would run, what is already finished, and what the rest would take. Trains nothing."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning_tfm.study.study import Search
 
 
-THERE = "done"
+THERE = "finished"
 """what is said of a finished run"""
 
 
@@ -35,7 +35,7 @@ class Rate:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What a sweep would run, what is already done, and what the rest would take.")
+    parser = make_parser(verb, "What a sweep would run, what is already finished, and what the rest would take.")
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
@@ -123,7 +123,7 @@ def text(
     endings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`."""
-    from lightning_tfm.queue.progress import clock
+    from lightning_tfm.queue.view import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     firsts: dict[str, Cell] = {}
@@ -149,7 +149,7 @@ def text(
     ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(firsts) + len(coming)
     no_more = f", {ended} stopped early or failed" * bool(ended)
     lines.append(
-        f"{runs} runs: {there} done, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
+        f"{runs} runs: {there} finished, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
     )
     if rate is None:
         lines.append(

@@ -22,11 +22,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
     from lightning_tfm.report import archive
     from lightning_tfm.report.records import collect, read_cells
-    from lightning_tfm.study.study import Ablation, load_as
+    from lightning_tfm.study.study import Ablation, folder_of, load_as
 
     if action == "pack":
         study, file = load_as(Ablation, root, names[0]), Path(names[1])
-        count = archive.pack(read_cells(study, root, collect(study, root)), file)
+        count = archive.pack(read_cells(study, root, collect(study, root)), file, folder_of(root, study.name))
         print(f"{file}: {count} runs of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
     else:
         name, new, there = archive.unpack(Path(names[0]), root)

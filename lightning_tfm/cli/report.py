@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html")
+    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html", help="what to write")
+    parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
@@ -32,14 +33,16 @@ def main(verb: str, argv: Sequence[str]) -> int:
     name = options["study"] or _only(root)
     if options["collect"] and not isinstance(load(root, name), Search):
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
+    if options["reference"] is not None and isinstance(load(root, name), Search):
+        raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
 
 
-def _make(name: str, root: Path) -> "Report | SearchReport":
+def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
     if not isinstance(load(root, name), Search):
         from lightning_tfm.report.build import make
 
-        return make(name, root)
+        return make(name, root, reference)
     from lightning_tfm.report import search
 
     _refresh(name, root)
@@ -59,14 +62,15 @@ def _refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.reference import file_name
 
     kind, to = options["format"], options["to"]
-    made = _make(name, root)
+    made = _make(name, root, options["reference"])
     content = made.render(kind, texts=not options["no_text"])
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
         return 0
-    path = Path(to) if to else folder_of(root, name) / "report.html"
+    path = Path(to) if to else folder_of(root, name) / file_name(getattr(made.summary, "reference", None))
     write_to(path, content)
     return 0
 
@@ -82,11 +86,11 @@ def write_to(path: Path, content: str) -> None:
     print(path)
 
 
-def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]") -> bool:
-    """Write a study's report.html and name it; where that fails, say why. Its runs and records are safe by then."""
+def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
+    """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
     from lightning_tfm.durable import write_atomic
 
-    path = folder_of(root, name) / "report.html"
+    path = folder_of(root, name) / file
     try:
         write_atomic(path, make().render("html").encode())
     except Exception as error:  # whatever it is, it must not look like a failed training
@@ -103,7 +107,8 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     from lightning_tfm.cli.dashboard import show
 
     check_exists(root, name)
-    return show(root, options["port"], f"/study/{quote(name, safe='')}/report", not options["no_text"])
+    asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
+    return show(root, options["port"], f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:

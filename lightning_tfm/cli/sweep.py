@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
+from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError
@@ -16,7 +17,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.settings import Settings, checked
-from lightning_tfm.study.study import Ablation, folder_of, load_as, save
+from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
+    parser.add_argument(
+        "--reference", metavar="ROW", help="end with the differences to this row, too, not only to base"
+    )
     add_auto_options(parser)
     add_tune_options(parser)
     add_options(parser)
@@ -48,10 +52,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(printed(settings), end="")
         return 0
     rows, seeds = asked_cells(sweep, settings)
+    check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
     name = settings.verb["name"] or sweep.name
     check_storage(resources.storage, folder_of(settings.out, name))
-    return _run(settings, name, rows, seeds, resources)
+    command = command_of(verb, argv, sweep.path, settings)
+    if resources.slurm is not None:  # its jobs go on by themselves
+        return _run(settings, name, rows, seeds, resources, command)
+    with going_on(command, settings.out, name):
+        return _run(settings, name, rows, seeds, resources, command)
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
@@ -115,16 +124,21 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
     return study, study.cells()
 
 
-def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+def _run(
+    settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources, command: Command
+) -> int:
     from lightning_tfm.cli import auto
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table
+    from lightning_tfm.report.reference import file_name
     from lightning_tfm.report.text import to_text
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     study, cells = defined(settings, name, rows, seeds)
     if settings.verb["tune"]:
         apart = _numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        if not file_of(root, name).is_file():
+            remember(command, root, name)
         study = tuned(study, asked_tuning(settings.verb["tune"], apart, study), settings.out, resources)
         cells = study.cells()
     for row, same in study.twins().items():
@@ -135,6 +149,7 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
     else:
         check_fixed(name, root)
         study = save(study, root)
+    remember(command, root, name)
     try:
         if by_looks:
             states = auto.rounds(course, study, pool, options["max_runs"], root, resources)
@@ -145,7 +160,16 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
     print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
     reported = write_page(name, root, lambda: _said(make(name, root)))
+    if (row := settings.verb["reference"]) is not None:
+        reported &= write_page(name, root, lambda: _against(make(name, root, row)), file_name(row))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _against(made: "Report") -> "Report":
+    from lightning_tfm.report.reference import to_text
+
+    print(to_text(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
+    return made
 
 
 def _said(made: "Report") -> "Report":

@@ -19,6 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--format", choices=["text", "markdown", "csv", "json"], default="text", help="format of the output"
     )
+    parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
     parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
     parser.add_argument(
         "--params", action="store_true", help="the paper's parameter counts beside computed ones; no training"
@@ -37,8 +38,11 @@ def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.study.study import Ablation, load_as
 
     root = Path(options["out"])
-    table = write_table(load_as(Ablation, root, options["study"] or _only(root)), root)
+    name = options["study"] or _only(root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
+    if options["reference"] is not None:
+        return _tested(name, root, options, width)
+    table = write_table(load_as(Ablation, root, name), root)
     match options["format"]:
         case "markdown":
             return formats.table_markdown(table)
@@ -48,6 +52,15 @@ def _study(options: dict[str, Any]) -> str:
             return formats.table_json(table)
         case _:
             return to_text(table, width)
+
+
+def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
+    from lightning_tfm.report import reference
+    from lightning_tfm.report.build import make
+
+    made = make(name, root, options["reference"])
+    kind = {"markdown": "md"}.get(options["format"], options["format"])
+    return reference.to_text(made.summary, width) if kind == "text" else made.render(kind)
 
 
 def _only(root: Path) -> str:
@@ -63,6 +76,8 @@ def _params(options: dict[str, Any]) -> str:
 
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
+    if options["reference"] is not None:
+        raise UserError(f"--reference={options['reference']}: --params compares no rows")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --params prints only text and json")
     base = load_experiment(FIRST_CODE)

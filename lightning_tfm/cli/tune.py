@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
+from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
@@ -35,7 +36,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(printed(settings), end="")
         return 0
     resources = make_resources(settings.verb, settings.hardware)
-    return _run(settings, file, resources)
+    command = command_of(verb, argv, file.path, settings)
+    if resources.slurm is not None:  # its jobs go on by themselves
+        return _run(settings, file, resources, command)
+    with going_on(command, settings.out, settings.verb["name"] or file.name):
+        return _run(settings, file, resources, command)
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
@@ -100,7 +105,7 @@ def add_search_options(parser: Parser) -> None:
     )
 
 
-def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
+def _run(settings: Settings, file: SearchFile, resources: Resources, command: Command) -> int:
     search = asked_search(settings, file, resources)
 
     from lightning_tfm.queue.launch import work
@@ -110,6 +115,7 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
     check_storage(resources.storage, folder_of(settings.out, search.name))
     search = with_data(search, settings.out)
     search = save(search, settings.out)
+    remember(command, settings.out, search.name)
     cells, refused = search.cells(), search.refused()
     for line in introduction(file, search, len(cells), refused):
         print(line, file=sys.stderr)
@@ -137,6 +143,6 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     if refused:
         lines.append(f"{search.name}: {refused} points of the grid are above the limit and left out")
     if search.pruner.type != "none":
-        early = " (the sweep file's 'early_terminate')" if file.early else ""
+        early = " (the sweep file's early_terminate, which W&B calls hyperband)" if file.early else ""
         lines.append(f"{search.name}: stopped early by {search.pruner.type}{early} on optimizer steps")
     return lines

@@ -21,12 +21,10 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation, folder_of, save
+from lightning_tfm.study.tuned import FILE, at_edge
 
 if TYPE_CHECKING:
     from lightning_tfm.cli.arguments import Parser
-
-FILE = "tuning.json"
-"""in the study's folder: what was tried for each row, and what was taken"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> 
     folder.mkdir(parents=True, exist_ok=True)
     record = {"key": tuning.key, "values": tuning.values, "seeds": tuning.seeds, "study": tried.name}
     rows = [{"row": c.row, "value": c.value, "ppl": c.ppl} for c in choices]
-    write_atomic(folder / FILE, to_json(record | {"rows": rows}))
+    write_atomic(folder / FILE, to_json(record | {"cost": _cost(tried, root), "rows": rows}))
     return with_choices(study, tuning.key, {choice.row: choice.value for choice in choices})
 
 
@@ -117,6 +115,14 @@ def with_choices(study: Ablation, key: str, chosen: dict[str, Any]) -> Ablation:
         for row in (row.declared for row in study.rows)
     ]
     return replace(study, base=override(study.base, {key: of_base}, "--tune"), rows=rows)
+
+
+def _cost(tried: Ablation, root: Path) -> dict[str, float]:
+    """Runs, seconds and FLOPs that trying every value took; runs that several rows share count once."""
+    found = [RunFolder(root, run).read_result() for run in {cell.training_hash for cell in tried.cells()}]
+    records = [record for record in found if record is not None]
+    seconds = round(sum(record.seconds.total for record in records), 3)
+    return {"runs": len(records), "seconds": seconds, "flops": sum(record.flops for record in records)}
 
 
 def _choice(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> Choice:
@@ -135,6 +141,6 @@ def words(tuning: Tuning, choices: Sequence[Choice], runs: int) -> list[str]:
     lines = [f"{tuning.key}: the best of {len(tuning.values)} for every row, by dev PPL at seed {seeds} ({runs} runs)"]
     for choice in choices:
         tried = ", ".join(f"{value}: {ppl:.3f}" for value, ppl in choice.ppl.items())
-        edge = " (at the edge of what was tried)" if choice.value in (tuning.values[0], tuning.values[-1]) else ""
+        edge = " (at the edge of what was tried)" if at_edge(choice.value, tuning.values) else ""
         lines.append(f"  {choice.row}: {choice.value}{edge}; {tried}")
     return lines

@@ -126,7 +126,7 @@ class Dashboard:
         version = self._reports.version(name)
         if _has(request, version):
             return _unchanged(version)
-        return _html(self._reports.page(name), version, policy=False)
+        return _html(self._reports.page(name, request.query_params.get("reference")), version, policy=False)
 
     def report_version(self, request: Request) -> Response:
         return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})

@@ -32,14 +32,18 @@ class Reports:
     def version(self, name: str) -> str:
         return version(name, self._root)
 
-    def page(self, name: str) -> str:
-        """The report of a study, which asks at its own address + /version for newer ones. Raises UserError."""
-        return self._kept((name,), self.version(name), lambda now: self._report(name, now))
+    def page(self, name: str, reference: str | None = None) -> str:
+        """The report of a study, which asks at its own address + /version for newer ones. Raises UserError.
+
+        `reference` is the row that differences are to, None for base.
+        """
+        key = ("report", name, reference or "")
+        return self._kept(key, self.version(name), lambda now: self._report(name, reference, now))
 
     def comparison(self, names: Sequence[str]) -> str:
         """Studies of tables side by side, with tests. Raises UserError."""
         now = " ".join(map(self.version, names))
-        return self._kept(tuple(names), now, lambda _: self._compared(names))
+        return self._kept(("compare", *names), now, lambda _: self._compared(names))
 
     def _kept(self, names: tuple[str, ...], now: str, make: Callable[[str], str]) -> str:
         with self._lock:  # one at a time: a report takes memory, too
@@ -51,13 +55,13 @@ class Reports:
                 del self._made[old]
             return known[1]
 
-    def _report(self, name: str, now: str) -> str:
+    def _report(self, name: str, reference: str | None, now: str) -> str:
         study = load(self._root, name)
         if isinstance(study, Search):
             return self._search(study, now)
         from lightning_tfm.report.build import make
 
-        return make(name, self._root).render("html", texts=self._texts, live=now)
+        return make(name, self._root, reference).render("html", texts=self._texts, live=now)
 
     def _search(self, study: Search, now: str) -> str:
         """From its storage as it is now; from trials.json where there is none."""

@@ -18,7 +18,8 @@ from lightning_tfm.config import BOS, EOS, PAD, UNK, Experiment, Model, from_dic
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.model.positions import EmbeddingScheme, find_scheme
+from lightning_tfm.model.positions import EmbeddingScheme
+from lightning_tfm.model.schemes import find_scheme
 from lightning_tfm.model.size import BUILTIN_NORMS, GATED
 from lightning_tfm.model.transformer import Transformer
 
@@ -120,6 +121,8 @@ def unlike_ctranslate2(m: Model) -> list[str]:
     faults = []
     if not m.d_k == m.d_v == m.d_model / m.h:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
+    if m.layer != "attention":
+        faults.append(f"layer={m.layer} stands in place of self-attention")
     if not issubclass(find_scheme(m.positions), EmbeddingScheme):
         faults.append(f"positions={m.positions} act within attention")
     if m.kv_heads not in (0, m.h):

@@ -16,8 +16,9 @@ from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
-from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend, shared
+from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, attend, shared
 from lightning_tfm.model.positions import BiasScheme
+from lightning_tfm.model.restricted import RestrictedSelfAttention
 from lightning_tfm.runs.directory import RunFolder
 
 BINS = 15
@@ -93,6 +94,8 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
         ("cross", transformer.decoder, "cross_attention"),
     ):
         for layer in layers:
+            if not isinstance(getattr(layer, name), Attention):
+                continue
             hooks.append(getattr(layer, name).register_forward_pre_hook(_recorder(found[kind], kind)))
     batch = make_batch([source], [target], np.array([0]))
     try:
@@ -106,13 +109,14 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
 def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
     def record(module: SelfAttention | CrossAttention, arguments: tuple) -> None:
         x_BTD = arguments[0]
+        seen = module.whole(x_BTD.shape[1], None, x_BTD.device) if isinstance(module, RestrictedSelfAttention) else None
         if isinstance(module, CrossAttention):
             q_BHTK, k_BHSK, bias = module.queries(x_BTD), shared(arguments[1], module.h), None
         else:
             q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
         # attending to unit vectors gives the weights themselves
         eye = torch.eye(k_BHSK.shape[2], dtype=k_BHSK.dtype).expand(*k_BHSK.shape[:2], -1, -1)
-        weights_HTS = attend(q_BHTK, k_BHSK, eye, None, kind == "decoder", bias)[0]
+        weights_HTS = attend(q_BHTK, k_BHSK, eye, seen, kind == "decoder", bias)[0]
         into.append((weights_HTS * 1000).round().int().tolist())
 
     return record

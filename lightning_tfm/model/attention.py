@@ -42,7 +42,7 @@ def attend(
     query, counted from the last query and the last key.
     """
     T, S = q_BHTK.shape[2], k_BHSK.shape[2]
-    causal = causal and T > 1
+    causal = False if T == 1 else causal  # no SymBool where the layer is compiled
     short = is_short(q_BHTK, S)
     if bias is None and allowed is None and not short:
         return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, is_causal=causal)
@@ -93,6 +93,9 @@ class SelfAttention(Attention):
         if isinstance(self.scheme, RotationScheme):
             q, k = self.scheme.rotate(q, start), self.scheme.rotate(k, start)
         return q, k, split_heads(v, self.G)
+
+    def new_cache(self) -> KeyValueCache:
+        return KeyValueCache()
 
     def forward(
         self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: KeyValueCache | None = None, start: int = 0

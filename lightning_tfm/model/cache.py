@@ -4,6 +4,18 @@ import torch
 from torch import Tensor
 
 
+class State:
+    """What a layer keeps: tensors with the rows of the batch in dimension `rows_at`; none before the first piece."""
+
+    def __init__(self, rows_at: int = 0) -> None:
+        self.tensors: tuple[Tensor, ...] = ()
+        self.rows_at = rows_at
+
+    def select(self, rows: Tensor) -> None:
+        """Keep, repeat or reorder rows of the batch."""
+        self.tensors = tuple(tensor.index_select(self.rows_at, rows) for tensor in self.tensors)
+
+
 class KeyValueCache:
     """Keys and values of the pieces decoded so far, one self-attention layer: [B, G, T, K] and [B, G, T, V]."""
 

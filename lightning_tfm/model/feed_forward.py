@@ -106,5 +106,5 @@ def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True) -> 
 
 
 def product_weights(module: nn.Module) -> int:
-    """Numbers in its matrices, each multiplied once for a position: what `size.training_flops` asks for."""
-    return sum(p.numel() for p in module.parameters() if p.dim() > 1)
+    """Numbers in its matrices, each multiplied once for a position; those of a positional scheme are none."""
+    return sum(p.numel() for name, p in module.named_parameters() if p.dim() > 1 and not name.startswith("scheme."))

@@ -13,12 +13,14 @@ sqrt(l), and Admin (Liu et al. 2020).
 
 import math
 from collections import Counter
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from lightning_tfm.keys import generator
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.layer_types import LayerType
 from lightning_tfm.model.norms import Norm
 
 
@@ -26,15 +28,16 @@ from lightning_tfm.model.norms import Norm
 def initialise(model: nn.Module, init: str, seed: int) -> None:
     """Fill every parameter of `model` in place."""
     filled: set[str] = set()
+    types = {inner for module in model.modules() if isinstance(module, LayerType) for inner in module.modules()}
     factor = _residual_factors(model) if init == "xavier_residual" else {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            parts = module.parts if isinstance(module, FusedLinear) else {"weight": module.out_features}
-            for part, rows in zip(parts, module.weight.split(list(parts.values())), strict=True):
-                a = _half_width(rows, init) * (factor[name] if name in factor else 1.0)
+        if isinstance(module, nn.Linear) or (module in types and isinstance(module, (nn.Conv1d, nn.RNNBase))):
+            for part, rows in _parts(module).items():
+                a = _half_width(rows, init, getattr(module, "groups", 1)) * (factor[name] if name in factor else 1.0)
                 _uniform(rows, f"{name}.{part}", a, seed)
-            if module.bias is not None:
-                module.bias.zero_()
+            for parameter in module.parameters():
+                if parameter.dim() == 1:
+                    parameter.zero_()
         elif not isinstance(module, (nn.LayerNorm, Norm)):  # whose constructors set them: gain 1, bias 0
             continue
         filled.update(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
@@ -42,6 +45,18 @@ def initialise(model: nn.Module, init: str, seed: int) -> None:
         if name not in filled:
             draw = generator("init", seed, name, tuple(parameter.shape)).standard_normal(parameter.shape)
             parameter.copy_(torch.from_numpy(draw * parameter.shape[-1] ** -0.5))
+    for module in types:
+        getattr(module, "settle", lambda: None)()
+
+
+def _parts(module: nn.Module) -> dict[str, Tensor]:
+    """The matrices that lie in a module's parameters, each drawn by itself; an LSTM's or GRU's by gates."""
+    if isinstance(module, FusedLinear):
+        return dict(zip(module.parts, module.weight.split(list(module.parts.values())), strict=True))
+    if not isinstance(module, nn.RNNBase):
+        return {"weight": cast(Tensor, module.weight)}
+    named = [(name, weight) for name, weight in module.named_parameters() if weight.dim() > 1]
+    return {f"{name}.{i}": gate for name, w in named for i, gate in enumerate(w.split(module.hidden_size))}
 
 
 WRITERS = (".W_O", ".W_2")
@@ -57,8 +72,9 @@ def _residual_factors(model: nn.Module) -> dict[str, float]:
     return {name: stacks[name.partition(".")[0]] ** -0.5 for name in writers}
 
 
-def _half_width(weight: Tensor, init: str) -> float:
-    fan_out, fan_in = weight.shape
+def _half_width(weight: Tensor, init: str, groups: int) -> float:
+    receptive = weight[0, 0].numel()
+    fan_out, fan_in = weight.shape[0] * receptive / groups, weight.shape[1] * receptive
     return math.sqrt(3 / fan_in) if init == "unit_scaling" else math.sqrt(6 / (fan_in + fan_out))
 
 

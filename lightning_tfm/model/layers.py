@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.attention import CrossAttention, SelfAttention
+from lightning_tfm.model.attention import CrossAttention
 from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.feed_forward import make_feed_forward
+from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import PositionScheme
 
@@ -56,13 +57,13 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, feed-forward."""
+    """Self-attention, or what `model.layer` puts in its place, and feed-forward."""
 
     sublayers = 2
 
-    def __init__(self, c: Model, scheme: PositionScheme | None):
+    def __init__(self, c: Model, scheme: PositionScheme | None, number: int):
         super().__init__()
-        self.self_attention = SelfAttention(c, scheme)
+        self.self_attention = make_layer(c, scheme, False, number)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
         self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
@@ -78,9 +79,9 @@ class DecoderLayer(nn.Module):
 
     sublayers = 3
 
-    def __init__(self, c: Model, scheme: PositionScheme | None):
+    def __init__(self, c: Model, scheme: PositionScheme | None, number: int):
         super().__init__()
-        self.self_attention = SelfAttention(c, scheme)
+        self.self_attention = make_layer(c, scheme, True, number)
         self.cross_attention = CrossAttention(c)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
         self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)

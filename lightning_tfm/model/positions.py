@@ -1,4 +1,4 @@
-"""Positional schemes. One scheme is one class and one line in `SCHEMES`.
+"""Positional schemes. One scheme is one class and one line in `schemes.SCHEMES`.
 
 A scheme acts at one of three places, and says so by the abstract class it derives from:
 
@@ -17,8 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.classes import find_class
-from lightning_tfm.model.size import SHAW_CLIP
 
 
 @dataclass(frozen=True)
@@ -126,57 +124,9 @@ class Rotary(RotationScheme):
         end = start + x_BHTK.shape[2]
         if end > self.table_TK.shape[0]:
             table_TK = sinusoids(max(64, 2 * end), self.d_k, "interleaved")
-            self.table_TK = table_TK.to(dtype=x_BHTK.dtype, device=x_BHTK.device)
+            kept = torch.promote_types(x_BHTK.dtype, torch.float32)  # whoever asks next may ask for more digits
+            self.table_TK = table_TK.to(dtype=kept, device=x_BHTK.device)
         sin_TI, cos_TI = self.table_TK[start:end, 0::2], self.table_TK[start:end, 1::2]
         even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
-        return torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)
-
-
-class Shaw(BiasScheme):
-    """Relative positions (Shaw et al. 2018, eq. 4): q_t · a_clip(s-t) / sqrt(d_k), clip 16, a table for each layer.
-
-    Only the key term: their Table 3 finds 25.8 BLEU with both terms, 25.8 with this one alone.
-    """
-
-    def __init__(self, sizes: PositionSizes):
-        super().__init__(sizes)
-        self.table_RK = nn.Parameter(torch.empty(2 * SHAW_CLIP + 1, sizes.d_k))
-
-    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
-        B, H, T, K = q_BHTK.shape
-        t_T1 = torch.arange(start, start + T, device=q_BHTK.device)[:, None]
-        distance_TS = torch.arange(S, device=q_BHTK.device) - t_T1
-        index_TS = distance_TS.clamp(-SHAW_CLIP, SHAW_CLIP) + SHAW_CLIP
-        scores_BHTR = q_BHTK @ self.table_RK.T * K**-0.5
-        return scores_BHTR.gather(3, index_TS.expand(B, H, T, S))
-
-
-class ALiBi(BiasScheme):
-    """Linear bias (Press et al. 2022): -m_h |t - s| with slopes m_h = 2^(-8 h / H), h = 1 … H, at any H."""
-
-    slopes_H11: Tensor
-
-    def __init__(self, sizes: PositionSizes):
-        super().__init__(sizes)
-        slopes = 2.0 ** (-8.0 * torch.arange(1, sizes.h + 1, dtype=torch.float64) / sizes.h)
-        self.register_buffer("slopes_H11", slopes[:, None, None], persistent=False)
-
-    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
-        t_T1 = torch.arange(start, start + q_BHTK.shape[2], device=q_BHTK.device)[:, None]
-        distance_TS = (torch.arange(S, device=q_BHTK.device) - t_T1).abs()
-        return (-self.slopes_H11.to(q_BHTK.dtype) * distance_TS).unsqueeze(0)
-
-
-SCHEMES: dict[str, type[PositionScheme]] = {
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
-    "none": NoPositions,
-    "rotary": Rotary,
-    "shaw": Shaw,
-    "alibi": ALiBi,
-}
-
-
-def find_scheme(name: str) -> type[PositionScheme]:
-    """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
-    return find_class("model.positions", name, SCHEMES, (EmbeddingScheme, RotationScheme, BiasScheme))
+        turned = torch.stack((even * cos_TI - odd * sin_TI, even * sin_TI + odd * cos_TI), -1).flatten(-2)
+        return turned.to(x_BHTK.dtype)

@@ -1,4 +1,4 @@
-"""Beam search over a key/value cache (6.1): beam 4, length penalty ((5 + length) / 6)^alpha, greedy with beam 1.
+"""Beam search with what each layer keeps (6.1): beam 4, length penalty ((5 + length) / 6)^alpha, greedy with beam 1.
 
 `length` counts the pieces of the translation with its end token, as does the limit source length + `extra_len`. A score
 is log P(translation | source) divided by the penalty. A sentence leaves the batch as soon as no open hypothesis can
@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_tfm.config import BOS, EOS, PAD
-from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.transformer import Transformer
 
 
@@ -43,7 +42,7 @@ class CachedDecoder:
         self.allowed = (source_BS != PAD)[:, None, None, :]
         memory_BSD = model.encode(source_BS, self.allowed)
         self.memory = [layer.cross_attention.keys_values(memory_BSD) for layer in model.decoder]
-        self.caches = [KeyValueCache() for _ in model.decoder]
+        self.caches = [layer.self_attention.new_cache() for layer in model.decoder]
 
     def step(self, pieces_R: Tensor, position: int) -> Tensor:
         """log P of the piece after `pieces_R`, which stand at `position`: [R, W], R = sentences * width."""

@@ -1,9 +1,16 @@
 """Parameters and floating-point operations from the sizes alone, without torch."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.layer_sizes import (
+    attention_parameters,
+    attention_weights,
+    layer_parameters,
+    layer_weights,
+    reach,
+)
 
 SHAW_CLIP = 16
 """farthest relative distance with a vector of its own (Shaw et al. 2018)"""
@@ -21,11 +28,27 @@ class AttentionPairs(NamedTuple):
     """Sums over the sentences of a step, S and T being a sentence's source and target length in pieces."""
 
     source: int
-    """Σ S²"""
+    """Σ S², or as many keys as a query is multiplied with (`reach`)"""
     target: int
-    """Σ T²"""
+    """Σ T², likewise"""
     cross: int
     """Σ S·T"""
+
+    @classmethod
+    def of(cls, model: Model, source: Any, target: Any) -> "AttentionPairs":
+        """Of sentences with these lengths, arrays of numpy."""
+        most = reach(model)
+        near, far = (int(n @ (n if most is None else n.clip(max=most))) for n in (source, target))
+        return cls(near, far, int(source @ target))
+
+
+class Weights(NamedTuple):
+    """Numbers in the matrices of one layer's parts, each multiplied once for a position (`feed_forward.weights_of`)."""
+
+    feed_forward: int
+    encoder: int
+    """what stands in place of the encoder's self-attention"""
+    decoder: int
 
 
 def count_parameters(model: Model, V: int) -> dict[str, int]:
@@ -33,12 +56,8 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
 
     Raises UserError for a class of the user's own, which only the built model can count.
     """
-    d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
-    G = model.kv_heads or h
-    attention = d * h * d_k + d * G * d_k + d * G * d_v + h * d_v * d + (2 * d_k if model.qk_norm else 0)
-    if model.attention_bias:
-        attention += h * d_k + G * d_k + G * d_v + d
-    feed_forward = _feed_forward_parameters(model)
+    d = model.d_model
+    feed_forward, cross = _feed_forward_parameters(model), attention_parameters(model)
     if model.norm_kind not in BUILTIN_NORMS:
         raise UserError(f"model.norm_kind={model.norm_kind}: only the built model knows its number of parameters")
     norm = 2 * d if model.norm_kind == "layer" and model.bias else d
@@ -46,8 +65,8 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
     norms = 2 * norm if model.norm == "sandwich" else norm
     parts = {
         "embedding": {"all": 1, "decoder": 2, "none": 3}[model.tie] * V * d + model.target_spaces * d,
-        "encoder": model.N * (attention + feed_forward + 2 * norms) + final,
-        "decoder": model.N * (2 * attention + feed_forward + 3 * norms) + final,
+        "encoder": model.N * (layer_parameters(model, False) + feed_forward + 2 * norms) + final,
+        "decoder": model.N * (layer_parameters(model, True) + cross + feed_forward + 3 * norms) + final,
         "positions": _position_parameters(model),
     }
     return parts | {"total": sum(parts.values())}
@@ -81,28 +100,23 @@ def _position_parameters(model: Model) -> int:
 
 
 def training_flops(
-    model: Model,
-    V: int,
-    source_tokens: int,
-    target_tokens: int,
-    pairs: AttentionPairs,
-    feed_forward: int | None = None,
+    model: Model, V: int, source_tokens: int, target_tokens: int, pairs: AttentionPairs, weights: Weights | None = None
 ) -> int:
     """Multiplications and additions of matrix products in forward and backward passes over true (unpadded) tokens.
 
     6 per weight and token (2 forward, 4 backward): encoder weights act on source tokens, decoder weights on target
     tokens, but keys and values of the cross-attention on source tokens; plus the scores and sums of attention and the
-    logits. Softmax, norms, biases and dropout are left out. `feed_forward`: numbers in the matrices of one feed-forward
-    (`feed_forward.product_weights`); without it one of the user's own is taken for the paper's.
+    logits. Softmax, norms, biases, gates and dropout are left out. `weights` are the built model's; without them
+    classes of the user's own are taken for the paper's.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
-    queries_output = d * h * d_k + h * d_v * d
     keys_values = d * (model.kv_heads or h) * (d_k + d_v)
-    if feed_forward is None:
-        feed_forward = (
-            3 * d * gated_width(d, model.d_ff, model.bias) if model.feed_forward in GATED else 2 * d * model.d_ff
-        )
-    source = source_tokens * model.N * (queries_output + keys_values + feed_forward + keys_values)
-    target = target_tokens * model.N * (queries_output + keys_values + feed_forward + queries_output)
-    attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)
+    queries_output = attention_weights(model) - keys_values
+    if weights is None:
+        width = gated_width(d, model.d_ff, model.bias)
+        feed_forward = 3 * d * width if model.feed_forward in GATED else 2 * d * model.d_ff
+        weights = Weights(feed_forward, layer_weights(model, False), layer_weights(model, True))
+    source = source_tokens * model.N * (weights.encoder + weights.feed_forward + keys_values)
+    target = target_tokens * model.N * (weights.decoder + weights.feed_forward + queries_output)
+    attention = model.N * h * (d_k + d_v) * sum(pairs)
     return 6 * (source + target + attention + target_tokens * d * V)

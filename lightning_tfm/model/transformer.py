@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import PAD, Model
+from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.init import initialise
 from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer, Keep
 from lightning_tfm.model.norms import make_norm
@@ -24,8 +25,9 @@ from lightning_tfm.model.positions import (
     PositionScheme,
     PositionSizes,
     RotationScheme,
-    find_scheme,
 )
+from lightning_tfm.model.schemes import find_scheme
+from lightning_tfm.model.size import Weights
 
 
 @dataclass
@@ -65,8 +67,8 @@ class Transformer(nn.Module):
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
         self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
         self.dropout = Dropout(c.P_drop)
-        encoder = nn.ModuleList(EncoderLayer(c, at_attention()) for _ in range(c.N))
-        decoder = nn.ModuleList(DecoderLayer(c, at_attention()) for _ in range(c.N))
+        encoder = nn.ModuleList(EncoderLayer(c, at_attention(), i) for i in range(c.N))
+        decoder = nn.ModuleList(DecoderLayer(c, at_attention(), i) for i in range(c.N))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         self.encoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
         self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
@@ -110,10 +112,10 @@ class Transformer(nn.Module):
             x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i])
         return self.decoder_norm(x_BTD)
 
-    def compile_layers(self) -> None:
-        """torch.compile every layer for any shape, in place; names of parameters stay."""
-        for layer in (*self.encoder, *self.decoder):
-            layer.compile(dynamic=True)
+    def weights(self) -> Weights:
+        """What `size.training_flops` asks for."""
+        first, last = self.encoder[0], self.decoder[0]
+        return Weights(*map(product_weights, (first.feed_forward, first.self_attention, last.self_attention)))
 
     def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
         """Embeddings of pieces at positions start …, for decoding piece by piece."""

@@ -26,7 +26,7 @@ class RunInfo:
     run: str
     """first 16 hex digits of the training hash"""
     state: str
-    """finished, running, interrupted, pruned, failed, empty, or damaged where a record cannot be read"""
+    """finished, running, interrupted, stopped early, failed, empty, or damaged where a record cannot be read"""
     reason: str
     step: int | None
     steps: int | None
@@ -183,7 +183,7 @@ def _state(
     if outcome is None or outcome.outcome == "interrupted":
         return "interrupted" if progress else "empty", ""
     if outcome.outcome == "pruned":
-        return "pruned", outcome.reason
+        return "stopped early", outcome.reason
     return "failed", f"{outcome.outcome}: {outcome.reason}"
 
 

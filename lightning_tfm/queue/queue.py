@@ -68,7 +68,7 @@ class CellState:
     owner: Owner | None
     attempt: int
     seconds: float | None
-    """length of the try that ended with done"""
+    """length of the try that ended with done or pruned"""
     values: tuple[float, ...] = ()
     """what was reported to Optuna of a finished run: one value for each objective"""
 
@@ -440,7 +440,8 @@ def state_of(trial: FrozenTrial) -> CellState:
     names[TrialState.PRUNED] = "pruned"
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
-    seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
+    whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    seconds = trial.duration.total_seconds() if whole and trial.duration else None
     return CellState(
         cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
     )

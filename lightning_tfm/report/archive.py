@@ -18,20 +18,24 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.study import Ablation, from_plain, save
+from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
+from lightning_tfm.study.tuned import FILE as TUNING
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""
 NEW = ".unpacking-"
 
 
-def pack(cells: Cells, file: Path) -> int:
-    """Write the archive of a study; returns how many runs it holds. The same runs give the same bytes.
+def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
+    """Write the archive of a study, with what its `folder` says of tuning; returns how many runs it holds.
 
+    The same runs give the same bytes.
     Raises UserError where BLEU's counts cannot be made because the references are gone.
     """
     study = cells.study
     members = {f"studies/{study.name}/study.json": to_json(study.to_plain())}
+    if folder is not None and (folder / TUNING).is_file():
+        members[f"studies/{study.name}/{TUNING}"] = (folder / TUNING).read_bytes()
     for cell in cells.filled.values():
         members |= _run(study, cell)
     raw = io.BytesIO()
@@ -68,6 +72,7 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     stands for another experiment.
     """
     members = dict(_members(file))
+    tunings = [members.pop(name) for name in [*members] if name.startswith("studies/") and name.endswith(f"/{TUNING}")]
     studies = [name for name in members if name.startswith("studies/")]
     if len(studies) != 1:
         raise UserError(f"{file}: not an archive of a study's records: it holds {len(studies)} studies")
@@ -78,6 +83,8 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     for name, data in members.items():
         by_run.setdefault(name.split("/")[1], {})["/".join(name.split("/")[2:])] = data
     save(study, root)
+    for data in tunings[:1]:
+        write_atomic(folder_of(root, study.name) / TUNING, data)
     there = [run for run in by_run if (root / "runs" / run).exists()]
     for run, files in by_run.items():
         if run not in there:

@@ -7,9 +7,11 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.report import agreement, formats
 from lightning_tfm.report.page import page
 from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
+from lightning_tfm.report.reference import reference_of
 from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.study import Ablation, folder_of, load_as
@@ -24,8 +26,8 @@ def write_table(study: Ablation, root: Path) -> Table:
     scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
     agreed, fall = agreement.of_table(table, {key: read_validations(runs[key].path) for key in scored})
-    table = replace(table, agreement=agreed, last_eighth=fall)
     folder = folder_of(root, study.name)
+    table = replace(table, agreement=agreed, last_eighth=fall, tuning=read_tuning(folder))
     for name, text in (
         ("table.md", formats.table_markdown(table)),
         ("table.csv", formats.table_csv(table)),
@@ -58,9 +60,13 @@ class Report:
         raise ValueError(kind)
 
 
-def make(name: str, root: Path) -> Report:
-    """The report of the study `name` under `root`. Raises UserError where there is no such study."""
+def make(name: str, root: Path, reference: str | None = None) -> Report:
+    """The report of the study `name` under `root`, its differences to the row `reference`, by default base.
+
+    Raises UserError where there is no such study or row.
+    """
     study = load_as(Ablation, root, name)
-    cells = read_cells(study, root, collect(study, root))
+    against = reference_of(study, reference)
+    cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     course = read_looks(folder_of(root, name))
-    return Report(summarise(cells, course), cells)
+    return Report(replace(summarise(cells, course), tuning=read_tuning(folder_of(root, name))), cells)

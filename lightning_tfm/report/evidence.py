@@ -1,4 +1,4 @@
-"""Cells -> evidence: how every row differs from base in each metric, after all corrections.
+"""Cells -> evidence: how every row differs from base, or from another reference, in each metric, corrected.
 
 The rows are exploratory: in each metric a family of its own, corrected by Benjamini and Hochberg, with Holm's p over
 the same rows beside it. The confirmatory family is that of the claims (report/claims.py).
@@ -36,12 +36,12 @@ def weigh_rows(
     boots: Boots | None = None,
     last: tuple[int, float] | None = None,
 ) -> dict[Key, Evidence]:
-    """(row, metric) -> Evidence for every row but base. Empty without a base.
+    """(row, metric) -> Evidence for every row but the one that all are compared with. Empty without one.
 
     `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
     more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
     """
-    base = cells.study.base_row
+    base = cells.against
     if base is None or base not in names:
         return {}
     order = [base, *(name for name in names if name != base)]
@@ -60,7 +60,7 @@ def weigh_rows(
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
             n, n_base = int(n_R[i]), int(n_R[0])
-            found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base))
+            found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference))
             if not np.isnan(p_R[i]):
                 tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
                 found[name, metric] = replace(found[name, metric], untested="", **tested)
@@ -72,9 +72,9 @@ def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
     return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
 
 
-def _why_not(n: int, n_base: int) -> str:
+def _why_not(n: int, n_base: int, reference: str | None) -> str:
     if min(n, n_base) < 2:
-        return "a single seed" if n < 2 else "a single seed of base"
+        return "a single seed" if n < 2 else f"a single seed of {reference or 'base'}"
     return "all seeds gave the same number"
 
 

@@ -1,8 +1,9 @@
 """A study whose rows are all combinations of some fields: what each field is worth, and whether two of them interact.
 
 Let m(a, b, …) be the mean score of a combination over its seeds. The main effect of a level a of one field is the mean
-over the other fields of m(a, …) - m(a_0, …), a_0 being base's level (the first one where base's is not among them); the
-interaction of levels a and b is the mean of m(a, b) - m(a_0, b) - m(a, b_0) + m(a_0, b_0). Both are contrasts sum c m:
+over the other fields of m(a, …) - m(a_0, …), a_0 being base's level, or that of another reference (the first one where
+it is not among them); the interaction of levels a and b is the mean of m(a, b) - m(a_0, b) - m(a, b_0) + m(a_0, b_0).
+Both are contrasts sum c m:
 
     Var = sum c^2 v / n + Var(sum c g),    v, n, g: of each combination, as in report/statistics.py
 
@@ -39,10 +40,14 @@ class Factorial:
     rows: dict[Combination, str]
 
 
-def factorial(study: Ablation) -> Factorial | None:
-    """The study's fields, if its rows are all their combinations and there are two fields at least."""
+def factorial(study: Ablation, reference: str | None = None) -> Factorial | None:
+    """The study's fields, if its rows are all their combinations and there are two fields at least.
+
+    The levels of the row `reference` come first, by default base's.
+    """
     keys = list(dict.fromkeys(key for row in study.rows for key in row.change))
     base = {key: _at(to_dict(study.base), key) for key in keys}
+    first = base | next((row.change for row in study.rows if row.name == reference), {})
     rows: dict[Combination, str] = {}
     for row in study.rows:
         combination = tuple(row.change.get(key, base[key]) for key in keys)
@@ -51,7 +56,7 @@ def factorial(study: Ablation) -> Factorial | None:
     named = [c for c in rows if any(row.name == rows[c] and row.change for row in study.rows)]
     levels = {key: list(dict.fromkeys(c[i] for c in named)) for i, key in enumerate(keys)}
     for key, found in levels.items():
-        found.sort(key=lambda level, key=key: level != base[key])  # type: ignore[misc]
+        found.sort(key=lambda level, key=key: level != first[key])  # type: ignore[misc]
     if len(keys) < 2 or any(len(found) < 2 for found in levels.values()):
         return None
     every = set(itertools.product(*levels.values()))
@@ -71,7 +76,7 @@ def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
 
     `boots`: of these cells (evidence.bootstraps). Effects of combinations that have no run yet are left out.
     """
-    found = factorial(cells.study)
+    found = factorial(cells.study, cells.reference)
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]

@@ -51,7 +51,10 @@ def group_classes(report: Summary) -> dict[str, str]:
 
 
 def forest(report: Summary, metric: str) -> str:
-    """Differences to base with their 95 % intervals, in the table's order; the paper's beside as hollow diamonds."""
+    """Differences to base (or another reference) with their 95 % intervals, in the table's order.
+
+    The paper's stand beside as hollow diamonds.
+    """
     found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference) is not None]
     parts = [(r, d, shown) for r, d, shown in found if shown]
     if not parts:
@@ -61,13 +64,14 @@ def forest(report: Summary, metric: str) -> str:
     height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
     bottom = height - 40
-    unit = "difference in dev perplexity to base, % (left is better)"
-    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else "difference in dev BLEU to base (right is better)")
+    to = short_name(report.to)
+    unit = f"difference in dev perplexity to {to}, % (left is better)"
+    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else f"difference in dev BLEU to {to} (right is better)")
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
         body += tag("g", _forest_row(r, shown, d, x, y, left), class_="hover")
-    return figure(width, height, f"Differences to base in dev {metric.upper()}, with 95 % intervals", body)
+    return figure(width, height, f"Differences to {to} in dev {metric.upper()}, with 95 % intervals", body)
 
 
 class Shown(NamedTuple):

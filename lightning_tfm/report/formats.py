@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, text
+from lightning_tfm.report import agreement_text, columns, reference, text, tuning
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
@@ -61,11 +61,13 @@ def table_markdown(table: Table) -> str:
 
 def table_csv(table: Table) -> str:
     """One line for each row, blanks filled in, full precision."""
-    heads = ["group", "row", *table.rows[0].values, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd"]
+    tuned = [f"best {table.tuning.key}"] if table.tuning else []
+    heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd"]
     printed = columns.of_the_paper(table.rows)
     rows = (
         [
-            *(row.group, row.name, *row.values.values(), row.parameters, row.n),
+            *(row.group, row.name, *row.values.values(), *[tuning.best_of(table.tuning, row.name)] * len(tuned)),
+            *(row.parameters, row.n),
             *(row.ppl.mean, row.ppl.sd, row.bleu.mean, row.bleu.sd),
             *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
             _missing(row),
@@ -89,6 +91,7 @@ def table_json(table: Table) -> str:
     """Everything, at full precision."""
     head = {"schema": 1, "study": table.study, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
     whole = {"agreement": plain(table.agreement), "last eighth": plain(table.last_eighth)}
+    whole |= {"tuning": plain(table.tuning)} if table.tuning else {}
     return json.dumps(head | whole | {"rows": [_table_row(row) for row in table.rows]}, indent=1) + "\n"
 
 
@@ -126,12 +129,14 @@ def to_markdown(report: Summary) -> str:
     """The table, the words counted, the claims and the agreement with the paper."""
     printed, explained = columns.of_the_paper(report.rows), _by_the_paper(report.rows)
     names = columns.shown(report.rows)
-    tested = ["p (BH)", "p (Holm)", "against the paper" if printed else "against base"]
-    heads = ["group", "row", *["change"] * (not explained), "n", "PPL", "Δ PPL %", *tested, "BLEU", "Δ BLEU", *tested]
+    tested = ["p (BH)", "p (Holm)", "against the paper" if printed else f"against {report.to}"]
+    to = f" to {report.reference}" if report.reference else ""
+    heads = ["group", "row", *["change"] * (not explained), "n", "PPL", f"Δ PPL{to} %", *tested, "BLEU"]
+    heads += [f"Δ BLEU{to}", *tested]
     heads += ["params", "FLOPs", "seconds", *PAPER * printed]
     rows = []
     for row in report.rows:
-        first, last = _markdown_row(row, report.alpha), text.paper(row, "M") * printed
+        first, last = _markdown_row(row, report), text.paper(row, "M") * printed
         rows.append([row.group, columns.named(row), *[columns.changes(row, names)] * (not explained), *first, *last])
     return markdown_text(heads, rows, map(_harmless, _notes(report)))
 
@@ -143,6 +148,7 @@ def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:
 
 def _notes(report: Summary) -> list[str]:
     notes = [
+        *reference.said(report),
         f"± is the standard deviation over seeds; intervals are marginal 95 % ones; verdicts go by p (BH), corrected "
         f"over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
         f"{report.signature or 'not known yet'}",
@@ -159,7 +165,7 @@ def _notes(report: Summary) -> list[str]:
         notes.append(columns.sizes(report.rows))
     if rest := columns.unchanged(report.rows):
         notes.append(f"the same in every row: {rest}")
-    notes += text.twins(report.rows)
+    notes += text.twins(report.rows) + tuning.notes(report.tuning)
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
     notes += map(effect_line, report.factors.effects if report.factors else [])
@@ -174,33 +180,33 @@ def _notes(report: Summary) -> list[str]:
     return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]
 
 
-def _markdown_row(row: SummaryRow, alpha: float) -> list[str]:
+def _markdown_row(row: SummaryRow, report: Summary) -> list[str]:
     return [
         f"n={row.n}",
-        *_tested(row, "ppl", 2, alpha),
-        *_tested(row, "bleu", 1, alpha),
+        *_tested(row, "ppl", 2, report),
+        *_tested(row, "bleu", 1, report),
         millions(row.parameters),
         "" if row.flops is None else f"{row.flops:.2e}",
         "" if row.seconds is None else f"{row.seconds:.0f}",
     ]
 
 
-def _tested(row: SummaryRow, metric: str, digits: int, alpha: float) -> list[str]:
+def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[str]:
     """Score, difference, both p and the word."""
     found = row.metric(metric)
     value, d = text.score(found, digits), found.difference
     if found.mean is None or d is None or d.estimate is None:
-        return [value, "", "", "", ""]
+        return [value, "reference" if row.name == report.reference else "", "", "", ""]
     word = phrase(d) if row.n > 1 else ""
-    if d.holm is not None and d.holm < alpha:
+    if d.holm is not None and d.holm < report.alpha:
         word = word.replace(d.verdict, f"**{d.verdict}**")
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
     return [value, text.compared(d, digits), *ps, word]
 
 
 def two_seeds(report: Summary) -> bool:
-    """Whether any row is tested with two seeds of it or of base."""
-    base = report.base.n if report.base else 0
+    """Whether any row is tested with two seeds of it or of the one that it is compared with."""
+    base = report.against.n if report.against else 0
     return base > 1 and 2 in (base, *(row.n for row in report.rows))
 
 
@@ -209,14 +215,19 @@ CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "v
 
 def to_csv(report: Summary) -> str:
     """One line for each row, blanks filled in; differences in log PPL and BLEU; `factor` is d / P."""
-    heads = ["group", "row", *report.rows[0].values, "parameters", "n", "flops", "seconds"]
+    to = [report.reference] * bool(report.reference)
+    tuned = [f"best {report.tuning.key}"] if report.tuning else []
+    heads = ["group", "row", *["differences to"] * len(to), *report.rows[0].values, *tuned]
+    heads += ["parameters", "n", "flops", "seconds"]
     for metric in ("ppl", "bleu"):
         heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
     printed = columns.of_the_paper(report.rows)
     heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "plateaued", "missing"]
     rows = (
         [
-            *(row.group, row.name, *row.values.values(), row.parameters, row.n, row.flops, row.seconds),
+            *(row.group, row.name, *to, *row.values.values()),
+            *[tuning.best_of(report.tuning, row.name)] * len(tuned),
+            *(row.parameters, row.n, row.flops, row.seconds),
             *_csv_metric(row.ppl),
             *_csv_metric(row.bleu),
             *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
@@ -253,6 +264,8 @@ def to_latex(report: Summary) -> str:
     form = "ll" + "c" * len(names) + "rrrr"
     same = columns.unchanged(report.rows)
     lines = [f"% the same in every row: {same}"] if same else []
+    lines += [f"% {note}" for note in tuning.notes(report.tuning)]
+    lines += [f"% bold: differs from the row {latex(report.reference)}, NOT from base"] * bool(report.reference)
     lines += [r"\begin{tabular}{" + form + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
     group = None
     for row in report.rows:
@@ -264,7 +277,11 @@ def to_latex(report: Summary) -> str:
         scores = [_latex_score(row.ppl, 2, report.alpha), _latex_score(row.bleu, 1, report.alpha)]
         rest = [label, latex(columns.named(row)), *values, *scores, latex(millions(row.parameters)), str(row.n)]
         lines.append(" & ".join(rest) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    lines.append(r"\bottomrule")
+    if report.reference:
+        words = f"Bold: differs from {latex(report.reference)}, not from base."
+        lines.append(rf"\multicolumn{{{len(form)}}}{{l}}{{{words}}} \\")
+    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
 
 
 def _latex_score(found: Metric, digits: int, alpha: float) -> str:

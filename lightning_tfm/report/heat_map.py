@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.report.text import NOTHING
-
+NOTHING = "–"
 SHADE = 40
 """percent of the accent colour behind the best cell"""
 

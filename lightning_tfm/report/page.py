@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, figures, provenance
+from lightning_tfm.report import agreement_text, columns, figures, provenance, reference, tuning
 from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.heat_map import Shaded, shaded
@@ -29,6 +29,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         live=live,
         texts=texts,
         head=_head(report),
+        notices=reference.said(report),
         words=[word for word in WORDS if word in found],
         classes=figures.VERDICT_CLASS,
         change=_change,
@@ -47,6 +48,8 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         course=_course(report),
         agreement_text=agreement_text,
         beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
+        tuning=tuning.notes(report.tuning),
+        tried=tuning.table(report.tuning) if report.tuning else None,
         factors=report.factors,
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
@@ -125,7 +128,7 @@ def _numbers(r: SummaryRow, printed: bool) -> list[tuple[float | None, str]]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A row's difference to base in one metric, as the table shows it."""
+    """A row's difference to base (or another reference) in one metric, as the table shows it."""
 
     estimate: float | None
     shown: str
@@ -237,10 +240,10 @@ def _attention(cells: Cells) -> list[dict[str, Any]]:
 
 
 def _runs(report: Summary, cells: Cells, texts: bool) -> list[dict[str, Any]]:
-    """Where every cell comes from, and what its row translated otherwise than base."""
-    base = report.base.name if report.base else ""
+    """Where every cell comes from, and what its row translated otherwise than the one that it is compared with."""
+    against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
-    examples = provenance.examples(cells, base) if texts else {}
+    examples = provenance.examples(cells, against, report.to) if texts else {}
     return [
         {
             "row": r.name,

@@ -1,4 +1,4 @@
-"""Where every cell comes from, and where its translations differ most from base's."""
+"""Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
 import json
 from typing import Any
@@ -39,8 +39,13 @@ def _known(count: int | None) -> str:
     return "?" if count is None else str(count)
 
 
-def examples(cells: Cells, base: str) -> dict[str, list[dict[str, str]]]:
-    """row -> dev sentences whose translations differ most between it and base, half of them to each one's favour.
+Example = list[tuple[str, str]]
+"""(what it is, text), in order: the number of the line, source, reference, both translations"""
+
+
+def examples(cells: Cells, base: str, to: str = "base") -> dict[str, list[Example]]:
+    """row -> dev sentences whose translations differ most between it and the row `base`, half of them to each one's
+    favour; `to`: that row in words.
 
     By smoothed sentence BLEU, averaged over seeds; the translations shown are those of each one's first seed that has
     them here (runs out of an archive have none).
@@ -54,13 +59,13 @@ def examples(cells: Cells, base: str) -> dict[str, list[dict[str, str]]]:
         if translated is not None:
             gap = _quality(cells.of(row.name)) - quality
             found[row.name] = [
-                {
-                    "line": str(i + 1),
-                    "source": clipped(cells.sources[i]),
-                    "reference": clipped(cells.references[i]),
-                    row.name: clipped(translated[i]),
-                    f"{base} (base)": clipped(theirs[i]),
-                }
+                [
+                    ("line", str(i + 1)),
+                    ("source", clipped(cells.sources[i])),
+                    ("reference", clipped(cells.references[i])),
+                    (f"row {row.name}", clipped(translated[i])),
+                    (f"row {base} ({'base' if to == 'base' else 'compared with'})", clipped(theirs[i])),
+                ]
                 for i in _far(gap)
             ]
     return found

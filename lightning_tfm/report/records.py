@@ -107,6 +107,13 @@ class Cells:
     """of every BLEU in the table, empty while there is none"""
     sources: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
+    reference: str | None = None
+    """row that differences are to, where it is not base (reference.py)"""
+
+    @property
+    def against(self) -> str | None:
+        """The row that all others are compared with."""
+        return self.reference or self.study.base_row
 
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""

@@ -36,6 +36,7 @@ from lightning_tfm.study.study import Ablation
 
 SCHEMA = 2
 BEFORE = "before the first look"
+ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 
 
 # --- records -> table ---
@@ -112,19 +113,23 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     table = tabulate(study, found)
     names = [row.name for row in table.rows if row.same_as is None]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
-    paper, full_size = paper_differences(table), _full_size(study.base)
+    if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
+        table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
+    paper, full_size = paper_differences(table, cells.against), _full_size(study.base)
     looks = _each_look(cells, names, paper, full_size, course)
     evidence = over_looks(looks)
     far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
-    weighed = claims.weigh(claims.asked(names, study.base.model.h), list(zip(primary, shares, strict=True)))
+    family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
+    weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
     curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
     agreed, fall = agreement.of_table(table, curves)
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
         row = replace(row, missing=missing, plateaued=far.get(row.name, []))
-        return row if row.base or row.same_as else _compared(row, evidence, paper, full_size)
+        alone = row.name == cells.against or row.same_as
+        return row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
 
     return rounded(
         Summary(
@@ -145,11 +150,12 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             clear=verdict.CLEAR,
             finished=len(cells.filled),
             cells=len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
-            agreement=agreed,
+            agreement=None if cells.reference else agreed,
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],
             rows=[tested(row) for row in table.rows],
             factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
+            reference=cells.reference,
         )
     )
 
@@ -168,9 +174,9 @@ def _each_look(
     if course is None:
         return [weigh_rows(cells, names, paper, full_size)]
     boots = bootstraps(cells)
-    if not course.looks:
-        found = weigh_rows(cells, names, paper, full_size, boots=boots)
-        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or BEFORE) for k, e in found.items()}]
+    if not course.looks or cells.reference:
+        found, why = weigh_rows(cells, names, paper, full_size, boots=boots), ADDED if course.looks else BEFORE
+        return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
     plan, taken = course.plan, list(zip(course.looks, course.plan.shares, strict=False))
     last = None if len(taken) == len(plan.sizes) else (plan.sizes[-1], plan.shares[-1])
     return [weigh_rows(_restricted(cells, look), names, paper, full_size, part, boots, last) for look, part in taken]
@@ -182,12 +188,17 @@ def _restricted(cells: Cells, look: Look) -> Cells:
     return replace(cells, filled=kept)
 
 
-def paper_differences(table: Table) -> dict[Key, float]:
-    """(row, metric) -> the paper's difference to its base: log PPL, BLEU."""
-    base = next((row.paper for row in table.rows if row.base), None)
+def _printed(table: Table, name: str) -> bool:
+    """Whether the paper prints the row."""
+    return any(row.paper.printed for row in table.rows if row.name == name)
+
+
+def paper_differences(table: Table, against: str | None) -> dict[Key, float]:
+    """(row, metric) -> the paper's own difference to what it prints for the row `against`: log PPL, BLEU."""
+    base = next((row.paper for row in table.rows if row.name == against), None)
     found: dict[Key, float] = {}
     for row in table.rows if base is not None else []:
-        if base is None or row.base or row.same_as:
+        if base is None or row.name == against or row.same_as:
             continue
         if row.paper.ppl is not None and base.ppl is not None:
             found[row.name, "ppl"] = math.log(row.paper.ppl) - math.log(base.ppl)
@@ -197,19 +208,19 @@ def paper_differences(table: Table) -> dict[Key, float]:
 
 
 def _compared(
-    row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool
+    row: SummaryRow, evidence: Mapping[Key, Evidence], paper: Mapping[Key, float], full_size: bool, to: str
 ) -> SummaryRow:
-    """The row with its differences to base."""
+    """The row with its differences to the row `to`."""
 
     def metric(name: str) -> Metric:
         found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
-        return replace(row.metric(name), difference=_difference(name, found, printed, full_size))
+        return replace(row.metric(name), difference=_difference(name, found, printed, full_size, to))
 
     return replace(row, ppl=metric("ppl"), bleu=metric("bleu"))
 
 
-def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool) -> Difference:
-    judged = verdict.judge(found, printed, metric, full_size)
+def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
+    judged = verdict.judge(found, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.clear(printed, metric)
     paper_percent = _percent(printed) if metric == "ppl" and printed is not None else None
     made = Difference(judged.word, judged.why, printed, clear, paper_percent=paper_percent)

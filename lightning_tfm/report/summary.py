@@ -56,7 +56,7 @@ class Percent(Interval):
 
 @dataclass(frozen=True)
 class Difference:
-    """A row's difference to base in one metric, ours and the paper's, in log PPL or BLEU.
+    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, in log PPL or BLEU.
 
     From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
     """
@@ -281,6 +281,37 @@ class FactorSummary:
     maps: list[HeatMap]
 
 
+# --- tuned rows (report/tuning.py) ---
+
+
+@dataclass(frozen=True)
+class TunedRow:
+    """What a row took."""
+
+    row: str
+    value: Any
+    ppl: dict[str, float]
+    """value -> mean dev PPL over the tuning seeds"""
+
+
+@dataclass(frozen=True)
+class TuningSummary:
+    """How every row came to its own value of a field."""
+
+    key: str
+    values: list[Any]
+    seeds: list[int]
+    """apart from those of the table"""
+    study: str
+    """of the runs that the choice took"""
+    runs: int | None
+    """None, as `seconds` and `flops`, where this was not kept"""
+    seconds: float | None
+    flops: float | None
+    """of all its runs together"""
+    rows: list[TunedRow]
+
+
 # --- the whole ---
 
 
@@ -297,6 +328,7 @@ class Table:
     rows: list[SummaryRow]
     agreement: Agreement | None = None
     last_eighth: LastEighth | None = None
+    tuning: TuningSummary | None = None
 
 
 @dataclass(frozen=True)
@@ -355,10 +387,24 @@ class Summary:
     rows: list[SummaryRow]
     factors: FactorSummary | None = field(default=None, metadata=OPTIONAL)
     """where the rows are all combinations of some fields"""
+    reference: str | None = field(default=None, metadata=OPTIONAL)
+    """row that differences, p and words are to, where it is not base"""
+    tuning: TuningSummary | None = field(default=None, metadata=OPTIONAL)
+    """where every row has its own best value of a field"""
 
     @property
     def base(self) -> SummaryRow | None:
         return next((row for row in self.rows if row.base), None)
+
+    @property
+    def to(self) -> str:
+        """What all rows are compared with, in words."""
+        return self.reference or "base"
+
+    @property
+    def against(self) -> SummaryRow | None:
+        """The row that all others are compared with."""
+        return next((row for row in self.rows if row.name == self.reference), None) if self.reference else self.base
 
 
 def plain(value: Any) -> Any:

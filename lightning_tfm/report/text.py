@@ -4,12 +4,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report import agreement_text, columns
+from lightning_tfm.report import agreement_text, columns, tuning
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import counted
 
-NOTHING = "–"
 NAME = 24
 """columns of a row's name, where room is scarce"""
 
@@ -55,7 +55,7 @@ def to_text(table: Table, width: int = 80) -> str:
     if max(map(len, lines)) > width:
         lines = _text(table, *_short(table, width))
     last = agreement_text.line(table.agreement, table.last_eighth)
-    lines += _folded([*notes(table), *([last] if last else [])], width)
+    lines += folded([*notes(table), *([last] if last else [])], width)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
@@ -70,7 +70,7 @@ def notes(table: Table) -> list[str]:
         found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
-    found += twins(table.rows)
+    found += twins(table.rows) + tuning.notes(table.tuning)
     cells: dict[str, list[str]] = {}
     for row in table.rows:
         for seed, why in row.missing.items():
@@ -159,7 +159,8 @@ def _cells(cells: Sequence[str], widths: list[int], words: set[int], bottom: boo
     return [" ".join(parts).rstrip() for parts in zip(*stacks, strict=True)]
 
 
-def _folded(texts: list[str], width: int) -> list[str]:
+def folded(texts: list[str], width: int) -> list[str]:
+    """The texts in lines of at most `width` columns where the words allow it."""
     return [part for text in texts for part in _fold(text, width)]
 
 

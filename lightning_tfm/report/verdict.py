@@ -88,9 +88,15 @@ def clear(paper: float, metric: str) -> bool:
 
 
 def judge(
-    evidence: Evidence | None, paper: float | None, metric: str, full_size: bool, alpha: float = ALPHA
+    evidence: Evidence | None,
+    paper: float | None,
+    metric: str,
+    full_size: bool,
+    alpha: float = ALPHA,
+    to: str = "base",
 ) -> Verdict:
-    """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number."""
+    """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number; `to`: the row that
+    differences are to."""
     if evidence is None:
         return Verdict(UNTESTABLE, "no scores")
     if evidence.untested:
@@ -98,18 +104,18 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, "differs from base")
+            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, f"differs from {to}")
         return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
     if clear(paper, metric):
         if found and (e.estimate > 0) == (paper > 0):
-            return Verdict(REPRODUCED, "differs from base in the paper's direction")
+            return Verdict(REPRODUCED, f"differs from {to} in the paper's direction")
         if found:
-            return Verdict(CONTRADICTED, "differs from base in the direction opposite to the paper's")
+            return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's")
         if full_size and e.half < SMALLER_ALPHA:
             return Verdict(SMALLER, "no difference found, and less than half of the printed one")
         return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
     if found:
-        return Verdict(UNCLEAR, "differs from base; the paper's difference is within the noise of single runs")
+        return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
     if e.equivalent < alpha:
         return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return Verdict(UNDECIDED, f"neither a difference nor its absence shown; {_seeds(e)}")

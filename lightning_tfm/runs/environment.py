@@ -1,15 +1,19 @@
 """Where a number was made: machine, versions, commit."""
 
+import hashlib
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.runs.record import Git, Machine
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
@@ -70,21 +74,39 @@ def machine(trainer: Hardware) -> Machine:
     )
 
 
-def matrix_rate(precision: str) -> float:
+def matrix_rate(precision: str, gpu: bool, root: Path) -> float:
     """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
 
-    The best of six products, so that a busy moment does not make a run look better. Imports torch.
+    Measured once for each machine, device, release of torch, precision and number of threads, and kept below
+    `root`/machines: on a GPU that several runs share it would disturb the others. Imports torch.
     """
     import torch
 
-    gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if gpu else f"{cpu_model()}, {torch.get_num_threads()} threads"
+    place = {"host": platform.node(), "device": device, "torch": torch.__version__, "precision": precision}
+    name = hashlib.sha256(json.dumps(place, sort_keys=True).encode()).hexdigest()[:16]
+    path = root / "machines" / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(path.read_bytes())["flops_per_second"])  # where it is damaged it is measured again
+    rate = _measured_rate(precision, gpu)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, to_json(place | {"flops_per_second": rate}))
+    return rate
+
+
+def _measured_rate(precision: str, gpu: bool) -> float:
+    """The best of six products, so that a busy moment does not make runs look better; random numbers, because a product
+    of equal ones draws less power, and a GPU computes it faster."""
+    import torch
+
     n = 8192 if gpu else 1024
     device = torch.device("cuda" if gpu else "cpu")
-    a = torch.ones(n, n, dtype=getattr(torch, precision), device=device)
+    kind = getattr(torch, "float32" if precision == "tfloat32" else precision)
+    a, b = torch.randn(2, n, n, device=device, generator=torch.Generator(device).manual_seed(1)).to(kind).unbind(0)
     seconds = []
     for _ in range(6):
         began = time.perf_counter()
-        a @ a
+        a @ b
         if gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
@@ -93,13 +115,13 @@ def matrix_rate(precision: str) -> float:
 
 def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     """What may keep another machine from the same numbers up to the order of sums."""
-    import torch
+    from lightning_tfm.training.precision import uses_gpu
 
     reasons = []
     if e.training.masks == "device" and e.model.P_drop:
         reasons.append("dropout masks come from the device's generator: equal in distribution only")
-    if hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available()):
-        reasons.append("GPU kernels without a deterministic form may have run")
-    if e.training.precision == "bfloat16":
-        reasons.append("bfloat16 rounds differently on other devices")
+    if uses_gpu(hardware):
+        reasons.append("GPUs add in another order than CPUs, each model in its own")
+    if e.training.precision in ("bfloat16", "tfloat32"):
+        reasons.append(f"{e.training.precision} rounds differently on other devices")
     return reasons

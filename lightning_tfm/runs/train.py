@@ -1,26 +1,19 @@
 """One run: train, score, record. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
 
 import json
-import logging
 import os
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-import lightning.pytorch as pl
-import torch
 import torch.distributed as dist
-from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
@@ -28,64 +21,20 @@ from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
 from lightning_tfm.runs.nodes import train_on_nodes
-from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.training.callback import RunCallback, checkpoint_files
-from lightning_tfm.training.checkpoints import Checkpoints, average
+from lightning_tfm.training.checkpoints import average
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
-
-Precision = Literal["32-true", "bf16-mixed", "64-true"]
-PRECISION: dict[str, Precision] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float64": "64-true"}
-
-
-def prepare_process(hardware: Hardware) -> None:
-    """What a process that trains does once, before anything is computed."""
-    if hardware.threads:
-        torch.set_num_threads(hardware.threads)
-    if hardware.keep_memory:
-        keep_freed_memory()
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-
-
-def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Trainer that leaves order, logging, validation and checkpoints to us."""
-    gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and torch.cuda.is_available())
-    several = hardware.devices * hardware.num_nodes > 1
-    ddp = DDPStrategy(
-        process_group_backend="nccl" if gpu else "gloo",
-        gradient_as_bucket_view=True,
-        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
-    )
-    # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
-    environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
-    return pl.Trainer(
-        accelerator="gpu" if gpu else "cpu",
-        devices=hardware.devices,
-        num_nodes=hardware.num_nodes,
-        strategy=ddp if several else "auto",
-        precision=PRECISION[experiment.training.precision],
-        max_steps=experiment.training.steps,
-        deterministic="warn" if gpu else None,
-        callbacks=callbacks,
-        plugins=[Checkpoints(), environment],
-        logger=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        limit_val_batches=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+from lightning_tfm.training.what_ran import compile_layers, what_ran
 
 
 @dataclass
@@ -127,14 +76,14 @@ class Run:
             callbacks.append(Profile(self.folder.path / "profile"))
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
-            module.transformer.compile_layers()
+            compile_layers(module.transformer)
         trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
         seconds = callback.seconds | {"decode": time.perf_counter() - began}
         if rank == 0:
-            record = self._record(prepared, callback, scores, seconds, started, module.transformer)
+            record = self._record(prepared, callback, scores, seconds, started, module)
             self.attempt.write_json(self.folder.result, to_plain(record))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -179,15 +128,15 @@ class Run:
         scores: dict[str, Score],
         seconds: dict[str, float],
         started: float,
-        model: Transformer,
+        module: TransformerModule,
     ) -> RunRecord:
-        e, V = self.experiment, prepared.tokenizer.V
+        e, V, model = self.experiment, prepared.tokenizer.V, module.transformer
         world = self.hardware.devices * self.hardware.num_nodes
         source, target, cells = (callback.tokens[k] for k in ("source", "target", "cells"))
         parts = {k: round(v, 3) for k, v in seconds.items()}
         train = prepared.split(e.data.train)
         flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
-        rate = matrix_rate(e.training.precision)
+        rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root)
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=json.loads(self.folder.identity.read_bytes()),
@@ -217,7 +166,7 @@ class Run:
                 tokenizer=prepared.tokenizer.fingerprint,
                 too_long=prepared.too_long(e.data.train, e.data.max_len),
             ),
-            inexact=inexact(e, self.hardware),
+            inexact=inexact(e, self.hardware) + what_ran(module),
             attempts=self.attempt.number,
             started=started,
             ended=time.time(),
@@ -235,7 +184,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, roo
     attempt.write_json(folder.experiment, to_dict(experiment))
     attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
     run = Run(experiment, hardware, attempt, root)
-    spawn = hardware.accelerator == "gpu"
+    spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if torchrun.started_us():
         run.train()
     elif hardware.num_nodes > 1:
@@ -332,6 +281,5 @@ def run_flops(model: Transformer, train: Split, source_tokens: int, target_token
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     epochs = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * epochs) for x in ((source**2).sum(), (target**2).sum(), source @ target)))
-    weights = product_weights(model.encoder[0].feed_forward)
-    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, weights)
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

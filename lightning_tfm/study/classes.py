@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
 from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_NORMS, BUILTIN_SCHEMES
 from lightning_tfm.yaml_files import see_working_directory
 
@@ -16,6 +17,7 @@ SHIPPED = {
     "model.positions": BUILTIN_SCHEMES,
     "model.feed_forward": BUILTIN_FEED_FORWARDS,
     "model.norm_kind": BUILTIN_NORMS,
+    "model.layer": BUILTIN_LAYERS,
     "training.optimizer": BUILTIN_OPTIMIZERS,
 }
 """field -> the names that ship with the package; any other is an import path"""

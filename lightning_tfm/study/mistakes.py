@@ -18,6 +18,7 @@ BASES = {
     "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
     "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
     "model.norm_kind": ("lightning_tfm.model.norms", "Norm"),
+    "model.layer": ("lightning_tfm.model.layer_types", "LayerType"),
     "training.optimizer": ("torch.optim.optimizer", "Optimizer"),
 }
 """field that may name a class of the user's own -> module and names of the classes it may derive from"""

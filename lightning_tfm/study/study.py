@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from lightning_tfm.config import Experiment, from_dict, override, to_dict, training_hash, training_identity
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.layer_sizes import reach
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
@@ -268,6 +269,13 @@ class Search(Study):
 AnyStudy = TypeVar("AnyStudy", bound=Study)
 
 
+def check_reference(name: str | None, rows: Iterable[Row]) -> None:
+    """Raise UserError where --reference names none of these rows."""
+    names = [row.name for row in rows]
+    if name is not None and name not in names:
+        raise UserError(f"--reference={name}: there is no such row; the rows are {', '.join(names)}")
+
+
 def save(study: AnyStudy, root: Path) -> AnyStudy:
     """Write study.json, joined with what it held before, and return the joined study.
 
@@ -352,7 +360,9 @@ def folder_of(root: Path, name: str) -> Path:
 def predicted_cost(exact: Experiment, V: int) -> float:
     """Training FLOPs of a run if every step is full and a sentence has 25 pieces on a side, for the order of runs."""
     tokens, length = exact.training.tokens, 25
-    pairs = AttentionPairs(tokens * length, tokens * length, tokens * length)
+    most = reach(exact.model)
+    near = tokens * (length if most is None else min(length, most))
+    pairs = AttentionPairs(near, near, tokens * length)
     return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
 
 

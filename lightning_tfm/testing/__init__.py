@@ -8,6 +8,7 @@ class TestMine(SchemeSuite):
 
 from lightning_tfm.testing.corpus import CorpusSuite
 from lightning_tfm.testing.feed_forward import FeedForwardSuite, NormSuite
+from lightning_tfm.testing.layer import LayerSuite
 from lightning_tfm.testing.scheme import SchemeSuite
 
-__all__ = ["CorpusSuite", "FeedForwardSuite", "NormSuite", "SchemeSuite"]
+__all__ = ["CorpusSuite", "FeedForwardSuite", "LayerSuite", "NormSuite", "SchemeSuite"]

@@ -36,7 +36,7 @@ class Checkpoints(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return torch.load(path, map_location=map_location, weights_only=True)
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # ranks share no first GPU
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink()

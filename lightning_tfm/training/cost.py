@@ -19,7 +19,6 @@ from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
-from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
@@ -181,9 +180,8 @@ def _timed(call: Callable[[], object], device: torch.device) -> float:
 def _step_flops(model: Transformer, plan: Plan, step: int) -> int:
     ids = plan.global_batch(step)
     source, target = plan.source_lengths[ids], plan.target_lengths[ids]
-    pairs = AttentionPairs(int(source @ source), int(target @ target), int(source @ target))
-    weights = product_weights(model.encoder[0].feed_forward)
-    return training_flops(model.config, model.V, int(source.sum()), int(target.sum()), pairs, weights)
+    pairs = AttentionPairs.of(model.config, source, target)
+    return training_flops(model.config, model.V, int(source.sum()), int(target.sum()), pairs, model.weights())
 
 
 def _resident() -> int:

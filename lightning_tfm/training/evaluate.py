@@ -11,6 +11,7 @@ import torch.distributed as dist
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.model.search import beam_search
+from lightning_tfm.training.precision import of_weights
 
 if TYPE_CHECKING:
     from lightning_tfm.training.module import TransformerModule
@@ -43,14 +44,16 @@ class Perplexity:
 
 def score_batch(module: "TransformerModule", batch: Batch) -> dict[int, Line]:
     """Line number -> nll and tokens."""
-    nll, tokens = module.sentence_nll(batch).tolist(), batch.target_lengths_B.tolist()
+    with of_weights(module.device):
+        nll, tokens = module.sentence_nll(batch).tolist(), batch.target_lengths_B.tolist()
     return {line: Line(*values) for line, *values in zip(batch.index_B.tolist(), nll, tokens, strict=True)}
 
 
 def translate_batch(module: "TransformerModule", batch: Batch, how: Evaluation) -> dict[int, Line]:
     """As `score_batch`, with the best translation."""
     scored = score_batch(module, batch)
-    found = beam_search(module.transformer, batch.source_BS, how.beam, how.alpha, how.extra_len)
+    with of_weights(module.device):
+        found = beam_search(module.transformer, batch.source_BS, how.beam, how.alpha, how.extra_len)
     pairs = zip(scored.items(), found, strict=True)
     return {line: Line(s.nll, s.tokens, best[0].pieces, best[0].score) for (line, s), best in pairs}
 

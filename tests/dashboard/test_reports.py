@@ -28,7 +28,7 @@ def made(tmp_path_factory):
 def test_a_report_is_made_once_for_each_state_of_the_records(made, monkeypatch):
     assert FILE in OWN
     reports, asked = Reports(made.root), []
-    monkeypatch.setattr(Reports, "_report", lambda self, name, now: asked.append(now) or f"page {now}")
+    monkeypatch.setattr(Reports, "_report", lambda self, name, reference, now: asked.append(now) or f"page {now}")
     first = reports.version("made")
     assert reports.page("made") == reports.page("made") == f"page {first}"
     made.write(made.study.rows[1], 2, 0.1)
@@ -43,6 +43,8 @@ def test_a_report_asks_beside_itself_for_a_newer_version(serve, made):
     now = served.get("/study/made/report/version").text
     assert f'data-live="1" data-version="{now}"' in answer.text and "connect-src 'self'" in answer.text
     assert "location.pathname" in answer.text
+    assert "A-h1" in served.get("/study/made/report?reference=A-h1").text
+    assert served.get("/study/made/report?reference=none").status == 503
     assert served.get("/study/made/report", If_None_Match=f'"{now}"').status == 304
     assert "frame-ancestors" not in answer.headers.get("content-security-policy", "")
 

@@ -7,7 +7,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.size import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 
@@ -38,5 +37,4 @@ def test_torch_counts_as_many(change):
         F.cross_entropy(model(source, target).flatten(0, 1), target.flatten()).backward()
     pairs = AttentionPairs(source=B * S * S, target=B * T * T, cross=B * S * T)
     assert training_flops(config, V, B * S, B * T, pairs) == counter.get_total_flops()
-    weights = product_weights(model.encoder[0].feed_forward)
-    assert training_flops(config, V, B * S, B * T, pairs, weights) == counter.get_total_flops()
+    assert training_flops(config, V, B * S, B * T, pairs, model.weights()) == counter.get_total_flops()

@@ -7,7 +7,8 @@ from torch.func import functional_call
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
-from lightning_tfm.model.positions import SCHEMES, PositionSizes
+from lightning_tfm.model.positions import PositionSizes
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.loss import smoothed_nll
 

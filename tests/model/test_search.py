@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
-from lightning_tfm.model.positions import SCHEMES
+from lightning_tfm.model.layer_types import LAYERS
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search
 from lightning_tfm.model.transformer import Transformer
 
@@ -133,6 +134,16 @@ def test_sentences_leave_the_batch_one_by_one(monkeypatch):
     monkeypatch.setattr(CachedDecoder, "step", lambda self, *a: widths.append(len(self.allowed)) or step(self, *a))
     beam_search(build(13, 1), pad([[5, 6, 7, 8, EOS], [9, EOS], [10, 11, EOS]]), 2, 0.6, 3)
     assert widths[0] == 3 and widths[-1] < 3 and widths == sorted(widths, reverse=True)
+
+
+@pytest.mark.parametrize("layer", sorted(LAYERS))
+def test_every_layer_type_finds_what_a_full_recomputation_finds(layer):
+    model = build(11, 1, 4.0, layer=layer, kernel=2, neighbourhood=2)
+    prefer(model, [], [EOS])
+    rows = sources(11, 3, 3, 1)
+    for source, found in zip(rows, beam_search(model, pad(rows), 3, 0.6, 5, 2), strict=True):
+        same(found, plain_search(model, source, 3, 0.6, 5, 2))
+        assert len(found[0].pieces) > 4
 
 
 @pytest.mark.parametrize("positions", sorted(SCHEMES))

@@ -6,7 +6,7 @@ import pytest
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import size
+from lightning_tfm.model import layer_sizes, size
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.yaml_files import read_yaml
 
@@ -78,17 +78,17 @@ def test_a_class_of_the_users_own_is_not_guessed(field):
 
 
 def test_classes_named_here_are_those_that_exist():
-    from lightning_tfm.model import feed_forward, norms, positions
+    from lightning_tfm.model import feed_forward, layer_types, norms, schemes
     from lightning_tfm.study import classes
     from lightning_tfm.training import optimizers
 
     assert set(size.BUILTIN_NORMS) == set(norms.NORMS)
     assert set(classes.BUILTIN_OPTIMIZERS) == set(optimizers.OPTIMIZERS)
-    assert set(size.BUILTIN_SCHEMES) == set(positions.SCHEMES)
+    assert set(size.BUILTIN_SCHEMES) == set(schemes.SCHEMES)
+    assert set(layer_sizes.BUILTIN_LAYERS) == set(layer_types.LAYERS)
     assert set(size.BUILTIN_FEED_FORWARDS) == set(feed_forward.FEED_FORWARDS)
     gated = {name for name, found in feed_forward.FEED_FORWARDS.items() if issubclass(found, feed_forward.SwiGLU)}
     assert set(size.GATED) == gated
-    assert size.SHAW_CLIP == positions.SHAW_CLIP
 
 
 @pytest.mark.parametrize("d_model", [1, 11, 64, 512])

@@ -31,6 +31,8 @@ def test_what_is_a_factorial_study():
     study = Ablation(name="x", base=factors_base(), rows=GRID, seeds=[1], prints=None, V=1, store="")
     found = factors.factorial(study)
     assert found.levels == {"model.norm": ["post", "pre"], "training.warmup": [400, 800]}, "base's level comes first"
+    first = factors.factorial(study, GRID[2].name)
+    assert {key: levels[0] for key, levels in first.levels.items()} == GRID[2].change, "or that of another reference"
     assert found.rows["post", 400] == "norm=post, warmup=400"
     assert factors.factorial(replace(study, rows=GRID[:-1])) is None, "a combination is missing"
     assert factors.factorial(replace(study, rows=[GRID[0], GRID[1]])) is None

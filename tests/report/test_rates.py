@@ -12,6 +12,7 @@ from benchmarks.verdicts import (
     SETTINGS,
     bound,
     chunks,
+    false_to_reference,
     looks,
     measured,
     one_look,
@@ -59,6 +60,15 @@ def test_a_base_three_times_noisier_than_every_row_is_the_exception():
 def test_the_bound_would_notice(monkeypatch):
     monkeypatch.setattr(statistics, "CAUTION", -10.0)  # rows taken for alike that are not
     assert bound(false("factor 30", len(FEW), 3)["BH ppl"])[0] > ALPHA
+
+
+@pytest.mark.parametrize("kind", ["measured", "t3", "correlated"])
+def test_against_a_row_that_was_named_beforehand_as_against_base_but_not_against_the_best(kind):
+    for name, hits in false_to_reference(N, len(FEW), 3, kind, measured(), False).items():
+        assert bound(hits)[0] <= ALPHA, f"{name}: {100 * hits.mean():.1f} %"
+    if kind == "measured":
+        chosen = false_to_reference(N, 19, 3, kind, measured(), True)["BH ppl"]
+        assert bound(chosen)[0] > ALPHA, "which is why the report warns of it"
 
 
 def test_of_what_is_found_in_studies_with_real_effects_one_in_twenty_is_false_at_most():

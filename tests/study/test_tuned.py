@@ -53,6 +53,7 @@ def test_every_row_takes_its_best_value_and_base_its_own(tmp_path: Path, trained
     assert load_as(Ablation, tmp_path, "mine-tuning").rows == tried.rows
     written = json.loads((tmp_path / "studies/mine/tuning.json").read_bytes())
     assert {row["row"]: row["value"] for row in written["rows"]} == BEST
+    assert written["cost"] == {"runs": 18, "seconds": 18 * 7.0, "flops": 18 * 10**11}
     said = capsys.readouterr().err
     assert "the best of 3 for every row, by dev PPL at seed 11, 12 (18 runs)" in said
     assert "A-h1: 0.5 (at the edge of what was tried); 0.5: 5.115, 1.0: 5.615, 2.0: 6.615" in said

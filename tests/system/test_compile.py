@@ -8,8 +8,9 @@ import torch
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.module import StepLoader, TranslationData
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.what_ran import compile_layers
 from tests.system.test_layouts import Watch
 from tests.tiny import experiment, in_child, write_corpus
 
@@ -25,7 +26,7 @@ def curve(e, root, compiled: bool) -> tuple[list[float], int, int]:
     data, watch = TranslationData(e, root), Watch()
     module = TransformerModule(e, data.prepared.tokenizer.V)
     if compiled:
-        module.transformer.compile_layers()
+        compile_layers(module.transformer)
     loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
     shapes = {
         (len(b.index_B), b.source_BS.shape[1], b.target_in_BT.shape[1], b.allowed is None)

@@ -13,7 +13,7 @@ from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.ranks import fork_ranks
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, metrics, train, write_corpus
@@ -99,9 +99,15 @@ MODERN = {
 }  # fmt: skip
 
 
+TYPES = ("lstm",)
+"""layer types trained here; all are cut into micro-batches in tests/training/test_layer_types.py"""
+
+
 def variants(root: Path, steps: int) -> dict[str, Experiment]:
     modern = {"training__precision": "float64", "training__steps": steps, "training__warmup": 4, "data__max_len": 100}
-    return {"float64-modern": experiment(root / "text", **modern, **MODERN)} | {
+    named = {"modern": MODERN} | {name: {"model__layer": name, "model__neighbourhood": 5} for name in TYPES}
+    found = {f"float64-{name}": experiment(root / "text", **modern, **change) for name, change in named.items()}
+    return found | {
         f"{precision}-{P_drop}": experiment(
             root / "text",
             model__P_drop=P_drop,
@@ -125,7 +131,10 @@ def followed(root) -> dict[tuple[int, int], dict]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:], ids=lambda x: f"{x[0]}x{x[1]}")
-@pytest.mark.parametrize("name", ["float64-0.0", "float64-0.1", "float32-0.0", "float32-0.1", "float64-modern"])
+@pytest.mark.parametrize(
+    "name",
+    ["float64-0.0", "float64-0.1", "float32-0.0", "float32-0.1", "float64-modern", *(f"float64-{t}" for t in TYPES)],
+)
 class TestShort:
     def test_gradient_of_one_step(self, followed, layout, name):
         """No tensor is left out: without attention biases none has a gradient that is zero by mathematics."""

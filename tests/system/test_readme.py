@@ -1,7 +1,9 @@
-"""Every command of the README and every shipped experiment and sweep, run in a shortened form in one results folder.
+"""Every command of README.md and docs/, and every shipped experiment and sweep, in a shortened form in one folder.
 
-Commands are found in README.md itself and looked up in `COMMANDS`, which says how each is shortened, or where it has to
-stop on a machine without the world that it needs. A command that is not listed there is a failure.
+Commands are found in the documents themselves and looked up in `COMMANDS`, which says how each is shortened, or where
+it has to stop on a machine without the world that it needs. One that is not listed there is a failure; one that stands
+in several documents is run once. A block of YAML or Python whose first line is a comment with a file's name is that
+file; a document's other blocks of Python are one program.
 """
 
 import contextlib
@@ -30,7 +32,16 @@ from tests.calling import Call
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+WRITTEN_FROM_CODE = {"fields.md", "verbs.md", "codes.md"}
+WRITTEN = [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if path.name not in WRITTEN_FROM_CODE and path.parent.name != "also"
+]
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *WRITTEN]
+}
+"""what people wrote; the pages that docs/generated.py writes are tests/test_documents.py's"""
 TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
 SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --training.warmup 2 --training.tokens 260"
 SEARCH = "--evaluation.beam 1 --evaluation.extra_len 4"  # untrained models do not end their sentences
@@ -59,6 +70,14 @@ class Stops:
 
 
 @dataclass(frozen=True)
+class Parsed:
+    """It would need what is not here (`why`): its options are read and its files found, and nothing is run."""
+
+    why: str
+    long: bool = False
+
+
+@dataclass(frozen=True)
 class Foreign:
     """Another program's: its arguments are checked by the function of this file."""
 
@@ -67,9 +86,19 @@ class Foreign:
 
 
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
-COMMANDS: dict[str, Run | Stops | Foreign] = {
+COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
-    "make test": Foreign("check_make"),
+    "lightning-tfm demo": Run(),
+    "make install": Foreign("check_make"),
+    "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
+    "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
+    "lightning-tfm fit --config experiments/base.yaml --trainer.accelerator gpu --trainer.micro_tokens 8000": Parsed(
+        "a GPU"
+    ),
+    "lightning-tfm data prepare files --config experiments/miniature.yaml --data.corpus files "
+    "--data.folder FOLDER": Run("--data.vocab_size 44 --data.max_len 60"),
+    "lightning-tfm fit --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER --data.source en "
+    "--data.target de --data.dev val --data.test test": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
     "lightning-tfm fit --config experiments/miniature.yaml --row A-h1": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.h 16 --model.d_k 32 --model.d_v 32": Run(SHORT),
     "lightning-tfm sweep sweeps/table3.yaml --seeds 21-25": Run(f"{SHORT} --seeds 21,22"),
@@ -81,6 +110,12 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     ),
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
+    "lightning-tfm status": Run(),
+    "lightning-tfm resume table3": Run(),
+    "lightning-tfm dashboard": Stops("a port lies between", "someone to end it with Ctrl-C", "--port 70000"),
+    "lightning-tfm dashboard --out results --storage postgresql+psycopg://HOST/DB": Stops(
+        "cannot be reached", "a PostgreSQL host"
+    ),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
@@ -99,6 +134,8 @@ COMMANDS: dict[str, Run | Stops | Foreign] = {
     "--config experiments/base.yaml": Foreign("check_torchrun"),
     "lightning-tfm wandb replay table3": Foreign("check_replay", long=True),
     "lightning-tfm table table3 --format markdown": Run(),
+    "lightning-tfm report table3 --reference A-h1": Run(),
+    "lightning-tfm table table3 --reference A-h1": Run(),
     "lightning-tfm compare table3 careful": Run(),
     "lightning-tfm table --params": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
@@ -121,6 +158,7 @@ EXPERIMENTS: dict[str, Run] = {
     "base-en-fr.yaml": Run(FULL),
     "big.yaml": Run(FULL),
     "big-bf16.yaml": Run(FULL, long=True),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -137,17 +175,23 @@ EXPERIMENTS: dict[str, Run] = {
     ),
 }
 ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml", "modern.yaml": "modern.yaml"}
+ROWS |= {"layers.yaml": "layers.yaml"}
 """files of rows -> the sweep that runs them"""
-SNIPPET = (
-    ("max_steps=40", "max_steps=2"),
-    ("val_check_interval=20", "val_check_interval=1"),
-    ('yaml", row', 'yaml", "short.yaml", row'),
-)
-"""what makes a Python block short; short.yaml holds the options of SHORT"""
+KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
+"""languages of blocks; all but sh, python and yaml are shown, not run"""
+SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
+    "docs/howto/python.md": (
+        ("max_steps=40", "max_steps=2"),
+        ("val_check_interval=20", "val_check_interval=1"),
+        ('yaml", row', 'yaml", "short.yaml", row'),
+    ),
+}
+"""what makes a document's Python short; short.yaml holds the options of SHORT"""
 SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
+    "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "search.yaml": Run(
@@ -161,12 +205,13 @@ SWEEPS: dict[str, Run] = {
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
     """Language and content of each fenced block."""
-    yield from re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"^```([\w{}-]*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(text: str) -> list[str]:
-    """The commands of the shell blocks, comments away."""
-    lines = [line for language, content in blocks(text) if language == "sh" for line in content.splitlines()]
+    """The commands of the shell blocks, comments away, continued lines joined."""
+    shell = [re.sub(r"\\\n\s*", "", content) for language, content in blocks(text) if language == "sh"]
+    lines = [line for content in shell for line in content.splitlines()]
     return [plain for line in lines if (plain := re.sub(r"(^|\s+)#\s.*", "", line).strip())]
 
 
@@ -180,11 +225,36 @@ def unlisted(text: str) -> set[str]:
     return set(commands(text)) - COMMANDS.keys()
 
 
+FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py|sh))\n")
+
+
+def files() -> dict[str, str]:
+    """Name and content of the files that documents show; one that two of them show is the same in both."""
+    found: dict[str, str] = {}
+    for document, text in DOCUMENTS.items():
+        for language, content in blocks(text):
+            if language in ("yaml", "python") and (name := FILE.match(content)):
+                assert found.setdefault(name[1], content) == content, f"{document}: another {name[1]}"
+    return found
+
+
+def programs() -> dict[str, str]:
+    """document -> its blocks of Python, files left out."""
+    found = {
+        name: [content for language, content in blocks(text) if language == "python" and not FILE.match(content)]
+        for name, text in DOCUMENTS.items()
+    }
+    return {name: "".join(parts) for name, parts in found.items() if parts}
+
+
 def test_every_command_is_listed_and_nothing_else():
-    assert not unlisted(README), "say in COMMANDS how they are shortened"
-    assert not COMMANDS.keys() - set(commands(README)), "the README has them no more"
-    assert {language for language, _ in blocks(README)} <= {"sh", "python", ""}, "a block that nobody runs"
-    assert not [content for language, content in blocks(README) if not language and "lightning-tfm " in content]
+    text = "".join(DOCUMENTS.values())
+    assert not unlisted(text), "say in COMMANDS how they are shortened"
+    assert not COMMANDS.keys() - set(commands(text)), "no document has them any more"
+    for name, text in DOCUMENTS.items():
+        assert {language for language, _ in blocks(text)} <= KINDS, f"{name}: a block that nobody runs"
+        shown = [content for language, content in blocks(text) if language in ("", "text")]
+        assert not [line for content in shown for line in content.splitlines() if line.startswith("lightning-tfm ")]
     assert unlisted("```sh\nmake table3  # as ever\nlightning-tfm new # one\n```\n") == {"lightning-tfm new"}
 
 
@@ -222,15 +292,24 @@ class Place:
         for section, name in (option.removeprefix("--").split(".") for option in options):
             short.setdefault(section, {})[name] = yaml.safe_load(next(options))
         (folder / "short.yaml").write_text(yaml.safe_dump(short))
+        demo = yaml.safe_load((shipped("experiments") / "demo.yaml").read_text())  # it takes no options
+        demo["data"] |= {"pairs": 300, "vocab_size": 300}
+        demo["training"]["warmup"] = 2
+        demo["miniature"] |= {"width": 16, "steps": 25000}
+        (folder / "experiments").mkdir()
+        (folder / "experiments" / "demo.yaml").write_text(yaml.safe_dump(demo))
+        for name, content in files().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(content)
         code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml {SHORT}")
         assert code == 0, said
 
     def run(self, line: str) -> tuple[int, str]:
-        """Exit code and all output of a line, RUN being the run of base at seed 21, HOST one that does not answer."""
+        """Exit code and all output. RUN is base's run at seed 21, FOLDER the small text's, HOST does not answer."""
         if "RUN" in line:
             cell = json.loads((self.folder / "results/studies/table3/cells/base/21.json").read_bytes())
             line = line.replace("RUN", cell["training_hash"][:16])
-        first, *rest = line.replace("HOST/DB", NO_HOST).split(" | ")
+        first, *rest = line.replace("HOST/DB", NO_HOST).replace("FOLDER", "data/tiny").split(" | ")
         given = subprocess.run(shlex.split(first), capture_output=True, text=True).stdout if rest else ""
         program, *argv = shlex.split(rest[0] if rest else first)
         assert program == "lightning-tfm", line
@@ -254,9 +333,13 @@ def place(tmp_path_factory) -> Place:
     return Place(tmp_path_factory.mktemp("readme"))
 
 
-def check(line: str, how: Run | Stops | Foreign, place: Place) -> None:
+def check(line: str, how: Run | Stops | Parsed | Foreign, place: Place) -> None:
     if isinstance(how, Foreign):
         globals()[how.check](line, place)
+        return
+    if isinstance(how, Parsed):
+        check_mentioned(line)
+        check_parsed(line)
         return
     code, said = place.run(f"{line} {how.more}")
     if isinstance(how, Run):
@@ -273,7 +356,7 @@ def check_replay(line: str, place: Place) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def listed(table: dict[str, Run | Stops | Foreign] | dict[str, Run]) -> list[object]:
+def listed(table: dict[str, Run | Stops | Parsed | Foreign] | dict[str, Run]) -> list[object]:
     long = [pytest.mark.long, pytest.mark.timeout(900)]
     return [pytest.param(name, marks=long if how.long else [], id=name) for name, how in table.items()]
 
@@ -295,17 +378,19 @@ def test_sweep(name, place):
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 
-PYTHON = [content for language, content in blocks(README) if language == "python"]
+def test_every_program_is_listed():
+    assert programs().keys() == SNIPPETS.keys()
 
 
 @pytest.mark.parametrize("how", [pytest.param("shortened"), pytest.param("whole", marks=pytest.mark.long)])
-@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
-def test_python(code, how, place):
-    for word, other in SNIPPET if how == "shortened" else ():
-        assert word in code, f"the block has no {word} any more"
+@pytest.mark.parametrize("document", sorted(SNIPPETS))
+def test_python(document, how, place):
+    code = programs()[document]
+    for word, other in SNIPPETS[document] if how == "shortened" else ():
+        assert word in code, f"{document} has no {word} any more"
         code = code.replace(word, other)
     ended, said = called(lambda: exec(code, {"__name__": "__main__"}), place.folder)
-    assert not ended and "test" in said, said
+    assert not ended, said
 
 
 # --- other programs ---
@@ -314,14 +399,22 @@ def test_python(code, how, place):
 def check_make(line: str, place: Place | None) -> None:
     """The target is there, and what it runs is a command of ours that parses, or pytest."""
     program, target, *variables = shlex.split(line)
-    command = [program, "--dry-run", "--no-print-directory", target, *variables]
+    command = [program, "--dry-run", "--always-make", "--no-print-directory", target, *variables]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     recipe = done.stdout.splitlines()[-1]
     if "lightning-tfm" in recipe:
         check_parsed(recipe[recipe.index("lightning-tfm") :])
+    elif target == "install":
+        assert "pip install" in done.stdout, done.stdout
     else:
-        assert "-m pytest" in recipe or "-m benchmarks" in recipe, recipe
+        assert {"pytest", "benchmarks", "sphinx"} & set(done.stdout.split()), done.stdout
+
+
+def check_wheel(line: str, place: Place) -> None:
+    """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert shlex.split(line)[-1] == f"{project['name']}-{project['version']}-py3-none-any.whl"
 
 
 def check_file(line: str, place: Place) -> None:
@@ -360,12 +453,12 @@ def options_of(verb: str) -> set[str]:
 
 def check_mentioned(code: str) -> None:
     """Verbs, options, files, modules and extras that a piece of code names are there."""
-    words = shlex.split(code.removeprefix("lightning-tfm "))
+    words = shlex.split(code.removeprefix("lightning-tfm ").replace("VERB", "fit"))
     if code.startswith("make "):
         check_make(code, None)
     elif words[:2] == ["pip", "install"]:
-        extra = words[2].partition("[")[2].removesuffix("]")
-        assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"], code
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"lightning_tfm\[([\w-]+)\]", code)) <= extras.keys(), code
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]), code
     elif words[0] == "pytest":
@@ -382,7 +475,12 @@ def check_mentioned(code: str) -> None:
         assert not code.startswith("lightning-tfm "), f"no such verb: {code}"
 
 
-@pytest.mark.parametrize("code", sorted({code for code in inline(README) if " " in code or code.startswith("--")}))
+def worth(code: str) -> bool:
+    """Whether code in passing says something to check: an option, or a command."""
+    return " " in code or code.startswith("--")
+
+
+@pytest.mark.parametrize("code", sorted({code for text in DOCUMENTS.values() for code in inline(text) if worth(code)}))
 def test_mentioned(code):
     check_mentioned(code)
 
@@ -405,10 +503,21 @@ def test_command_in_the_head_of_a_file(file, line):
         assert file.partition(".")[0] in line, f"{file} names the command of another file"
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", README):
-        path = "".join(target)
-        assert path.startswith("https://") or (ROOT / path).exists(), path
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", DOCUMENTS[name]):
+        path, _, heading = "".join(target).partition("#")
+        if path.startswith("https://") or Path(path).name in WRITTEN_FROM_CODE:
+            continue
+        there = (ROOT / name).parent / path if path else ROOT / name
+        assert there.exists(), path
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}, path + heading
+
+
+def test_the_readme_is_read_in_five_minutes():
+    assert len(DOCUMENTS["README.md"].splitlines()) <= 150
 
 
 # --- and mistakes are seen ---

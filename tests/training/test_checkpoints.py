@@ -1,10 +1,10 @@
-"""The mean of snapshots: exact in float64, of one run only."""
+"""Checkpoints of another machine's GPU. The mean of snapshots: exact in float64, of one run only."""
 
 import pytest
 import torch
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.training.checkpoints import average
+from lightning_tfm.training.checkpoints import Checkpoints, average
 
 
 def test_small_weights_beside_a_large_one_are_not_lost(tmp_path):
@@ -40,3 +40,14 @@ def test_strangers_of_another_shape_are_refused(tmp_path):
     torch.save({"w": torch.ones(3)}, tmp_path / "b.pt")
     with pytest.raises(UserError, match=r"b\.pt"):
         average([tmp_path / "a.pt", tmp_path / "b.pt"])
+
+
+def test_a_checkpoint_from_a_gpu_is_read_without_one(tmp_path, monkeypatch):
+    """And on several GPUs not onto the first by all ranks: tensors go where Lightning puts them, from the CPU."""
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        Checkpoints().save_checkpoint({"w": torch.ones(3)}, tmp_path / "a.ckpt")
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(tmp_path / "a.ckpt", weights_only=True)
+    found = Checkpoints().load_checkpoint(tmp_path / "a.ckpt", map_location=None)["w"]
+    assert found.device.type == "cpu" and found.tolist() == [1, 1, 1]

@@ -7,7 +7,7 @@ from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
-from lightning_tfm.runs.train import make_trainer
+from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 

@@ -1,0 +1,225 @@
+"""What may stand in place of self-attention (section 4 of the paper). One is one class and one line in `LAYERS`.
+
+A layer type relates the positions of one text: in the encoder all of them, in the decoder (causal) those up to its own.
+Attention over the memory stays. Decoding goes piece by piece with a state that `new_cache` makes. Shapes: see
+`transformer`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.attention import SelfAttention
+from lightning_tfm.model.cache import State
+from lightning_tfm.model.classes import find_class
+from lightning_tfm.model.layer_sizes import inner_width
+from lightning_tfm.model.positions import PositionScheme
+from lightning_tfm.model.restricted import RestrictedSelfAttention
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """What a layer type may need to know of the model."""
+
+    d_model: int
+    width: int
+    """inner channels (config: layer_width), d_model for a class of the user's own"""
+    kernel: int
+    neighbourhood: int
+    bias: bool
+    causal: bool
+    """whether it belongs to the decoder"""
+    number: int
+    """of the layer in its stack, from 0"""
+
+
+class LayerType(nn.Module, ABC):
+    """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
+
+    Name the matrix whose product is added to the residual stream W_O: `model.init: xavier_residual` looks for it.
+    """
+
+    def __init__(self, sizes: LayerSizes):
+        super().__init__()
+
+    @abstractmethod
+    def forward(
+        self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: State | None = None, start: int = 0
+    ) -> Tensor:
+        """x_BTD -> [B, T, D]; a position sees those of its text, none after it where `causal` (as constructed).
+
+        `allowed` ([B, 1, 1, T], None for all) is false where a text has ended: nothing may depend on what stands there.
+        With a cache, x holds only the newest piece, at position `start`.
+        """
+
+    @abstractmethod
+    def new_cache(self) -> State:
+        """What decoding keeps, before its first piece."""
+
+    def settle(self) -> None:
+        """Called after the weights are drawn, for what is to start otherwise."""
+
+
+class Convolution(LayerType):
+    """(x * W + b) ⊙ σ(x * V + c), then W_O: a gated convolution of width k (Gehring et al. 2017, ConvS2S).
+
+    The encoder's is centred, one position more before than after where k is even; the decoder's sees the last k.
+    """
+
+    def __init__(self, sizes: LayerSizes):
+        super().__init__(sizes)
+        self.dilation = self.spread(sizes)
+        reach = (sizes.kernel - 1) * self.dilation
+        self.after = 0 if sizes.causal else (sizes.kernel - 1) // 2 * self.dilation
+        self.before = reach - self.after
+        self.build(sizes)
+        self.W_O = nn.Linear(sizes.width, sizes.d_model, bias=False)
+
+    def spread(self, sizes: LayerSizes) -> int:
+        """Distance of the positions that a convolution sees."""
+        return 1
+
+    def build(self, sizes: LayerSizes) -> None:
+        self.W = nn.Conv1d(sizes.d_model, 2 * sizes.width, sizes.kernel, dilation=self.dilation, bias=sizes.bias)
+
+    def convolve(self, x_BTD: Tensor) -> Tensor:
+        """[B, before + T + after, D] -> [B, T, 2 width]."""
+        return self.W(x_BTD.transpose(1, 2)).transpose(1, 2)
+
+    def forward(
+        self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: State | None = None, start: int = 0
+    ) -> Tensor:
+        if allowed is not None:  # beyond its end a text is followed by zeros, as it is at the batch's edge
+            x_BTD = x_BTD.masked_fill(~allowed[:, 0, 0, :, None], 0.0)
+        if cache is None:
+            x_BTD = F.pad(x_BTD, (0, 0, self.before, self.after))
+        else:
+            past = cache.tensors or (x_BTD.new_zeros(len(x_BTD), self.before, x_BTD.shape[2]),)
+            x_BTD = torch.cat((*past, x_BTD), 1)
+            cache.tensors = (x_BTD[:, 1:],)
+        return self.W_O(F.glu(self.convolve(x_BTD), -1))
+
+    def new_cache(self) -> State:
+        return State()
+
+
+class Dilated(Convolution):
+    """A convolution whose positions lie k^l apart in layer l = 0, 1, …: after L layers one sees k^L positions
+    (Kalchbrenner et al. 2016, ByteNet, there by powers of 2)."""
+
+    def spread(self, sizes: LayerSizes) -> int:
+        return sizes.kernel**sizes.number
+
+
+class Separable(Convolution):
+    """The convolution in two steps: each channel over its k positions, then a matrix for each position (Chollet 2017;
+    Kaiser et al. 2018, Depthwise Separable Convolutions for Neural Machine Translation)."""
+
+    def build(self, sizes: LayerSizes) -> None:
+        d = sizes.d_model
+        self.depthwise = nn.Conv1d(d, d, sizes.kernel, groups=d, bias=sizes.bias)
+        self.pointwise = nn.Linear(d, 2 * sizes.width, sizes.bias)
+
+    def convolve(self, x_BTD: Tensor) -> Tensor:
+        return self.pointwise(self.depthwise(x_BTD.transpose(1, 2)).transpose(1, 2))
+
+
+class Recurrent(LayerType):
+    """torch's LSTM or GRU, then W_O. In the encoder one reads forwards and one backwards, each of half the width.
+
+    The backward one starts at each text's own last piece, so that padding stays invisible.
+    """
+
+    cell: type[nn.LSTM] | type[nn.GRU]
+
+    def __init__(self, sizes: LayerSizes):
+        super().__init__(sizes)
+        width = sizes.width if sizes.causal else sizes.width // 2
+        self.onward = self.cell(sizes.d_model, width, bias=sizes.bias, batch_first=True)
+        self.back: nn.LSTM | nn.GRU | None = None
+        if not sizes.causal:
+            self.back = self.cell(sizes.d_model, width, bias=sizes.bias, batch_first=True)
+        self.W_O = nn.Linear(width if sizes.causal else 2 * width, sizes.d_model, bias=False)
+
+    def forward(
+        self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: State | None = None, start: int = 0
+    ) -> Tensor:
+        held = cache.tensors if cache is not None else ()
+        past = None if not held else held if len(held) > 1 else held[0]
+        y_BTX, state = self.onward(x_BTD, past)
+        if cache is not None:
+            cache.tensors = state if isinstance(state, tuple) else (state,)
+        if self.back is not None:
+            order_BT = reversal(x_BTD, allowed)
+            back_BTX, _ = self.back(_ordered(x_BTD, order_BT))
+            y_BTX = torch.cat((y_BTX, _ordered(back_BTX, order_BT)), -1)
+        return self.W_O(y_BTX)
+
+    def new_cache(self) -> State:
+        return State(rows_at=1)
+
+
+def reversal(x_BTD: Tensor, allowed: Tensor | None) -> Tensor:
+    """[B, T]: where each position of a text is found when the text is read backwards; padding stays where it is."""
+    t_T = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+    if allowed is None:
+        return t_T.flip(0).expand(len(x_BTD), -1)
+    inside_BT = allowed[:, 0, 0]
+    return torch.where(inside_BT, inside_BT.sum(1, keepdim=True) - 1 - t_T, t_T)
+
+
+def _ordered(x_BTD: Tensor, order_BT: Tensor) -> Tensor:
+    return x_BTD.gather(1, order_BT[:, :, None].expand(-1, -1, x_BTD.shape[2]))
+
+
+class LSTM(Recurrent):
+    """Hochreiter and Schmidhuber 1997; the forget gates start at a bias of 1 (Jozefowicz et al. 2015)."""
+
+    cell = nn.LSTM
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        for name, bias_4X in self.named_parameters():
+            if name.endswith(".bias_ih_l0"):
+                bias_4X.view(4, -1)[1] = 1.0
+
+
+class GRU(Recurrent):
+    """Cho et al. 2014."""
+
+    cell = nn.GRU
+
+
+LAYERS: dict[str, type[nn.Module]] = {
+    "attention": SelfAttention,
+    "restricted": RestrictedSelfAttention,
+    "lstm": LSTM,
+    "gru": GRU,
+    "convolution": Convolution,
+    "separable": Separable,
+    "dilated": Dilated,
+}
+
+
+def make_layer(c: Model, scheme: PositionScheme | None, causal: bool, number: int) -> SelfAttention:
+    """What `model.layer` names; called like self-attention, whichever it is.
+
+    Raises UserError where it is neither one that ships nor the import path of a LayerType, or where the positional
+    scheme acts in an attention that is not there.
+    """
+    if c.layer == "attention":
+        return SelfAttention(c, scheme)
+    if c.layer == "restricted":
+        return RestrictedSelfAttention(c, scheme, causal)
+    found = find_class("model.layer", c.layer, LAYERS, (LayerType,))
+    if scheme is not None:
+        raise UserError(f"model.positions={c.positions} acts within self-attention, and model.layer={c.layer} has none")
+    width = inner_width(c, causal) if c.layer in LAYERS else c.d_model
+    made = found(LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
+    return cast(SelfAttention, made)

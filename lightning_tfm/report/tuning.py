@@ -1,0 +1,82 @@
+"""Which value every row of a tuned study took (`sweep --tune`), of how many, and what the choice cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.heat_map import Shaded, shaded
+from lightning_tfm.report.summary import TunedRow, TuningSummary
+from lightning_tfm.study.tuned import FILE, at_edge
+
+
+def read_tuning(folder: Path) -> TuningSummary | None:
+    """What a study's folder says of its tuning; None where nothing was tuned. Raises UserError for a broken file."""
+    path = folder / FILE
+    try:
+        return from_plain(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: not a record of tuning ({type(error).__name__}: {error})") from error
+
+
+def from_plain(plain: dict[str, Any]) -> TuningSummary:
+    """The content of tuning.json; files of before its cost was kept have none."""
+    rows = [
+        TunedRow(str(row["row"]), row["value"], {str(k): float(x) for k, x in row["ppl"].items()})
+        for row in plain["rows"]
+    ]
+    cost = plain.get("cost") or {}
+    return TuningSummary(
+        key=str(plain["key"]),
+        values=list(plain["values"]),
+        seeds=[int(seed) for seed in plain["seeds"]],
+        study=str(plain["study"]),
+        runs=cost.get("runs"),
+        seconds=cost.get("seconds"),
+        flops=cost.get("flops"),
+        rows=rows,
+    )
+
+
+def notes(tuning: TuningSummary | None) -> list[str]:
+    """In words; empty where nothing was tuned."""
+    if tuning is None:
+        return []
+    tried, seeds = ", ".join(map(str, tuning.values)), ", ".join(map(str, tuning.seeds))
+    return [
+        f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
+        f"{seeds}, apart from the seeds shown; {cost(tuning)}",
+        "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _taken(tuning).items()),
+    ]
+
+
+def cost(tuning: TuningSummary) -> str:
+    """Of the choice, in words."""
+    if tuning.runs is None or tuning.seconds is None or tuning.flops is None:
+        return f"its runs are those of the study {tuning.study}"
+    return f"the choice took {tuning.runs} runs, {tuning.seconds:,.0f} s and {tuning.flops:.2e} FLOPs ({tuning.study})"
+
+
+def _taken(tuning: TuningSummary) -> dict[str, list[str]]:
+    """Value in words -> the rows that took it."""
+    found: dict[str, list[str]] = {}
+    for value in tuning.values:
+        names = [row.row for row in tuning.rows if row.value == value]
+        if names:
+            found[f"{value}{' (at the edge of what was tried)' if at_edge(value, tuning.values) else ''}"] = names
+    return found
+
+
+def best_of(tuning: TuningSummary | None, row: str) -> Any:
+    """The value that a row took; None where nothing was tuned, or the row joined later."""
+    return next((one.value for one in tuning.rows if one.row == row), None) if tuning else None
+
+
+def table(tuning: TuningSummary) -> Shaded:
+    """Mean dev PPL of every row at every value."""
+    values = [[row.ppl.get(str(value)) for value in tuning.values] for row in tuning.rows]
+    names = [f"{row.row}: {row.value}" for row in tuning.rows]
+    title = f"Dev PPL by row and its choice (down) and {tuning.key} (across), seed {', '.join(map(str, tuning.seeds))}"
+    return shaded(title, names, [str(value) for value in tuning.values], values, less=True)

@@ -1,0 +1,70 @@
+"""What a run's device really computed with: attention's backends, kernels, compiled variants. For its record."""
+
+import sys
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from lightning_tfm.config import Model
+from lightning_tfm.model.positions import BiasScheme
+from lightning_tfm.model.relative import ALiBi
+from lightning_tfm.model.schemes import find_scheme
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.training.module import TransformerModule
+
+VARIANTS = 64
+"""compiled forms that all layers share: training, scoring, decoding, each with padding and without; torch stops at 8,
+and every further one runs uncompiled"""
+
+
+def compile_layers(model: Transformer) -> None:
+    """torch.compile every layer for any shape, in place; names of parameters stay."""
+    torch._dynamo.config.recompile_limit = VARIANTS
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(dynamic=True)
+
+
+def what_ran(module: TransformerModule) -> list[str]:
+    """For the list `inexact` of a run's record; empty on a CPU without a compiler. What was not compiled is said, too,
+    on standard error."""
+    t, found = module.experiment.training, []
+    if module.device.type == "cuda":
+        found.append(attention_backends(module.experiment.model, module.device, t.precision))
+    if "torch._dynamo.utils" in sys.modules:  # a second's import, for the compiler alone
+        counters = sys.modules["torch._dynamo.utils"].counters
+        frames = counters["frames"]
+        if frames["total"]:
+            found.append(compiled_variants(frames["ok"], frames["total"], counters["graph_break"].total()))
+        if frames["total"] > frames["ok"]:
+            print(f"{found[-1]}: the training was slower than it need be", file=sys.stderr)
+    return found
+
+
+def compiled_variants(good: int, tried: int, breaks: int) -> str:
+    """What torch's compiler did in this process so far, in words."""
+    uncompiled = f", {tried - good} or more that run uncompiled" if tried > good else ""
+    return f"compiled: {good} variants{uncompiled}" + (f", {breaks} interruptions" if breaks else "")
+
+
+def attention_backends(c: Model, device: torch.device, precision: str) -> str:
+    """The backends that torch takes for training's attention on `device`: over the memory (padded), in the encoder, in
+    the decoder (causal)."""
+    kinds = {"bfloat16": torch.bfloat16, "float64": torch.float64}
+    kind = kinds.get(precision, torch.float32)
+    q = torch.zeros(2, c.h, 64, c.d_k, requires_grad=True, device=device, dtype=kind)
+    v = torch.zeros(2, c.h, 64, c.d_v, requires_grad=True, device=device, dtype=kind)
+    padded = torch.ones(2, 1, 1, 64, dtype=torch.bool, device=device)
+    scheme = find_scheme(c.positions)
+    biased = issubclass(scheme, BiasScheme)
+    bias = torch.zeros(2, c.h, 64, 64, requires_grad=scheme is not ALiBi, device=device, dtype=kind)
+
+    def taken(mask: Tensor | None, causal: bool = False) -> str:
+        mask = mask if mask is None else mask.expand(2, c.h, 64, 64)
+        return SDPBackend(torch._fused_sdp_choice(q, q, v, mask, 0.0, causal)).name.removesuffix("_ATTENTION").lower()
+
+    encoder = taken(bias) if biased else taken(padded)
+    decoder = taken(bias) if biased else taken(None, True)
+    if c.layer != "attention":
+        encoder = decoder = taken(padded) if c.layer == "restricted" else f"none ({c.layer})"
+    return f"attention: memory {taken(padded)}, encoder {encoder}, decoder {decoder}"

@@ -1,0 +1,266 @@
+"""The layer types that ship, each held to the suite that users' own inherit, and to its formula."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_tfm.config import Experiment, Model, check, training_identity
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.layer_sizes import inner_width, layer_parameters
+from lightning_tfm.model.layer_types import LAYERS, LayerSizes, make_layer
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.testing import LayerSuite
+
+
+class Shipped(LayerSuite):
+    def parameters(self, model: Model) -> int:
+        return model.N * (layer_parameters(model, False) + layer_parameters(model, True))
+
+
+class TestLSTM(Shipped):
+    layer = "lstm"
+
+
+@pytest.mark.long
+class TestGRU(Shipped):
+    layer, sizes = "gru", replace(LayerSuite.sizes, layer_width="parameters")
+
+
+class TestConvolution(Shipped):
+    layer, sizes = "convolution", replace(LayerSuite.sizes, layer_width="parameters", kernel=4)
+
+
+@pytest.mark.long
+class TestSeparable(Shipped):
+    layer = "separable"
+
+
+class TestDilated(Shipped):
+    layer = "dilated"
+
+
+@pytest.mark.long
+class TestRestricted(Shipped):
+    layer, sizes = "restricted", replace(LayerSuite.sizes, neighbourhood=3)
+
+
+class TestRestrictedToAnEvenNumber(Shipped):
+    layer, sizes = "restricted", replace(LayerSuite.sizes, neighbourhood=4, kv_heads=1, qk_norm=True)
+
+
+def test_every_type_is_here():
+    assert {cls.layer for cls in Shipped.__subclasses__()} == LAYERS.keys() - {"attention"}
+
+
+D, K = 6, 3
+
+
+def made(layer: str, causal: bool, **change) -> torch.nn.Module:
+    """One layer in float64, its weights all at random."""
+    c = Model(**({"d_model": D, "h": 2, "d_k": 3, "d_v": 3, "kernel": K, "layer": layer} | change))
+    module = make_layer(c, None, causal, 1).double()
+    torch.manual_seed(3)
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    return module.requires_grad_(False)
+
+
+def glued(y: torch.Tensor, module: torch.nn.Module) -> torch.Tensor:
+    """Gate and W_O."""
+    value, gate = y.chunk(2, -1)
+    return value / (1 + (-gate).exp()) @ module.W_O.weight.T
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("layer", "k", "spread"), [("convolution", 3, 1), ("convolution", 4, 1), ("dilated", 3, 3)])
+def test_a_convolution_is_its_formula(layer, k, spread, causal):
+    """Position by position; the second layer of a dilated stack looks k apart."""
+    module, x = made(layer, causal, kernel=k), torch.randn(2, 9, D, dtype=torch.float64)
+    before = (k - 1) * spread if causal else k // 2 * spread
+    y = torch.zeros(2, 9, 2 * D, dtype=torch.float64) + module.W.bias
+    for t in range(9):
+        for j in range(k):
+            seen = t - before + j * spread
+            if 0 <= seen < 9:
+                y[:, t] += x[:, seen] @ module.W.weight[:, :, j].T
+    torch.testing.assert_close(module(x, None, causal), glued(y, module), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_separable_convolution_is_one_whose_matrices_are_products(causal):
+    module, x = made("separable", causal), torch.randn(2, 7, D, dtype=torch.float64)
+    full = made("convolution", causal)
+    full.W.weight = torch.nn.Parameter(module.pointwise.weight[:, :, None] * module.depthwise.weight[None, :, 0])
+    full.W.bias = torch.nn.Parameter(module.pointwise(module.depthwise.bias))
+    full.W_O.weight = module.W_O.weight
+    torch.testing.assert_close(module(x, None, causal), full(x, None, causal), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_a_recurrent_encoder_is_torchs_bidirectional_one(layer):
+    """With texts of unequal length packed, as torch has it."""
+    module, x = made(layer, False), torch.randn(3, 5, D, dtype=torch.float64)
+    lengths = torch.tensor([5, 2, 4])
+    both = type(module.onward)(D, D // 2, bidirectional=True, batch_first=True).double()
+    for name, p in both.named_parameters():
+        ours = module.back if name.endswith("_reverse") else module.onward
+        p.data = ours.get_parameter(name.removesuffix("_reverse")).data
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    y, _ = torch.nn.utils.rnn.pad_packed_sequence(both(packed)[0], batch_first=True)
+    inside = torch.arange(5) < lengths[:, None]
+    found = module(x, inside[:, None, None], False)
+    torch.testing.assert_close(found[inside], (y @ module.W_O.weight.T)[inside], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("T", [4, 9, 10, 23])
+@pytest.mark.parametrize("r", [1, 4, 5])
+@pytest.mark.parametrize("causal", [False, True])
+def test_restricted_attention_is_attention_under_a_mask(causal, r, T):
+    module, x = made("restricted", causal, neighbourhood=r), torch.randn(2, T, D, dtype=torch.float64)
+    full = made("attention", causal)
+    full.load_state_dict(module.state_dict())
+    offset = torch.arange(T) - torch.arange(T)[:, None]
+    seen = (offset <= 0) & (offset > -r) if causal else (offset >= -(r // 2)) & (offset < r - r // 2)
+    expected = full(x, seen[None, None], False)
+    torch.testing.assert_close(module(x, None, causal), expected, atol=1e-12, rtol=0)
+    assert int(seen.sum(1).max()) <= r
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that an operator made."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor):
+            self.numel = max(self.numel, found.numel())
+        return found
+
+
+def test_restricted_attention_holds_no_matrix_of_all_pairs():
+    def largest(n: int) -> int:
+        module = made("restricted", False, neighbourhood=5)
+        with Largest() as seen:
+            module(torch.randn(1, n, D, dtype=torch.float64), None, False)
+        return seen.numel
+
+    assert largest(400) < 4.1 * largest(100)
+
+
+# --- sizes ---
+
+TYPES = [{"layer": name} for name in LAYERS if name != "attention"]
+TYPES += [t | {"layer_width": "parameters"} for t in TYPES if t["layer"] != "restricted"]
+TYPES += [{"layer": "convolution", "kernel": 6, "bias": False}, {"layer": "gru", "bias": False}]
+
+
+@pytest.mark.parametrize("change", TYPES, ids=str)
+def test_the_built_model_has_as_many(change):
+    from lightning_tfm.model.size import count_parameters
+
+    model = Model(N=2, d_model=10, d_ff=14, h=3, d_k=4, d_v=6, attention_bias=True, **change)
+    built = sum(p.numel() for p in Transformer(model, 23).parameters())
+    assert built == count_parameters(model, 23)["total"]
+
+
+@pytest.mark.parametrize("change", TYPES, ids=str)
+def test_torch_counts_as_many_operations(change):
+    """Lengths that are whole blocks of the neighbourhood; no position and no key is padded.
+
+    Two things torch sees otherwise: the first step of a recurrent layer multiplies with a state of zeros, for which it
+    takes no gradient; and the counter takes the weights' gradient of a depthwise convolution for a full one's.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from lightning_tfm.model.size import AttentionPairs, training_flops
+
+    B, S, T, V = 2, 40, 20, 31
+    sizes = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 10}
+    config = Model(**sizes, **change)
+    model = Transformer(config, V).double()
+    source, target = torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        F.cross_entropy(model(source, target).flatten(0, 1), target.flatten()).backward()
+    pairs = AttentionPairs.of(config, torch.full((B,), S).numpy(), torch.full((B,), T).numpy())
+    expected = counter.get_total_flops()
+    for layers, n in ((model.encoder, S), (model.decoder, T)):
+        for module in (module for layer in layers for module in layer.self_attention.modules()):
+            if isinstance(module, torch.nn.RNNBase):
+                expected += 2 * B * module.weight_hh_l0.numel()
+            elif isinstance(module, torch.nn.Conv1d) and module.groups > 1:
+                expected -= 2 * B * n * module.weight.numel() * (module.groups - 1)
+    assert training_flops(config, V, B * S, B * T, pairs) == expected
+    assert training_flops(config, V, B * S, B * T, pairs, model.weights()) == expected
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("layer", ["lstm", "gru", "convolution", "separable", "dilated"])
+@pytest.mark.parametrize("d_model", [8, 64, 512])
+def test_a_width_by_parameters_is_the_nearest_to_attention(layer, causal, d_model):
+    sizes = {"d_model": d_model, "h": 8, "d_k": d_model // 8, "d_v": d_model // 8}
+    model, wanted = Model(**sizes, layer=layer, layer_width="parameters"), 4 * d_model**2
+    width = inner_width(model, causal)
+    found = layer_parameters(model, causal)
+    step = 2 if layer in ("lstm", "gru") and not causal else 1
+    for other in (width - step, width + step):
+        if other >= step:
+            sized = torch.nn.ModuleList([LAYERS[layer](LayerSizes(d_model, other, 3, 8, True, causal, 0))])
+            assert abs(sum(p.numel() for p in sized.parameters()) - wanted) >= abs(found - wanted)
+    if d_model >= 64:
+        assert found == pytest.approx(wanted, rel=0.03)
+
+
+def test_a_class_of_the_users_own_is_not_guessed():
+    with pytest.raises(UserError, match=r"mine\.Mine"):
+        layer_parameters(Model(layer="mine.Mine"), True)
+
+
+# --- what enters a name, what is refused ---
+
+
+def named(**change) -> dict:
+    return training_identity(Experiment(model=Model(**change)), "t", {})
+
+
+def test_fields_that_cannot_act_do_not_enter_an_identity():
+    assert named(kernel=5, neighbourhood=3) == named()
+    assert named(layer="lstm", kernel=5, neighbourhood=3) == named(layer="lstm")
+    assert named(layer="restricted", kernel=5) == named(layer="restricted")
+    assert named(layer="convolution", neighbourhood=5) == named(layer="convolution") != named()
+    assert named(layer="convolution", kernel=5) != named(layer="convolution")
+    assert named(layer="restricted", neighbourhood=5) != named(layer="restricted")
+    assert named(layer="mine.Mine", kernel=5, neighbourhood=3)["model"]["neighbourhood"] == 3
+    assert named(layer="gru", layer_width="parameters") != named(layer="gru")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layer": "lstm", "positions": "rotary"}, r"model\.positions=rotary needs full self-attention, which"),
+        ({"layer": "restricted", "positions": "shaw"}, r"model\.positions=shaw needs full self-attention"),
+        (
+            {"layer_width": "parameters"},
+            r"model\.layer_width=parameters is for lstm, .*, not for model\.layer=attention",
+        ),
+        ({"kernel": 0}, r"model\.kernel=0: must be above 0"),
+        ({"neighbourhood": 0}, r"model\.neighbourhood=0: must be above 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(change, words):
+    with pytest.raises(UserError, match=words):
+        check(Experiment(model=Model(**change)))
+
+
+def test_rotary_goes_with_restricted_attention():
+    check(Experiment(model=Model(layer="restricted", positions="rotary")))
+    with pytest.raises(UserError, match=r"model\.layer=gru has none"):
+        Transformer(Model(N=1, d_model=8, layer="gru", positions="rotary"), 9)
+    with pytest.raises(UserError, match=r"model\.layer=restricted has few"):
+        Transformer(Model(N=1, d_model=8, layer="restricted", positions="alibi"), 9)
+    with pytest.raises(UserError, match="did you mean 'separable'"):
+        Transformer(Model(N=1, d_model=8, layer="separabel"), 9)

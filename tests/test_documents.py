@@ -1,0 +1,106 @@
+"""The documents as pages: the reference names all there is; a build has no warning and no link that leads nowhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from lightning_tfm.cli.main import VERBS
+
+ROOT = Path(__file__).parents[1]
+_spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "generated.py")
+generated = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(generated)
+FIELDS = [(section, f.name, cls) for section, cls in generated.SECTIONS.items() for f in fields(cls)]
+
+
+def test_the_reference_has_every_field_with_its_default_and_identity():
+    page = generated.fields_page()
+    for section, name, _ in FIELDS:
+        (line,) = re.findall(rf"^\| `{section}\.{name}` \|(.*)\|$", page, re.MULTILINE)
+        kind, default, meaning, identity = (cell.strip() for cell in line.replace("\\|", "").split("|"))
+        assert kind and default and identity, name
+        assert meaning, f"{section}.{name} has no docstring"
+
+
+def test_the_identities_are_those_of_the_hashes():
+    assert generated.identity("trainer", "devices") == "no"
+    assert generated.identity("model", "h") == "run"
+    assert generated.identity("model", "tie") == "run, where it acts"
+    assert generated.identity("evaluation", "beam") == "scores"
+    assert generated.identity("data", "vocab_size") == "through the text"
+
+
+def test_the_reference_has_every_verb_with_its_options():
+    page = generated.verbs_page()
+    parts = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert parts.keys() == VERBS.keys()
+    for verb, text in parts.items():
+        for action in generated.own_options(generated.parser_of(verb)):
+            assert action.help, f"{verb} {action.dest} has no help"
+            assert all(f"{option}" in text for option in action.option_strings or [action.dest]), (verb, action.dest)
+    assert "--watch" in parts["status"] and "--config" in parts["fit"] and "--model.h" not in parts["fit"]
+
+
+def test_the_reference_has_every_exit_code_and_so_has_help(capsys):
+    from lightning_tfm.cli.main import main
+    from lightning_tfm.runs.outcome import EXIT_CODES, STOPPED, meanings
+
+    page = generated.codes_page()
+    assert meanings().keys() == {*EXIT_CODES.values(), *STOPPED, 141}
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for code, text in meanings().items():
+        assert text and f"| {code} | {text} |" in page and text in said, code
+
+
+def test_links_are_turned_to_the_pages():
+    turn = generated.inside
+    assert turn("howto/wmt", "[notes](../../NOTES.md)") == "[notes](../also/notebook.md)"
+    assert turn("benchmarks", "[all](../benchmarks/results)") == "all"
+    assert turn("howto/wmt", "[a](data.md#b), [c](https://d.e)") == "[a](data.md#b), [c](https://d.e)"
+    assert "](../../experiments/table3.yaml)" in generated.copied("README.md", "also/readme")
+
+
+class Page(HTMLParser):
+    """What a page names: ids, links, and what a browser would fetch to show it."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        named = {key: value or "" for key, value in attrs}
+        self.ids |= {named[key] for key in ("id", "name") if key in named}
+        if tag == "a" and "href" in named:
+            self.links.append(named["href"])
+        self.fetched += [named[key] for key in ("src", "href") if key in named and tag in ("img", "script", "link")]
+
+
+@pytest.mark.long
+def test_the_pages_build_without_a_warning_and_every_link_leads_somewhere(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, "docs", str(tmp_path / "pages")], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path: Page(path) for path in (tmp_path / "pages").rglob("*.html") if "_static" not in path.parts}
+    assert len(pages) > 10
+    for path, page in pages.items():
+        for link in page.fetched:
+            assert not link.startswith(("http", "//")), f"{path.name} needs the internet for {link}"
+        for link in [*page.links, *page.fetched]:
+            target, _, anchor = unquote(link).partition("#")
+            if link.startswith(("http", "mailto:", "data:")):
+                continue
+            there = (path.parent / target.partition("?")[0]).resolve() if target else path
+            assert there.exists(), f"{path.name}: {link}"
+            if anchor and there in pages:
+                assert anchor in pages[there].ids, f"{path.name}: {link}"
