@@ -22,18 +22,29 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "yaml_files": {"errors"},
     "durable": set(),
     "scoring": {"errors"},
+    "sums": {"errors"},
     "model": BASE,
-    "data": BASE | {"yaml_files", "durable"},
-    "training": BASE | {"model", "data", "scoring"},
+    "data": BASE | {"yaml_files", "durable", "sums"},
+    "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "study": BASE | {"model.size", "model.layer_sizes", "yaml_files", "durable"},
-    "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
+    "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
-    "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
+    "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
-    | {"study", "runs.directory", "runs.glance", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
+    | {
+        "study",
+        "runs.directory",
+        "runs.glance",
+        "runs.record",
+        "data.prepare",
+        "scoring",
+        "durable",
+        "sums",
+        "model.size",
+    },
     "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
     "cli": BASE
-    | {"model", "data", "training", "scoring", "yaml_files", "durable"}
+    | {"model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
     | {"study", "runs", "queue", "inference", "report", "dashboard"},
     "testing": BASE | {"model", "data", "study.classes"},
 }

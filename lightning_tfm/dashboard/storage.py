@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from lightning_tfm.dashboard.runs import RunView, finished
 from lightning_tfm.dashboard.studies import Outline, Place
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import newest, state_of
+from lightning_tfm.queue.queue import RECORDS, cell_of, newest, state_of
 from lightning_tfm.queue.storage import OUTAGES, PostgresStore, find_storage
 from lightning_tfm.runs.record import RunRecord, from_plain
 from lightning_tfm.study.study import Search, Study
@@ -68,12 +68,16 @@ class Database:
                 continue  # another program's
             study = self._study(frozen)
             last = newest(named)
-            places = tuple(_place(trial) for trial in last.values())
+            places = tuple(place for trial in last.values() for place in _places(trial))
             if isinstance(study, str):
                 outlines[frozen.study_name] = Outline(frozen.study_name, why_not=study)
             else:
                 outlines[frozen.study_name] = Outline(frozen.study_name, study, places)
-                runs |= {_place(trial).run: self._view(trial, study) for trial in last.values()}
+                runs |= {
+                    place.run: self._view(trial, place.run, study)
+                    for trial in last.values()
+                    for place in _places(trial)
+                }
         self.outlines, self.runs = outlines, runs
 
     def _study(self, frozen: FrozenStudy) -> Study | str:
@@ -89,14 +93,14 @@ class Database:
             known = self._studies[frozen.study_name] = (plain, made)
         return known[1]
 
-    def _view(self, trial: FrozenTrial, study: Study) -> RunView:
+    def _view(self, trial: FrozenTrial, name: str, study: Study) -> RunView:
         cell, attributes = state_of(trial), trial.user_attrs
-        name = cell.cell.training_hash[:16]
-        if "record" in attributes:
-            self._records[name] = attributes["record"]
-            record = self.record(name)
-            if record is not None:
-                return finished(name, record, [])
+        held = ({attributes["run"]: attributes["record"]} if "record" in attributes else {}) | attributes.get(
+            RECORDS, {}
+        )
+        self._records |= {run[:16]: plain for run, plain in held.items()}
+        if (record := self.record(name)) is not None:
+            return finished(name, record, [])
         aims = list(study.objectives) if isinstance(study, Search) else ["dev/ppl"]
         values = dict(zip(aims, cell.values, strict=False))
         started = trial.datetime_start.timestamp() if trial.datetime_start else None
@@ -117,6 +121,5 @@ class Database:
         )
 
 
-def _place(trial: FrozenTrial) -> Place:
-    a = trial.user_attrs
-    return Place(a["row"], a["seed"], a["run"][:16], a["cost"])
+def _places(trial: FrozenTrial) -> list[Place]:
+    return [Place(one.row, one.seed, one.training_hash[:16], one.cost) for one in cell_of(trial).runs]

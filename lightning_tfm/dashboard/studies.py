@@ -1,11 +1,12 @@
 """What the index says of a study: its definition, which runs are its cells, how far it is and what is best so far."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lightning_tfm.dashboard.files import Kept, Stamp, read_object, stamp
+from lightning_tfm.dashboard.files import Kept, read_object, stamp
 from lightning_tfm.dashboard.runs import RunView
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
@@ -43,7 +44,7 @@ class Outline:
     def total(self) -> int:
         """Runs when all is done."""
         if isinstance(self.study, Search):
-            return max(self.study.budget, len(self.places))
+            return max(self.study.budget * len(self.study.trial_seeds), len(self.places))
         return len(self.places)
 
     @property
@@ -61,7 +62,7 @@ class Outlines:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._read = Kept(self._outline)
-        self._links: dict[Path, tuple[Stamp, tuple[Place, ...]]] = {}
+        self._links: dict[Path, tuple[int, tuple[Place, ...]]] = {}
 
     def look(self) -> list[Outline]:
         """All of them, by name."""
@@ -76,7 +77,7 @@ class Outlines:
         name = file.parent.name
         try:
             study = load(self._root, name)
-            return Outline(name, study, tuple(map(_place, study.cells())))
+            return Outline(name, study, tuple(_place(one) for cell in study.cells() for one in cell.runs))
         except (UserError, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
             kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             return Outline(name, why_not=f"{kind}{error}")
@@ -87,11 +88,11 @@ class Outlines:
             return found
         cost = found.places[0].cost if found.places else 1.0  # of base: sizes that a sampler tries are not far from it
         linked = (replace(place, cost=cost) for place in self._linked(folder / "cells"))
-        known = {place.row: place for place in (*found.places, *linked)}
+        known = {(place.row, place.seed): place for place in (*found.places, *linked)}
         return Outline(found.name, found.study, tuple(known.values()))
 
     def _linked(self, cells: Path) -> tuple[Place, ...]:
-        now = stamp(cells)
+        now = _newest(cells)
         if cells not in self._links or self._links[cells][0] != now:
             plain = [read_object(file) for file in sorted(cells.glob("*/*.json"))]
             places = [
@@ -101,6 +102,15 @@ class Outlines:
             ]
             self._links[cells] = now, tuple(places)
         return self._links[cells][1]
+
+
+def _newest(folder: Path) -> int:
+    """When a folder, or one in it, last took or lost a file, in nanoseconds; 0 where there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return max([os.stat(folder).st_mtime_ns, *(entry.stat().st_mtime_ns for entry in entries)])
+    except OSError:
+        return 0
 
 
 def _place(cell: Cell) -> Place:

@@ -51,10 +51,22 @@ class TrialView:
     """A trial of a search; values and scores in the order of the table's columns."""
 
     name: str
-    state: str
-    view: RunView | None
+    runs: list[tuple[int, RunView | None]]
+    """by seed; None where nobody has begun it"""
     values: list[Any]
     scores: list[float | None]
+    """means over its seeds once all have finished"""
+
+    @property
+    def view(self) -> RunView | None:
+        """Its first run."""
+        return self.runs[0][1]
+
+    @property
+    def state(self) -> str:
+        """Of its runs the one that one wants to see first."""
+        found = {view.state if view else "waiting" for _, view in self.runs}
+        return next(state for state in STATES if state in found)
 
 
 @dataclass(frozen=True)
@@ -122,13 +134,18 @@ class StudyPages:
     def _trials(self, outline: Outline, seen: Seen) -> list[TrialView]:
         study = outline.study
         assert isinstance(study, Search)
-        return [self._trial(study, place, seen.runs.get(place.run)) for place in outline.places]
+        by_row: dict[str, list[Place]] = {}
+        for place in outline.places:
+            by_row.setdefault(place.row, []).append(place)
+        return [self._trial(study, row, places, seen) for row, places in by_row.items()]
 
-    def _trial(self, study: Search, place: Place, view: RunView | None) -> TrialView:
-        plain = self._experiment(self._root / "runs" / place.run / "experiment.json")
+    def _trial(self, study: Search, row: str, places: list[Place], seen: Seen) -> TrialView:
+        runs = [(place.seed, seen.runs.get(place.run)) for place in places]
+        plain = self._experiment(self._root / "runs" / places[0].run / "experiment.json")
         values = [_value(plain, parameter.name) for parameter in study.space]
-        scores = [value_of(view, name) if view else None for name in study.objectives]
-        return TrialView(place.row, view.state if view else "waiting", view, values, scores)
+        found = [[value_of(view, name) if view else None for _, view in runs] for name in study.objectives]
+        scores = [None if None in each else fmean(x for x in each if x is not None) for each in found]
+        return TrialView(row, runs, values, scores)
 
     def _failures(self, outline: Outline, seen: Seen) -> list[Failure]:
         bad = [(place, seen.runs[place.run]) for place in outline.places if place.run in seen.runs]
@@ -154,11 +171,12 @@ def _mean(views: list[RunView | None], of: Callable[[RunView], float | None]) ->
 def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
     if outline.study is None:
         return {}
-    curves = _row_curves(outline, seen) if not trials else _trial_curves(outline, trials, seen)
+    table = isinstance(outline.study, Ablation)
+    curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
     last = max((seen.runs[p.run].steps or 0 for p in outline.places if p.run in seen.runs), default=0)
-    note = "mean over finished seeds, or over those under way" if not trials else "every trial; dashed: stopped early"
+    note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
     found = (
-        {"chart-dev": Chart("Dev perplexity", curves, note, log=True, big=not trials, last=float(last) or None)}
+        {"chart-dev": Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)}
         if curves
         else {}
     )
@@ -199,13 +217,14 @@ def _colours(groups: list[str]) -> dict[str, int]:
 
 
 def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list[Curve]:
+    """The mean of each trial's runs, the best trial in front."""
     best = seen.studies[outline.name].best
     found = []
     for trial in trials:
-        if trial.view is not None and trial.view.curve:
+        curves = [view.curve for _, view in trial.runs if view is not None and view.curve]
+        if curves and (mean := mean_curve(curves)):
             won = best is not None and trial.name == best[0]
-            stopped = trial.state == "stopped early"
-            found.append(Curve(trial.name, trial.view.curve, 4, dashed=stopped, rest=not won))
+            found.append(Curve(trial.name, mean, 4, dashed=trial.state == "stopped early", rest=not won))
     return sorted(found, key=lambda curve: not curve.rest)
 
 

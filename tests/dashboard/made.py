@@ -38,7 +38,7 @@ class Folder:
         study = Ablation(name=name, base=BASE, rows=chosen, seeds=list(seeds), prints=PRINTS, V=V, store="store")
         return save(study, self.root)
 
-    def search(self, name: str, trials: int) -> Search:
+    def search(self, name: str, trials: int, seeds: Sequence[int] = ()) -> Search:
         """A search, not yet begun."""
         space = [
             Parameter("training.lr_factor", "log_uniform_values", [], 0.1, 2.0),
@@ -48,7 +48,7 @@ class Folder:
         return save(
             Search(
                 name=name, base=BASE, space=space, sampler="tpe", seed=0, trials=trials, objectives=aims,
-                constraints={}, pruner=Pruner("median"), prints=PRINTS, V=V, store="store",
+                constraints={}, pruner=Pruner("median"), prints=PRINTS, V=V, store="store", seeds=list(seeds),
             ),
             self.root,
         )  # fmt: skip

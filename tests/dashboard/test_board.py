@@ -11,6 +11,7 @@ import pytest
 from lightning_tfm.dashboard import runs as runs_module
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.runs import STATES, thinned
+from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.runs.directory import GRACE, RunFolder
 from lightning_tfm.study.rows import apply
 from tests.dashboard.made import BASE, Folder
@@ -126,6 +127,26 @@ def test_a_search_counts_the_trials_that_are_still_to_come(made):
     assert view.best is not None and view.best[0] == "t0000"
     made.trial(search, 3, "finished", training__lr_factor=0.1)
     assert board.look().studies["search"].counts["finished"] == 2
+
+
+def test_a_search_of_several_seeds_counts_runs_and_ranks_means(made):
+    search = made.search("search", 3, seeds=[1, 2])
+    for number, state in enumerate(["finished", "running"]):
+        for seed in search.seeds:
+            made.trial(search, number, state, training__lr_factor=0.5 + number, training__seed=seed)
+    board = Board(made.root, every=0)
+    seen = board.look()
+    view = seen.studies["search"]
+    assert view.total == 6 and view.counts == {"finished": 2, "running": 2, "waiting": 2}
+    found = [one.ppl for one in seen.runs.values() if one.state == "finished"]
+    assert view.best == ("t0000", pytest.approx(sum(found) / 2))
+    page = StudyPages(made.root).page(seen, "search")
+    assert [(trial.name, trial.state, len(trial.runs)) for trial in page.data["trials"][1:]] == [
+        ("t0000", "finished", 2),
+        ("t0001", "running", 2),
+    ]
+    made.trial(search, 1, "finished", training__lr_factor=1.5, training__seed=1)
+    assert board.look().studies["search"].counts["finished"] == 3
 
 
 def test_an_empty_folder_is_empty(tmp_path):
