@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse
-from lightning_tfm.draws import said
+from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 
 

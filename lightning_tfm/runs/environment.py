@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.draws import said
 from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.record import Git, Machine
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from lightning_tfm import draws, keys
+from lightning_tfm import keys
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.runs import draws
 from lightning_tfm.runs.environment import inexact
 
 
