@@ -20,6 +20,7 @@ from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summar
 from lightning_tfm.report.text import effect_numbers
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import WORDS, counted
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
 
@@ -194,7 +195,7 @@ def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[s
             "runs": [
                 Run(
                     provenance.facts(cell),
-                    provenance.fit_command(apply(cells.study.base, rows[cell.row], cell.seed)),
+                    fit_command(apply(cells.study.base, rows[cell.row], cell.seed)),
                     link(cell.folder),
                 )
                 for cell in cells.of(r.name)

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from typing import Any
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.records import read_validations
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
 
@@ -34,13 +34,13 @@ class SearchReport:
     """What a search's report says."""
 
     summary: SearchSummary
-    root: Path
+    root: Path | None
 
     def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
         """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
         match kind:
             case "html":
-                return page(self.summary, live, lambda run: link(RunFolder(self.root, run).path) if run else "")
+                return page(self.summary, live, self._linked(link))
             case "markdown":
                 return to_markdown(self.summary)
             case "csv":
@@ -48,6 +48,11 @@ class SearchReport:
             case "json":
                 return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
         raise self._no_table(kind)
+
+    def _linked(self, link: Link) -> Callable[[str], str]:
+        """From the name of a run to where `link` leads."""
+        root = self.root
+        return lambda run: link(RunFolder(root, run).path) if root and run else ""
 
     def latex(self, layout: Layout) -> str:
         """Raises UserError."""
@@ -59,9 +64,23 @@ class SearchReport:
 
 def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
-    search = load_as(Search, root, name)
     folder = folder_of(root, name)
-    trials = _read(folder / "trials.json", name)
+    trials, importance = folder / "trials.json", folder / "importance.json"
+    search = load_as(Search, root, name)
+    return of_trials(search, _read(trials, name), _read(importance, name), folder, root)
+
+
+def of_trials(
+    search: Search,
+    trials: list[dict[str, Any]],
+    importance: list[dict[str, Any]],
+    folder: Path = Path(),
+    root: Path | None = None,
+) -> SearchReport:
+    """The report of a search from what its trials.json and importance.json (in `folder`) hold. Raises UserError.
+
+    `root`: where its runs are, with their curves.
+    """
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
     lines = [replace(line, curve=_curve(root, line.run)) for line in lines]
@@ -90,7 +109,7 @@ def make(name: str, root: Path) -> SearchReport:
                     {name: values[name] for name in leading},
                     {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in lines if t.by_seed},
                 ),
-                importance=_importance(folder / "importance.json", name),
+                importance=_importance(importance, folder / "importance.json"),
                 trials=lines,
                 seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
                 ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
@@ -132,8 +151,8 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
 
-def _curve(root: Path, run: str) -> list[tuple[int, float]]:
-    return sorted(read_validations(RunFolder(root, run).path).items()) if run else []
+def _curve(root: Path | None, run: str) -> list[tuple[int, float]]:
+    return sorted(read_validations(RunFolder(root, run).path).items()) if root and run else []
 
 
 def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float]] | None:
@@ -144,9 +163,9 @@ def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float
     return found if all(v is not None for values in found.values() for v in values.values()) else None
 
 
-def _importance(path: Path, name: str) -> list[Importance]:
+def _importance(records: list[dict[str, Any]], path: Path) -> list[Importance]:
     found = []
-    for record in _read(path, name):
+    for record in records:
         try:
             shares = record.get("importance")
             known = None if shares is None else {str(key): float(share) for key, share in shares.items()}

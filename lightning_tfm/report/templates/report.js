@@ -42,7 +42,7 @@ if (document.body.dataset.live) {
   const seen = document.body.dataset.version;
   setInterval(async () => {
     try {
-      const version = await (await fetch('/version')).text();
+      const version = await (await fetch(location.pathname.replace(/\/$/, '') + '/version')).text();
       if (version !== seen) {
         sessionStorage.y = scrollY;
         location.reload();
