@@ -340,11 +340,11 @@ def test_every_control_there_is_takes_every_value_without_an_error(any_page):
         slider.focus()
         any_page.keyboard.press("ArrowRight")
         used += 1
-    for button in any_page.locator("button:visible").all():
-        button.click()
-        if button.locator("xpath=ancestor::thead").count():
-            assert button.locator("xpath=ancestor::th[1]").get_attribute("aria-sort") == "ascending"
-        used += 1
+    for button in any_page.locator("button:visible").element_handles():
+        if button.is_visible():  # one that undoes what the sliders did is gone when they are back
+            button.evaluate("e => e.click()")
+            assert button.evaluate("e => !e.closest('thead') || e.closest('th').ariaSort") in (True, "ascending")
+            used += 1
     for field in any_page.locator("input[type=search]").all():
         field.fill("zzz")
         assert any_page.locator("#table tbody tr:visible").count() == 0
