@@ -29,10 +29,12 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
-    "report": BASE | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
+    "report": BASE
+    | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size", "measure.record"},
+    "measure": BASE | {"model"},
     "cli": BASE
     | {"model", "data", "training", "scoring", "yaml_files", "durable"}
-    | {"study", "runs", "queue", "inference", "report"},
+    | {"study", "runs", "queue", "inference", "report", "measure"},
     "testing": BASE | {"model", "data", "study.classes"},
 }
 ONLY_IN = {

@@ -25,6 +25,7 @@ VERBS = {
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
     "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),
     "runs": ("runs", "list runs, retry or remove one, free disk space"),
+    "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
     "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
 }
 """verb -> module of this package with `main(verb, argv) -> exit code`, and help"""
