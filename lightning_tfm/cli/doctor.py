@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 
 
@@ -17,6 +18,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     git = git_state()
     print(f"{'git':16} {'not a checkout' if git is None else git.commit + ', changed' * git.changed}")
     print(f"{'cpu':16} {cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
+
+    print(f"{'random draws':16} {said() or 'as committed: initial weights and orders do not depend on the NumPy'}")
 
     import torch
 

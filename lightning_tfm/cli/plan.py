@@ -54,7 +54,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     endings: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
         search = with_data(asked_search(settings, sweep, resources), settings.out)
-        cells, coming, endings = trials_of(search, settings.out, resources.storage)
+        trials, coming, endings = trials_of(search, settings.out, resources.storage)
+        cells = [run for trial in trials for run in trial.runs]
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
@@ -94,13 +95,15 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
     search = joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
-    endings = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
-    endings |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
+    words = {"pruned": "stopped early", "failed": "failed"}
+    ended = [state for state in states if state.state in words]
+    endings = {run: f"{words[s.state]}: {s.reason}" for s in ended for _, run in s.cell.more}
+    endings |= {s.cell.training_hash: f"{words[s.state]}: {s.reason}" for s in ended}
     if not search.budget:
         return search.cells(), [], endings
     cells = [state.cell for state in states] or search.cells()
     drawn = draw(search, max(0, search.budget - len(cells)))
-    return cells, [search.cell(0, change).cost for change in drawn], endings
+    return cells, [run.cost for change in drawn for run in search.cell(0, change).runs], endings
 
 
 def measured_rate(root: Path) -> Rate | None:

@@ -65,17 +65,20 @@ def _list(root: Path, json_asked: bool) -> int:
 def states_of(queue: "Queue", root: Path) -> "list[CellState]":
     """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage."""
     states = queue.states()
-    gone = {s.cell.training_hash for s in states if s.state == "done"}
+    gone = {run.training_hash for s in states if s.state == "done" for run in s.cell.runs}
     gone = {name for name in gone if not RunFolder(root, name).result.exists()}
     if gone:
         gone -= {name for name, _ in queue.shared_records()}
     why = f"its folder below {root / 'runs'} is gone"
-    return [replace(s, state="gone", reason=why) if s.cell.training_hash in gone else s for s in states]
+    return [
+        replace(s, state="gone", reason=why) if any(run.training_hash in gone for run in s.cell.runs) else s
+        for s in states
+    ]
 
 
 def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
-    live = {(r.row, r.seed): r for r in overview.running}
-    cells = [_cell(state, live.get((state.cell.row, state.cell.seed))) for state in states]
+    live = dict(zip((id(state) for state in states if state.state == "running"), overview.running, strict=True))
+    cells = [_cell(state, live.get(id(state))) for state in states]
     whole: dict[str, Any] = {"study": name, "counts": overview.counts, "to be proposed": overview.coming}
     whole |= {"seconds_left": overview.left.seconds if overview.left else None}
     whole |= {"at_least": bool(overview.left and overview.left.at_least), "share": round(overview.share, 4)}
@@ -87,12 +90,15 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
     from lightning_tfm.queue.progress import said
 
     found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": said(state.state)}
+    if state.cell.more:
+        found |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
     found |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
     found |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
     if state.cell.change:
         found["parameters"] = state.cell.change
     if running is not None:
         keys = ("step", "steps", "tokens_per_second", "phase", "loss", "ppl", "best_ppl")
+        found |= {"running_seed": running.seed} if state.cell.more else {}
         found |= {key: getattr(running, key) for key in keys}
         found["seconds_left"] = running.left.seconds if running.left else None
     return found
@@ -101,10 +107,9 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
 def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
     from lightning_tfm.queue.view import head, run_line
 
-    owners = {(s.cell.row, s.cell.seed): s.owner for s in states}
+    owners = [s.owner for s in states if s.state == "running"]
     lines = [head(name, overview)]
-    for r in overview.running:
-        owner = owners[r.row, r.seed]
+    for r, owner in zip(overview.running, owners, strict=True):
         where = f"  {owner.host}:{owner.pid}" if owner else ""
         lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
     lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]

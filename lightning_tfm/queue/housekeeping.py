@@ -124,8 +124,9 @@ def _run_garbage(folder: RunFolder) -> list[Garbage]:
         finished = False
     if finished:
         checkpoints = sorted(folder.checkpoints.glob("*"))
-        keep = 0 if any(folder.snapshots.glob("*")) else 1  # the weights of the last step
-        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints[: len(checkpoints) - keep]]
+        whole = [path for path in checkpoints if path.suffix == ".ckpt"]
+        kept = [] if any(folder.snapshots.glob("*")) else whole[-1:]  # the weights of the last step
+        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints if path not in kept]
     return garbage
 
 

@@ -64,7 +64,7 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
 
     def known() -> list[Cell]:
         try:
-            return [state.cell for state in queue().states()]
+            return [run for state in queue().states() for run in state.cell.runs]
         except UserError:  # the launcher has not made it yet
             return []
 
@@ -101,8 +101,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     shared = job.resources.share_files
     kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
     queue.enqueue(cells, kept, shown(job.study))
-    for state in queue.states():
-        link(job.folder, state.cell)
+    for run in (run for state in queue.states() for run in state.cell.runs):
+        link(job.folder, run)
     return queue
 
 

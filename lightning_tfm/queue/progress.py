@@ -13,6 +13,7 @@ from typing import Any
 from lightning_tfm.queue.queue import CellState
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Progress, Seconds
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Search, Study
 
 SAID = {"done": "finished", "pruned": "stopped early"}
@@ -61,7 +62,8 @@ class Best:
     """The best finished run so far."""
 
     row: str
-    seed: int
+    seed: int | None
+    """None of a trial of several seeds, whose mean it is"""
     name: str
     """of the objective: dev/ppl in a table"""
     value: float
@@ -148,6 +150,11 @@ class _Took:
             return y + slope * (cost - x)
         return cost * y / x if x else y
 
+    def all(self, runs: Sequence[Cell]) -> float | None:
+        """Seconds of these runs, one after the other."""
+        found = [self.of(run.cost) for run in runs]
+        return None if None in found else sum(seconds or 0.0 for seconds in found)
+
     @property
     def scoring(self) -> float | None:
         """Seconds of scoring a trained run."""
@@ -194,7 +201,7 @@ class Watch:
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
         coming, waiting = self._coming(states), [s for s in states if s.state == "waiting"]
         share = _share(states, dict(zip((id(s) for s in open_cells), running, strict=True)), coming)
-        left = self._left([s.cell.cost for s in waiting], coming, list(zip(running, open_cells, strict=True)), took)
+        left = self._left([s.cell for s in waiting], coming, list(zip(running, open_cells, strict=True)), took)
         return Overview(running, named, left, failed, self._best(states), coming, share)
 
     def _coming(self, states: list[CellState]) -> int:
@@ -209,17 +216,18 @@ class Watch:
             return None
         ((name, direction),) = aims.items()
         found = (min if direction == "minimize" else max)(done, key=lambda s: s.values[0])
-        return Best(found.cell.row, found.cell.seed, name, found.values[0])
+        return Best(found.cell.row, None if found.cell.more else found.cell.seed, name, found.values[0])
 
     # --- one run ---
 
     def _running(self, state: CellState, took: _Took) -> Running:
-        cell = state.cell
+        runs = state.cell.runs
+        ahead = [run for run in runs if not RunFolder(self.root, run.training_hash).result.exists()] or runs[-1:]
+        cell = ahead[0]
         key, folder = cell.training_hash, RunFolder(self.root, cell.training_hash)
         record = folder.read_progress()
         if record is None:
-            least = took.of(cell.cost)
-            left = None if least is None else Left(least)
+            left = _and_then(None if (least := took.of(cell.cost)) is None else Left(least), ahead[1:], took)
             return Running(cell.row, cell.seed, None, None, None, "starting", left, change=cell.change)
         curve = self._curves.setdefault(key, _Curve(folder.metrics)).look()
         training = not record.phase.startswith(SCORING)
@@ -230,7 +238,11 @@ class Watch:
             steps=record.steps,
             tokens_per_second=record.tokens_per_second if training and record.tokens_per_second else None,
             phase=record.phase,
-            left=self._training_left(key, record, curve, took) if training else self._scoring_left(key, record, took),
+            left=_and_then(
+                self._training_left(key, record, curve, took) if training else self._scoring_left(key, record, took),
+                ahead[1:],
+                took,
+            ),
             loss=curve.loss,
             ppl=curve.ppl,
             best_ppl=curve.best_ppl,
@@ -260,21 +272,24 @@ class Watch:
     def _took(self, states: list[CellState]) -> _Took:
         whole, trials, parts = {}, [], {}
         for s in states:
-            seconds, key = s.seconds, s.cell.training_hash
-            if s.state == "done":
+            runs = s.cell.runs if s.state == "done" else []
+            took = [s.seconds / len(runs)] * len(runs) if runs and s.seconds else [0.0] * len(runs)
+            for i, run in enumerate(runs):
+                key = run.training_hash
                 if key not in self._parts:
                     record = RunFolder(self.root, key).read_result()
                     self._parts[key] = record.seconds if record else None
                 if (found := self._parts[key]) is not None:
-                    parts[key], seconds = found, found.total  # of all attempts, whichever study they were made for
-                if seconds:
-                    whole[key] = (s.cell.cost, seconds)
+                    parts[key], took[i] = found, found.total  # of all attempts, whichever study they were made for
+                if took[i]:
+                    whole[key] = (run.cost, took[i])
+            seconds = sum(took) if runs else s.seconds
             if s.state in ("done", "pruned") and seconds:
                 trials.append(seconds)
         return _Took(list(whole.values()), trials, list(parts.values()))
 
     def _left(
-        self, waiting: Sequence[float], coming: int, begun: list[tuple[Running, CellState]], took: _Took
+        self, waiting: Sequence[Cell], coming: int, begun: list[tuple[Running, CellState]], took: _Took
     ) -> Left | None:
         """Until the last run ends, if each free worker takes the longest that waits; None where nothing is known."""
         at_least = any(r.left is None or r.left.at_least for r, _ in begun)
@@ -284,11 +299,12 @@ class Watch:
             return None
         busy = []
         for r, state in begun:
-            unknown = 0.0 if r.phase.startswith(SCORING) else took.of(state.cell.cost) or 0.0
+            unknown = 0.0 if r.phase.startswith(SCORING) else took.all(state.cell.runs) or 0.0
             busy.append(unknown if r.left is None else r.left.seconds)
         busy += [0.0] * (self.workers - len(busy))
-        ahead = sorted((took.of(cost) or 0.0 for cost in waiting), reverse=True)
-        ahead += [mean(took.trials)] * coming if took.trials else [mean(s for _, s in took.whole)] * coming
+        ahead = sorted((took.all(cell.runs) or 0.0 for cell in waiting), reverse=True)
+        each = len(self.study.trial_seeds) if isinstance(self.study, Search) else 1
+        ahead += [mean(took.trials)] * coming if took.trials else [each * mean(s for _, s in took.whole)] * coming
         heapq.heapify(busy)
         for seconds in ahead:
             heapq.heappush(busy, heapq.heappop(busy) + seconds)
@@ -298,10 +314,19 @@ class Watch:
         """Before a run has finished: what those that run will have taken for training alone."""
         whole = []
         for r, state in begun:
-            curve = self._curves.get(state.cell.training_hash)
+            run = next((run for run in state.cell.runs if run.seed == r.seed), state.cell)
+            curve = self._curves.get(run.training_hash)
             if curve is not None and curve.seconds and r.steps:
-                whole.append((state.cell.cost, curve.seconds * r.steps / curve.step))
+                whole.append((run.cost, curve.seconds * r.steps / curve.step))
         return _Took(whole, [], [])
+
+
+def _and_then(left: Left | None, runs: Sequence[Cell], took: _Took) -> Left | None:
+    """With the further seeds of a trial, after the one that `left` is of."""
+    if left is None or not runs:
+        return left
+    more = took.all(runs)
+    return Left(left.seconds, at_least=True) if more is None else Left(left.seconds + more, left.at_least)
 
 
 def _share(states: list[CellState], running: dict[int, Running], coming: int) -> float:
@@ -313,8 +338,8 @@ def _share(states: list[CellState], running: dict[int, Running], coming: int) ->
     done = 0.0
     for s in states:
         if s.state == "running":
-            r = running[id(s)]
-            done += s.cell.cost * (r.step or 0) / (r.steps or 1)
+            r, seeds = running[id(s)], [run.seed for run in s.cell.runs]
+            done += s.cell.cost * (seeds.index(r.seed) + (r.step or 0) / (r.steps or 1)) / len(seeds)
         elif s.state != "waiting":
             done += s.cell.cost
     return done / whole if whole else 0.0

@@ -130,7 +130,10 @@ def left_words(left: Left | None) -> str:
 
 
 def best_words(best: Best | None) -> str:
-    return "" if best is None else f"best: {best.name} {number(best.value)} ({best.row}/{best.seed})"
+    if best is None:
+        return ""
+    place = best.row if best.seed is None else f"{best.row}/{best.seed}"
+    return f"best: {best.name} {number(best.value)} ({place})"
 
 
 def change_words(change: dict[str, Any]) -> str:
