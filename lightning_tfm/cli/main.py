@@ -24,6 +24,7 @@ VERBS = {
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
     "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
+    "dashboard": ("dashboard", "studies, searches and runs in the browser, while they run"),
     "compare": ("compare", "studies with the same rows side by side, with tests"),
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
     "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),

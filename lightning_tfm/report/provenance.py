@@ -1,13 +1,10 @@
 """Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
 import json
-import shlex
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.config import Experiment, to_dict
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Stretch
 from lightning_tfm.sums import DamagedFile, intact
@@ -15,27 +12,6 @@ from lightning_tfm.sums import DamagedFile, intact
 LONGEST = 400
 """characters of a sentence that a page shows"""
 EXAMPLES = 3
-
-
-def fit_command(e: Experiment) -> str:
-    """A command line that trains `e`: every field that differs from the defaults, at its true size."""
-    exact, default = to_dict(e.scaled()), _defaults()
-    parts = [
-        f"--{section}.{key}={_value(value)}"
-        for section, keys in exact.items()
-        for key, value in keys.items()
-        if value != default[section][key]
-    ]
-    return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    return to_dict(Experiment())
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def facts(cell: FilledCell) -> dict[str, str]:

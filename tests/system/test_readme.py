@@ -112,6 +112,10 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm status": Run(),
     "lightning-tfm resume table3": Run(),
+    "lightning-tfm dashboard": Stops("a port lies between", "someone to end it with Ctrl-C", "--port 70000"),
+    "lightning-tfm dashboard --out results --storage postgresql+psycopg://HOST/DB": Stops(
+        "cannot be reached", "a PostgreSQL host"
+    ),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
