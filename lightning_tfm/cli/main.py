@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.runs.threads import wait_quietly
 
 VERBS = {
     "demo": ("demo", "half a minute: one tiny run, a few translations, its page"),
@@ -36,6 +37,7 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lightning-tfm` and return its exit code (runs/outcome.py: meanings)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    wait_quietly()
     try:
         return _main(arguments)
     except UserError as error:
