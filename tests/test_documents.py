@@ -1,6 +1,5 @@
 """The documents as pages: the reference names all there is; a build has no warning and no link that leads nowhere."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from urllib.parse import unquote
 import pytest
 
 from lightning_tfm.cli.main import VERBS
+from tests.documents import load_generated
 
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "generated.py")
-generated = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(generated)
+generated = load_generated()
 FIELDS = [(section, f.name, cls) for section, cls in generated.SECTIONS.items() for f in fields(cls)]
 
 
@@ -46,6 +44,18 @@ def test_the_reference_has_every_verb_with_its_options():
             assert action.help, f"{verb} {action.dest} has no help"
             assert all(f"{option}" in text for option in action.option_strings or [action.dest]), (verb, action.dest)
     assert "--watch" in parts["status"] and "--config" in parts["fit"] and "--model.h" not in parts["fit"]
+
+
+def test_the_reference_has_every_exit_code_and_so_has_help(capsys):
+    from lightning_tfm.cli.main import main
+    from lightning_tfm.runs.outcome import EXIT_CODES, STOPPED, meanings
+
+    page = generated.codes_page()
+    assert meanings().keys() == {*EXIT_CODES.values(), *STOPPED, 141}
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for code, text in meanings().items():
+        assert text and f"| {code} | {text} |" in page and text in said, code
 
 
 def test_links_are_turned_to_the_pages():

@@ -100,7 +100,7 @@ class TransformerModule(pl.LightningModule):
 
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
-        total = self._reduce(self.sums)
+        total = self.reduce(self.sums)
         self.sums = np.zeros(2)
         return total
 
@@ -127,7 +127,8 @@ class TransformerModule(pl.LightningModule):
         strategy = self.trainer.strategy
         return strategy.block_backward_sync() if hasattr(strategy, "block_backward_sync") else nullcontext()
 
-    def _reduce(self, values: np.ndarray) -> np.ndarray:
+    def reduce(self, values: np.ndarray) -> np.ndarray:
+        """`values` summed over all ranks. A collective."""
         if not (dist.is_available() and dist.is_initialized()):
             return values
         tensor = torch.from_numpy(values.copy()).to(self.device)
