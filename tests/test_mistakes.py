@@ -412,7 +412,7 @@ for line in {lines!r}:
 
 
 def test_nothing_heavy_is_imported_for_a_mistake(tmp_path):
-    lines = [line for line, file, _, _ in TABLE if not file]
+    lines = [line for line, file, _, _ in TABLE if not file and "e.yaml" not in line]
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"} | {"PYTHONPATH": str(ROOT)}
     code = ALL_AT_ONCE.format(lines=lines)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
