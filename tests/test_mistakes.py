@@ -210,6 +210,17 @@ TABLE = [
     ("status --out e.yaml", "", 2, "--out=e.yaml: e.yaml is a file"),
     ("demo --out e.yaml", "", 2, "--out=e.yaml: e.yaml is a file"),
     ("report mine --serve --port 70000", "", 2, "--port=70000: a port lies between 0 and 65535"),
+    ("dashboard --port 70000", "", 2, "--port=70000: a port lies between 0 and 65535"),
+    (
+        "dashboard --out nowhere",
+        "",
+        2,
+        "--out=nowhere: there is no such folder; give the one with your runs and studies",
+    ),
+    ("dashboard --sort ppl", "", 2, "unknown option '--sort' (value 'ppl')"),
+    ("layers --kernel 0", "", 2, "--kernel=0: must be at least 1"),
+    ("layers --d_model 24", "", 2, "--d_model=24: must be divisible by 16"),
+    ("layers --format svg", "", 2, "--format='svg': valid: json, text"),
     ("report mine --port -1", "", 2, "--port=-1: a port lies between 0 and 65535"),
     # --- one of the words of a verb ---
     ("records send x y", "", 2, "records send: valid: pack, unpack"),
