@@ -28,6 +28,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
     check_layout(options)
+    if not options["params"] and (options["rows"] or options["vocab"] is not None):
+        given = "--rows" if options["rows"] else "--vocab"
+        raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
     print(_params(options) if options["params"] else _study(options), end="")
     return 0
 
