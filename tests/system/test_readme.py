@@ -31,7 +31,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.calling import Call
-from tests.documents import load_generated
+from tests.documents import load
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ class Foreign:
     long: bool = False
 
 
-GENERATED = load_generated()
+GENERATED = load("generated")
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
@@ -97,6 +97,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make test": Foreign("check_make"),
     "make lint": Foreign("check_make"),
     "make docs": Foreign("check_make"),
+    "make bench": Foreign("check_make"),
+    "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
     "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
