@@ -263,7 +263,7 @@ def read(path: Path) -> RunRecord | Missing:
     return _read(path, from_plain)
 
 
-LATE = ("ran", "files")
+LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character")
 """fields that came later and need not be there"""
 Small = TypeVar("Small", Progress, LastWords)
 
