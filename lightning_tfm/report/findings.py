@@ -12,6 +12,7 @@ from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,
+    INCOMPARABLE,
     NEITHER,
     OPEN,
     REPRODUCED,
@@ -36,9 +37,13 @@ SAID = {
     WORSE: ("is worse than {to}", "are worse than {to}"),
     UNDECIDED: ("is undecided", "are undecided"),
     UNTESTABLE: ("cannot be tested", "cannot be tested"),
+    INCOMPARABLE: ("cannot be compared", "cannot be compared"),
 }
-"""a verdict in perplexity of one row, of several"""
+"""a verdict of one row, of several"""
+CALLED = {"ppl": "perplexity", "word": "nll per word"}
+UNITS = {"ppl": "% PPL", "word": "nats per word"}
 DIFFERS = (REPRODUCED, CONTRADICTED, UNCLEAR, BETTER, WORSE)
+DIGITS = {"ppl": 1, "word": 3}
 NAMED = 4
 """rows of one verdict that are named"""
 
@@ -47,8 +52,13 @@ Tested = tuple[SummaryRow, Difference]
 
 def findings(report: Summary) -> list[str]:
     """Three sentences."""
-    tested = [(r, d) for r in report.rows if (d := r.ppl.difference) is not None]
+    tested = [(r, d) for r in report.rows if (d := r.metric(_metric(report)).difference) is not None]
     return [_verdicts(report, tested), _effects(report, tested), _trust(report)]
+
+
+def _metric(report: Summary) -> str:
+    """The one that decides: perplexity, or where rows have other pieces the nll per word."""
+    return "word" if "word" in report.metrics else "ppl"
 
 
 # --- what was found ---
@@ -66,7 +76,7 @@ def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
     by_word = {word: [r.name for r, d in tested if d.verdict == word] for word in WORDS}
     parts = [_counted(word, names, report.to) for word, names in by_word.items() if names]
     count = len(tested)
-    return f"In perplexity, of {count} row{'s' * (count != 1)} beside {report.to}, {_listed(parts)}."
+    return f"In {CALLED[_metric(report)]}, of {count} row{'s' * (count != 1)} beside {report.to}, {_listed(parts)}."
 
 
 def _counted(word: str, names: list[str], to: str) -> str:
@@ -87,7 +97,8 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _effects(report: Summary, tested: Sequence[Tested]) -> str:
-    scored = [r for r in report.rows if r.ppl.mean is not None]
+    metric = _metric(report)
+    scored = [r for r in report.rows if r.metric(metric).mean is not None]
     if not scored:
         return "There is no score to show."
     found = sorted(
@@ -97,31 +108,37 @@ def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     if found:
         gains, losses = ([one for one in found if (one[0] < 0) == better] for better in (True, False))
         best = (
-            f"The largest gain found is {_effect(*gains[0])}"
+            f"The largest gain found is {_effect(metric, *gains[0])}"
             if gains
             else f"No row is found to be better than {report.to}"
         )
-        worst = f"the largest loss {_effect(*losses[-1])}" if losses else "no row is found to be worse"
+        worst = f"the largest loss {_effect(metric, *losses[-1])}" if losses else "no row is found to be worse"
         return f"{best}; {worst}."
     smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
     if smallest:
         return (
-            f"No row is found to differ from {report.to}; a true difference of {median(smallest):.1f} % PPL would "
+            f"No row is found to differ from {report.to}; a true difference of {_said(metric, median(smallest))} would "
             f"typically have been found with a probability of about {ABOUT:.0%}."
         )
-    lowest = min(scored, key=lambda r: r.ppl.mean or 0.0)
-    beside = "" if lowest.base else _beside(report.base)
-    return f"The lowest mean perplexity is that of {lowest.name}, {lowest.ppl.mean:.2f}{beside}, without a test."
+    lowest = min(scored, key=lambda r: r.metric(metric).mean or 0.0)
+    beside = "" if lowest.base else _beside(report.base, metric)
+    mean = lowest.metric(metric).mean
+    return f"The lowest mean {CALLED[metric]} is that of {lowest.name}, {mean:.2f}{beside}, without a test."
 
 
-def _beside(base: SummaryRow | None) -> str:
-    return "" if base is None or base.ppl.mean is None else f" (base {base.ppl.mean:.2f})"
+def _beside(base: SummaryRow | None, metric: str) -> str:
+    mean = None if base is None else base.metric(metric).mean
+    return "" if mean is None else f" (base {mean:.2f})"
 
 
-def _effect(estimate: float, row: SummaryRow, d: Difference) -> str:
-    low, high = d.shown.lower, d.shown.upper
-    interval = "" if low is None or high is None else f" [{low:+.1f}, {high:+.1f}]"
-    return f"{row.name}, {estimate:+.1f} % PPL{interval}"
+def _effect(metric: str, estimate: float, row: SummaryRow, d: Difference) -> str:
+    low, high, digits = d.shown.lower, d.shown.upper, DIGITS[metric]
+    interval = "" if low is None or high is None else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
+    return f"{row.name}, {_said(metric, estimate, '+')}{interval}"
+
+
+def _said(metric: str, value: float, sign: str = "") -> str:
+    return f"{value:{sign}.{DIGITS[metric]}f} {UNITS[metric]}"
 
 
 # --- how far to trust it ---

@@ -6,6 +6,7 @@ from lightning_tfm.report import marks, svg
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
+from lightning_tfm.report.text import NAMES
 from lightning_tfm.report.verdict import phrase
 
 FAR = 4.0
@@ -34,13 +35,15 @@ def forest(report: Summary, metric: str) -> str:
     x = spanning(values, left, width - 14)
     bottom = height - 40
     to = short_name(report.to)
-    unit = f"difference in dev perplexity to {to}, % (left is better)"
-    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else f"difference in dev BLEU to {to} (right is better)")
+    unit = {"ppl": f"difference in dev perplexity to {to}, % (left is better)"}
+    unit["bleu"] = f"difference in dev BLEU to {to} (right is better)"
+    unit["word"] = f"difference in nats per reference word to {to} (left is better)"
+    body = bottom_axis(x, bottom, top, unit[metric])
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
         body += tag("g", _row(r, shown, d, x, y), class_=f"hover {marks.VERDICT_CLASS[d.verdict]}")
-    return figure(width, height, f"Differences to {to} in dev {metric.upper()}, with 95 % intervals", body)
+    return figure(width, height, f"Differences to {to} in dev {NAMES[metric]}, with 95 % intervals", body)
 
 
 def _edge(sizes: list[float]) -> float:

@@ -10,6 +10,7 @@ from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,
+    INCOMPARABLE,
     NEITHER,
     REPRODUCED,
     SMALLER,
@@ -21,7 +22,7 @@ from lightning_tfm.report.verdict import (
 )
 
 TESTS = ("verdict", "p", "none")
-DIGITS = {"ppl": 2, "bleu": 1}
+DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
 WIDE = 6
 """fields that still have columns of their own; more stand in one column, in words"""
 LONG = 20
@@ -37,6 +38,7 @@ MARKS = {
     WORSE: r"$\downarrow$",
     UNDECIDED: r"$\circ$",
     UNTESTABLE: "--",
+    INCOMPARABLE: r"$\ast$",
 }
 """of verdicts; plain LaTeX"""
 
@@ -99,11 +101,13 @@ class _Column:
 def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
     rows = report.rows
     paper = layout.paper and columns.of_the_paper(rows)
+    metrics = ("ppl", "word", "bleu") if report.foreign else METRICS
+    names = {"ppl": "perplexity (dev)", "word": "nll per word (dev)", "bleu": "BLEU (dev)"}
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
-    blocks = [_first(rows), *(_metric(rows, metric, tests, paper) for metric in METRICS), _last(rows, paper)]
+    blocks = [_first(rows), *(_metric(report, m, tests, paper) for m in metrics), _last(rows, paper)]
     every = [column for block in blocks for column in block]
     heads, rules, at = [], [], 1
-    for block, name in zip(blocks, ("", "perplexity (dev)", "BLEU (dev)", ""), strict=True):
+    for block, name in zip(blocks, ("", *(names[m] for m in metrics), ""), strict=True):
         heads.append(rf"\multicolumn{{{len(block)}}}{{c}}{{{name}}}" if name else " & " * (len(block) - 1))
         if name:
             rules.append(rf"\cmidrule(lr){{{at}-{at + len(block) - 1}}}")
@@ -166,17 +170,18 @@ def _changes(row: SummaryRow, names: Sequence[str]) -> str:
     return ", ".join(f"{heads[name]}~{latex(columns.value(row, name))}" for name in names if name not in row.blank)
 
 
-def _metric(rows: Sequence[SummaryRow], metric: str, tests: str, paper: bool) -> list[_Column]:
-    digits = DIGITS[metric]
-    best = _best(rows, metric)
+def _metric(report: Summary | Table, metric: str, tests: str, paper: bool) -> list[_Column]:
+    rows, digits = report.rows, DIGITS[metric]
+    best = _best(rows, metric, report.foreign or [] if metric == "ppl" else [])
     scores = []
     for row in rows:
         found = row.metric(metric)
         value = "--" if found.mean is None else f"{found.mean:.{digits}f}"
         spread = "" if found.sd is None else rf"\,$\pm$\,{found.sd:.{digits}f}"
-        scores.append((rf"\textbf{{{value}}}" if value == best else value) + spread)
+        bold = value == best and not (metric == "ppl" and row.name in (report.foreign or []))
+        scores.append((rf"\textbf{{{value}}}" if bold else value) + spread)
     made = [_Column("r", "ours", scores)]
-    if paper:
+    if paper and metric != "word":
         printed = [row.paper.ppl if metric == "ppl" else row.paper.bleu for row in rows]
         made.append(_Column("r", "paper", ["" if v is None else f"{v:.{digits}f}" for v in printed]))
     if tests != "none":
@@ -186,12 +191,12 @@ def _metric(rows: Sequence[SummaryRow], metric: str, tests: str, paper: bool) ->
     return made
 
 
-def _best(rows: Sequence[SummaryRow], metric: str) -> str:
-    """As it is printed: whatever is printed alike is as good."""
-    means = [mean for row in rows if (mean := row.metric(metric).mean) is not None]
+def _best(rows: Sequence[SummaryRow], metric: str, without: Sequence[str]) -> str:
+    """As it is printed: whatever is printed alike is as good. `without`: rows that are not comparable."""
+    means = [mean for row in rows if row.name not in without and (mean := row.metric(metric).mean) is not None]
     if len(means) < 2:
         return ""
-    return f"{(min if metric == 'ppl' else max)(means):.{DIGITS[metric]}f}"
+    return f"{(max if metric == 'bleu' else min)(means):.{DIGITS[metric]}f}"
 
 
 def _change(row: SummaryRow, metric: str) -> str:
@@ -199,11 +204,12 @@ def _change(row: SummaryRow, metric: str) -> str:
     of = d.shown if d else None
     if of is None or of.estimate is None:
         return ""
-    said = f"${of.estimate:+.1f}$"
+    digits = 3 if metric == "word" else 1
+    said = f"${of.estimate:+.{digits}f}$"
     if of.lower is None or of.upper is None:
         return said
     up, down = of.upper - of.estimate, of.estimate - of.lower
-    return rf"${of.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$"
+    return rf"${of.estimate:+.{digits}f}^{{+{up:.{digits}f}}}_{{-{down:.{digits}f}}}$"
 
 
 def _test(rows: Sequence[SummaryRow], metric: str, tests: str) -> _Column:
@@ -230,6 +236,9 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
     parts.append(r"mean $\pm$ standard deviation over $n$ seeds; the best of each metric in bold")
     if paper:
         parts.append("``paper'': as printed by Vaswani et al.\\ (2017)")
+    if report.foreign:
+        others = latex(", ".join(report.foreign))
+        parts.append(f"other pieces than {latex(_to(report))}, so that no perplexity is compared: {others}")
     parts += [latex(_capital(note)) for note in tuning.notes(report.tuning)]
     base = next((row for row in report.rows if row.base), None)
     if base is not None and _in_words(report.rows):
@@ -242,7 +251,9 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
     if tests == "verdict":
-        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
+        words = {
+            d.verdict for r in report.rows for m in (*METRICS, "word") if r.n > 1 and (d := r.metric(m).difference)
+        }
         marks = ", ".join(f"{MARKS[word]} {word}" for word in WORDS if word in words)
         parts.append(f"{marks} (Benjamini and Hochberg, $p < {alpha:g}$)")
     if report.signature:

@@ -7,6 +7,7 @@ from lightning_tfm.report.svg import number, tag
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,
+    INCOMPARABLE,
     NEITHER,
     REPRODUCED,
     SMALLER,
@@ -26,6 +27,7 @@ VERDICT_CLASS = {
     WORSE: "found",
     UNDECIDED: "open",
     UNTESTABLE: "untested",
+    INCOMPARABLE: "untested",
     SUPPORTED: "good",
 }
 """style of a verdict's mark; the word always stands beside it"""
@@ -42,6 +44,7 @@ SHAPES = {
     WORSE: "M0 5 5-3.8H-5z",
     UNDECIDED: DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z",
     UNTESTABLE: "M-4-1.1h8v2.2h-8z",
+    INCOMPARABLE: "M-4.4 3.4 3.4-4.4 4.4-3.4-3.4 4.4z",
 }
 """paths around (0, 0): filled, by the even-odd rule"""
 

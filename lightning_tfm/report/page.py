@@ -1,10 +1,20 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, figures, formats, page_table, provenance, reference, tuning
+from lightning_tfm.report import (
+    agreement_text,
+    columns,
+    figures,
+    formats,
+    nats,
+    page_table,
+    provenance,
+    reference,
+    tuning,
+)
 from lightning_tfm.report.attention import attention
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
@@ -17,7 +27,7 @@ from lightning_tfm.report.panels import FEW, panels, short_name
 from lightning_tfm.report.plateau import FAR
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.text import effect_numbers
+from lightning_tfm.report.text import NAMES, effect_numbers
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import WORDS, counted
 from lightning_tfm.study.command import fit_command
@@ -28,6 +38,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     tau = report.clear
+    alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     return render(
         "report.html",
         report=report,
@@ -35,7 +46,9 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         texts=texts,
         head=_head(report),
         findings=findings(report),
-        notices=reference.said(report),
+        notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        nats=nats.known(report.rows),
+        metric_names=NAMES,
         words=[word for word in WORDS if word in found],
         columns=page_table.table_columns(report),
         chooser=page_table.chooser(report),
@@ -55,13 +68,13 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         factors=report.factors,
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
-        forests=_pictures({m: forest(report, m) for m in METRICS}),
+        forests=_pictures({m: forest(report, m) for m in report.metrics}),
         colours=_colours(report),
-        curves=curves(report, cells),
+        curves=curves(alike, cells),
         quality=_pictures(
             {
-                "parameters": figures.quality(report, "parameters", "parameters"),
-                "FLOPs": figures.quality(report, "flops", "training FLOPs"),
+                "parameters": figures.quality(alike, "parameters", "parameters"),
+                "FLOPs": figures.quality(alike, "flops", "training FLOPs"),
             }
         ),
         lengths=_lengths(report, cells),
@@ -105,7 +118,7 @@ def _head(report: Summary) -> list[str]:
 
 
 def _words(r: SummaryRow) -> list[str]:
-    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
+    return [d.verdict for metric in (*METRICS, "word") if (d := r.metric(metric).difference)]
 
 
 @dataclass(frozen=True)

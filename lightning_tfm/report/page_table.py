@@ -1,18 +1,22 @@
 """The page's main table: which columns there are, which are shown at first, and every cell of a row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.report import columns
+from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Summary, SummaryRow
+from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import NOTHING, millions
-from lightning_tfm.report.verdict import UNDECIDED, phrase
+from lightning_tfm.report.verdict import INCOMPARABLE, UNDECIDED, phrase
 
-DIGITS = {"ppl": 2, "bleu": 1}
+DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
+SHOWN = {"ppl": 1, "word": 3, "bleu": 2}
+"""digits of a difference"""
+HEADS = {"ppl": "PPL", "word": "nll/word", "bleu": "BLEU"}
+UNITS = {"ppl": "% PPL", "word": "nats per word", "bleu": "BLEU"}
 FEW = 3
 """varied fields that are columns at first; more are a matter of the chooser"""
 
@@ -67,23 +71,32 @@ def table_columns(report: Summary) -> list[Column]:
         for i, name in enumerate(fields)
     ]
     found.append(Column("n", ("n",), "number of seeds", "Fields", narrow=False, first=not fields))
-    for metric in METRICS:
-        name, unit = metric.upper(), ", %" if metric == "ppl" else ""
-        near = metric == "ppl"
+    by_word, compared = nats.known(report.rows), "word" in report.metrics
+    for metric in report.metrics:
+        name, unit = HEADS[metric], ", %" if metric == "ppl" else ""
+        near, own = metric == ("word" if compared else "ppl"), paper and metric != "word"
+        against = whom if metric != "word" else report.to
         found += [
             Column(metric, (f"dev {name}",), f"mean {name} ± standard deviation", name, narrow=near, first=True),
-            *[Column(f"{metric}-paper", ("paper", name), f"the paper's {name}", name)] * paper,
+            *[Column(f"{metric}-paper", ("paper", name), f"the paper's {name}", name)] * own,
             Column(
                 f"{metric}-d", (f"Δ {name}{unit}", *to), f"difference in {name} to {report.to}, 95 %", name, narrow=near
             ),
-            *[Column(f"{metric}-pd", ("paper", f"Δ{unit}"), f"the paper's difference in {name}", name)] * paper,
+            *[Column(f"{metric}-pd", ("paper", f"Δ{unit}"), f"the paper's difference in {name}", name, on=not compared)]
+            * own,
             Column(f"{metric}-p", ("p", "(BH)"), f"p of {name} by Benjamini and Hochberg", name, on=False),
             Column(f"{metric}-holm", ("p", "(Holm)"), f"p of {name} by Holm", name, on=False),
-            Column(f"{metric}-word", (f"{name} against", whom), f"verdict in {name}", name, narrow=near, words=True),
+            Column(f"{metric}-word", (f"{name} against", against), f"verdict in {name}", name, narrow=near, words=True),
         ]
+    if by_word:
+        if not compared:
+            found.append(Column("word", ("nll/word",), "nll per reference word", "Per word", on=False, first=True))
+        found.append(Column("char", ("nll/char",), "nll per character", "Per word", on=False, first=compared))
     found.append(Column("size", ("params",), "parameters", "Size and cost", first=True))
     if paper:
-        found.append(Column("size-paper", ("paper", "params"), "the paper's parameters", "Size and cost"))
+        found.append(
+            Column("size-paper", ("paper", "params"), "the paper's parameters", "Size and cost", on=not compared)
+        )
     found.append(Column("flops", ("FLOPs",), "floating-point operations of one training", "Size and cost", on=False))
     found.append(Column("seconds", ("seconds",), "seconds of one training", "Size and cost", on=False))
     return found
@@ -100,8 +113,10 @@ def cells(report: Summary, r: SummaryRow) -> dict[str, Cell]:
     """key of a column -> its cell in the row."""
     found = {f"f{i}": Cell(columns.value(r, name), sort=r.values[name]) for i, name in enumerate(_fields(report))}
     found["n"] = Cell(str(r.n), sort=r.n)
-    for metric in METRICS:
+    for metric in (*METRICS, *["word"] * (r.word is not None)):
         found |= _metric(report, r, metric)
+    if r.character is not None:
+        found["char"] = _score(r.character, 3)
     found["size"] = Cell(millions(r.parameters) or NOTHING, sort=r.parameters)
     found["size-paper"] = Cell("" if r.paper.params is None else f"{r.paper.params}M", sort=r.paper.params)
     found["flops"] = Cell(short(r.flops) if r.flops else NOTHING, sort=r.flops)
@@ -125,14 +140,12 @@ def _fields(report: Summary) -> list[str]:
 
 def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
     found, digits = r.metric(metric), DIGITS[metric]
-    printed = r.paper.ppl if metric == "ppl" else r.paper.bleu
+    printed = {"ppl": r.paper.ppl, "bleu": r.paper.bleu}.get(metric)
     cells = {f"{metric}-paper": Cell("" if printed is None else f"{printed:.{digits}f}", sort=printed)}
     if found.mean is None:
         cells[metric] = Cell(NOTHING, title=_missing(r))
     else:
-        spread = "" if found.sd is None else f"± {found.sd:.{digits}f}"
-        note = said(r) if metric == "ppl" else ""
-        cells[metric] = Cell(f"{found.mean:.{digits}f}", spread, note, found.mean)
+        cells[metric] = replace(_score(found, digits), note=said(r) if metric == "ppl" else "")
     if r.name == report.reference:
         cells[f"{metric}-d"] = Cell("reference")
     if found.difference is not None:
@@ -140,8 +153,17 @@ def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
     return cells
 
 
+def _score(found: Metric, digits: int) -> Cell:
+    if found.mean is None:
+        return Cell(NOTHING)
+    spread = "" if found.sd is None else f"± {found.sd:.{digits}f}"
+    return Cell(f"{found.mean:.{digits}f}", spread, sort=found.mean)
+
+
 def _difference(report: Summary, r: SummaryRow, metric: str, d: Difference) -> dict[str, Cell]:
-    digits = 1 if metric == "ppl" else 2
+    digits = SHOWN[metric]
+    if d.verdict == INCOMPARABLE:
+        return {f"{metric}-word": Cell(sort=d.verdict, word=d.verdict, title=d.why)}
     paper = d.paper_percent if metric == "ppl" else d.paper
     cells = {}
     if paper is not None:
@@ -165,7 +187,7 @@ def _why(d: Difference, metric: str) -> str:
     smallest = d.shown.smallest
     if d.verdict != UNDECIDED or d.p is None or smallest is None:
         return d.why
-    size = f"{smallest:.1f} % PPL" if metric == "ppl" else f"{smallest:.2f} BLEU"
+    size = f"{smallest:.{SHOWN[metric]}f} {UNITS[metric]}"
     return f"{d.why}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
 
 

@@ -80,6 +80,20 @@ def test_warnings_before_figures():
     )
 
 
+def test_rows_of_other_pieces_are_judged_by_nll_per_word():
+    rows = [row(name, "not comparable") for name in ("a", "b")]
+    words = [
+        Difference(word, "", None, estimate=by, lower=by - 0.1, upper=by + 0.1)
+        for word, by in (("worse", 0.5), ("better", -0.25))
+    ]
+    rows = [replace(r, word=Metric(3.0, 0.1, {}, d)) for r, d in zip(rows, words, strict=True)]
+    first, second, _ = findings(replace(report(*rows), foreign=["a", "b"]))
+    assert first == "In nll per word, of 2 rows beside base, 1 is better than base (b) and 1 is worse than base (a)."
+    assert second.startswith(
+        "The largest gain found is b, -0.250 nats per word [-0.350, -0.150]; the largest loss a, +0.5"
+    )
+
+
 def test_no_run_no_base_no_other_row():
     empty = findings(report(row("a", "not testable"), finished=0))
     assert empty[0] == "No run has finished, so nothing is known yet."
