@@ -47,7 +47,8 @@ class Model:
     P_drop: float = 0.1
     """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""
     positions: str = "sinusoidal"
-    """sinusoidal, learned, none, rotary, shaw, alibi, or the import path of a class of your own"""
+    """sinusoidal, learned, learned_scaled, none, rotary, shaw, shaw_values, t5, alibi, kerple, fire, or the import path
+    of a class of your own"""
     max_positions: int = 512
     """longest sequence, in pieces, for which a learned scheme has vectors"""
     norm: Literal["post", "pre", "sandwich"] = "post"
@@ -84,6 +85,8 @@ class Model:
     """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
     layer_width: Literal["d_model", "parameters"] = "d_model"
     """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
+    clip: int = 16
+    """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
 
 
 @dataclass(frozen=True)
@@ -342,7 +345,7 @@ def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or lie outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
-    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood}
+    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood, "model.clip": m.clip}
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
     positive |= {
@@ -413,7 +416,7 @@ IDENTIFYING = {
 INNER_WIDTH = ("lstm", "gru", "convolution", "separable", "dilated")
 """layer types whose inner width is a choice (Model.layer_width)"""
 
-WITHIN_SCORES = ("shaw", "alibi")
+WITHIN_SCORES = ("shaw", "shaw_values", "t5", "alibi", "kerple", "fire")
 """positional schemes that add to the scores of every query and key"""
 
 ADDED: dict[str, Callable[[Experiment], bool]] = {
@@ -427,6 +430,7 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
     "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
     "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
+    "model.clip": lambda e: e.model.positions in ("shaw", "shaw_values") or {".", ":"} & {*e.model.positions} != set(),
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",

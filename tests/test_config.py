@@ -29,6 +29,7 @@ CHOICES |= {"accelerator": "cpu", "tie": "none"}
 CHOICES |= {"layer_width": "parameters"}
 ACTS = {"cooldown": {"training": {"schedule": "wsd"}}}
 ACTS |= {"kernel": {"model": {"layer": "dilated"}}, "neighbourhood": {"model": {"layer": "restricted"}}}
+ACTS |= {"clip": {"model": {"positions": "shaw"}}}
 ACTS |= {"layer_width": {"model": {"layer": "gru"}}}
 """field -> experiment in which it acts, where that is not base"""
 
