@@ -219,7 +219,12 @@ EXPERIMENTS: dict[str, Run] = {
         "--training.warmup 2"
     ),
 }
-ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml", "modern.yaml": "modern.yaml"}
+ROWS = {
+    "data.yaml": "data.yaml",
+    "table3.yaml": "table3.yaml",
+    "positions.yaml": "positions.yaml",
+    "modern.yaml": "modern.yaml",
+}
 ROWS |= {"layers.yaml": "layers.yaml"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
@@ -241,6 +246,7 @@ SWEEPS: dict[str, Run] = {
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
         f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
     ),
