@@ -13,7 +13,6 @@ from lightning_tfm.config import (
     Miniature,
     Model,
     Training,
-    check,
     evaluation_hash,
     from_dict,
     override,
@@ -21,6 +20,7 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
