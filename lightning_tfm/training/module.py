@@ -4,6 +4,7 @@ The loss of a step is its sum over target tokens divided by their number over al
 plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -51,6 +52,9 @@ class TransformerModule(pl.LightningModule):
         """loss and nll of this rank since the last `take_sums`"""
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
+        self.grad_norm: Tensor | float = math.nan
+        """of the last step, before clipping; where nothing is clipped, of the last one at which `measures_norm`"""
+        self.measures_norm = False
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []
@@ -81,7 +85,10 @@ class TransformerModule(pl.LightningModule):
                 raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
             self.sums += sums
         if t.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
+            self.grad_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
+        elif self.measures_norm:
+            gradients = [p.grad for p in self.parameters() if p.grad is not None]
+            self.grad_norm = torch.nn.utils.get_total_norm(gradients)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
