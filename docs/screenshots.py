@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 1280, "height": 680}
 
 
 def shoot(folder: Path) -> list[Path]:
