@@ -10,7 +10,6 @@ from lightning_tfm.cli.table import _only
 from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.rows import run_identity
 from lightning_tfm.study.study import Ablation, Search, check_exists, folder_of, load, load_as
 
 if TYPE_CHECKING:
@@ -119,8 +118,7 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     drawn = False
     for row in study.rows:
         for seed in sorted(study.seeds):
-            identity = run_identity(study.base, row, seed, study.prints.train)
-            folder = RunFolder(root, training_hash(identity))
+            folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
             if not folder.finished():
                 continue
             wanted = ["calibration"] + ["attention"] * (row.name == study.base_row and not drawn)

@@ -16,6 +16,7 @@ from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, labe
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,
+    INCOMPARABLE,
     NEITHER,
     REPRODUCED,
     SMALLER,
@@ -36,6 +37,7 @@ VERDICT_CLASS = {
     WORSE: "found",
     UNDECIDED: "open",
     UNTESTABLE: "untested",
+    INCOMPARABLE: "untested",
 }
 """style of a verdict's mark; the word always stands beside the colour"""
 
@@ -65,8 +67,10 @@ def forest(report: Summary, metric: str) -> str:
     x = spanning(values, left, width - 14)
     bottom = height - 40
     to = short_name(report.to)
-    unit = f"difference in dev perplexity to {to}, % (left is better)"
-    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else f"difference in dev BLEU to {to} (right is better)")
+    unit = {"ppl": f"difference in dev perplexity to {to}, % (left is better)"}
+    unit["bleu"] = f"difference in dev BLEU to {to} (right is better)"
+    unit["word"] = f"difference in nats per reference word to {to} (left is better)"
+    body = bottom_axis(x, bottom, top, unit[metric])
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)

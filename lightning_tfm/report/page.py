@@ -1,10 +1,10 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, figures, provenance, reference, tuning
+from lightning_tfm.report import agreement_text, columns, figures, nats, provenance, reference, tuning
 from lightning_tfm.report.document import render
 from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
 from lightning_tfm.report.heat_map import Shaded, shaded
@@ -13,8 +13,8 @@ from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import NOTHING, compared, effect_numbers, millions, paper, score
-from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
+from lightning_tfm.report.text import NAMES, NOTHING, compared, effect_numbers, millions, paper, score
+from lightning_tfm.report.verdict import INCOMPARABLE, UNDECIDED, WORDS, counted, phrase
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
@@ -23,13 +23,16 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     tau = report.clear
+    alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     return render(
         "report.html",
         report=report,
         live=live,
         texts=texts,
         head=_head(report),
-        notices=reference.said(report),
+        notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        nats=nats.known(report.rows),
+        metric_names=NAMES,
         words=[word for word in WORDS if word in found],
         classes=figures.VERDICT_CLASS,
         change=_change,
@@ -53,13 +56,13 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         factors=report.factors,
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
-        forests=_pictures({m: figures.forest(report, m) for m in ("ppl", "bleu")}),
+        forests=_pictures({m: figures.forest(report, m) for m in report.metrics}),
         colours=_colours(report),
-        curves=_curves(report, cells),
+        curves=_curves(alike, cells),
         quality=_pictures(
             {
-                "parameters": figures.quality(report, "parameters", "parameters"),
-                "FLOPs": figures.quality(report, "flops", "training FLOPs"),
+                "parameters": figures.quality(alike, "parameters", "parameters"),
+                "FLOPs": figures.quality(alike, "flops", "training FLOPs"),
             }
         ),
         lengths=_lengths(report, cells),
@@ -98,7 +101,7 @@ def _head(report: Summary) -> list[str]:
 
 
 def _words(r: SummaryRow) -> list[str]:
-    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
+    return [d.verdict for metric in (*METRICS, "word") if (d := r.metric(metric).difference)]
 
 
 def _change(r: SummaryRow) -> str:
@@ -147,6 +150,8 @@ class Compared:
 def _compared(r: SummaryRow, metric: str, digits: int, alpha: float) -> Compared | None:
     """None where nothing can be compared."""
     d = r.metric(metric).difference
+    if d is not None and d.verdict == INCOMPARABLE:
+        return Compared(None, "", None, None, d.verdict, "", d.why, False)
     if d is None or d.estimate is None:
         return None
     word = d.verdict if r.n > 1 else ""
@@ -159,7 +164,7 @@ def _why(d: Difference, metric: str) -> str:
     smallest = d.shown.smallest
     if d.verdict != UNDECIDED or d.p is None or smallest is None:
         return d.why
-    size = f"{smallest:.1f} % PPL" if metric == "ppl" else f"{smallest:.2f} BLEU"
+    size = {"ppl": f"{smallest:.1f} % PPL", "bleu": f"{smallest:.2f} BLEU"}.get(metric, f"{smallest:.3f} nats per word")
     return f"{d.why}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
 
 
