@@ -74,10 +74,9 @@ class Run:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
         tally = Tally(*where(self.experiment, self.hardware, self.attempt.number, start.step) if rank == 0 else ())
+        tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
-        samples = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile)
-        shares = evaluation_batches(dev)[rank::world]
-        callback = RunCallback(events, writer, shares, len(dev), mark, tally, samples.take)
+        callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
         callbacks = [agreement, callback]
         if self.hardware.profile and rank == 0:

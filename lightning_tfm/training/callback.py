@@ -6,7 +6,6 @@ validate at other steps.
 
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -54,17 +53,10 @@ class RunCallback(pl.Callback):
     """
 
     def __init__(
-        self,
-        events: EventSchedule,
-        writer: Writer | None,
-        batches: list[Batch],
-        n: int,
-        mark: str,
-        tally: Tally,
-        validated: Callable[[TransformerModule, int], None] = lambda module, step: None,
+        self, events: EventSchedule, writer: Writer | None, batches: list[Batch], n: int, mark: str, tally: Tally
     ):
         self.events, self.writer, self.batches, self.n, self.mark = events, writer, batches, n, mark
-        self.record, self.tally, self._validated = None if writer is None else writer.record, tally, validated
+        self.record, self.tally = None if writer is None else writer.record, tally
         self.signum = 0
         self._clock = self._shown = self._asked = 0.0
         self._saved = time.monotonic()
@@ -101,8 +93,7 @@ class RunCallback(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Step, batch_idx: int
     ) -> None:
-        assert isinstance(module, TransformerModule)
-        module.measures_norm = self.events.logs(trainer.global_step + 1)
+        self._module.norm_wanted = self.events.logs(trainer.global_step + 1)
         self._lap("data")
 
     def on_train_batch_end(
@@ -188,7 +179,7 @@ class RunCallback(pl.Callback):
             experiment = module.experiment
             rate = learning_rate(step - 1, experiment.model.d_model, experiment.training)
             line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tally.tokens["target"]}
-            line |= {"grad_norm": float(module.grad_norm)}
+            line["grad_norm"] = float(module.grad_norm)
             self.record.append_metrics(line | {"seconds": round(self.tally.trained(), 3)})
 
     def _validate(self, module: TransformerModule, step: int) -> None:
@@ -196,7 +187,7 @@ class RunCallback(pl.Callback):
         if self.record is not None:
             line = {"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl}
             self.record.append_metrics(line | {"dev": self.mark})
-            self._validated(module, step)
+            self.tally.validated(module, step)
 
     def _take_parts(self, module: TransformerModule) -> None:
         """Move the module's seconds over here, where they survive in checkpoints."""

@@ -4,7 +4,6 @@ The loss of a step is its sum over target tokens divided by their number over al
 plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,7 +20,7 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.loss import smoothed_nll, token_nll
-from lightning_tfm.training.optimizers import make_optimizer
+from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
 
@@ -52,9 +51,8 @@ class TransformerModule(pl.LightningModule):
         """loss and nll of this rank since the last `take_sums`"""
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
-        self.grad_norm: Tensor | float = math.nan
-        """of the last step, before clipping; where nothing is clipped, of the last one at which `measures_norm`"""
-        self.measures_norm = False
+        self.norm_wanted = False
+        """whether the next step is to be measured: `grad_norm`, before clipping; clipped ones always are"""
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []
@@ -84,11 +82,7 @@ class TransformerModule(pl.LightningModule):
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
                 raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
             self.sums += sums
-        if t.clip_norm:
-            self.grad_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
-        elif self.measures_norm:
-            gradients = [p.grad for p in self.parameters() if p.grad is not None]
-            self.grad_norm = torch.nn.utils.get_total_norm(gradients)
+        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
