@@ -1,9 +1,7 @@
 """The dashboard in a real browser: every page accessible, no wider than a phone, live, and quick at 1,000 runs."""
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -15,7 +13,6 @@ from tests.browser import chromium
 from tests.dashboard.made import BASE, Folder
 
 pytestmark = pytest.mark.long
-ROOT = Path(__file__).resolve().parents[2]
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -208,12 +205,3 @@ def test_a_page_says_when_the_server_is_gone(open_page, served):
     page = open_page("index")
     page.route("**/news*", lambda route: route.abort())
     page.get_by_text("the server does not answer").wait_for(timeout=30_000)
-
-
-def test_the_pictures_of_the_documents_are_made_and_small(tmp_path):
-    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "docs/screenshots.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    found = made.shoot(tmp_path)
-    assert [path.stat().st_size < 150_000 for path in found] == [True] * 3
-    assert {path.name for path in found} == {path.name for path in (ROOT / "docs/images").glob("dashboard-*.png")}
