@@ -113,7 +113,7 @@ def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
 
 
 def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:
-    """Euclidean norm of all gradients, which are scaled down to `limit` where it is above 0. NaN where it is not wanted.
+    """Euclidean norm of all gradients, scaled down to `limit` where it is above 0. NaN where it is not wanted.
 
     Asked for without a limit it reads every gradient once more, so that it is wanted only at steps that are logged.
     """
