@@ -251,6 +251,7 @@ SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
+    "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
