@@ -22,11 +22,9 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
-from lightning_tfm.runs.record import RunRecord, to_plain
+from lightning_tfm.runs.record import CURVES, RunRecord, to_plain
 from lightning_tfm.study.cell import Cell
 
-NAMES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
-NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 STEP = "optimizer_step"
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
@@ -94,7 +92,7 @@ class Mirror:
         if fresh and result is None:  # the newest step may still get its second record
             fresh = [r for r in fresh if r["step"] < records[-1]["step"]]
         for step in sorted({r["step"] for r in fresh}):
-            values = {NAMES[k]: v for r in fresh if r["step"] == step for k, v in r.items() if k in NAMES}
+            values = {CURVES[k]: v for r in fresh if r["step"] == step for k, v in r.items() if k in CURVES}
             run.log({STEP: step, **values})
             sent.add(step)
         if result is not None:
@@ -106,7 +104,7 @@ class Mirror:
             config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
             run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
             run.define_metric(STEP)
-            for name in [*NAMES.values(), "dev/bleu"]:
+            for name in [*CURVES.values(), "dev/bleu"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
             self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
