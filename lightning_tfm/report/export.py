@@ -101,12 +101,12 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
 def _of_search(study: Any, root: Path) -> list[Exported]:
     assert isinstance(study, Search)
     place = folder_of(root, study.name)
-    trials = {line["run"]: line for line in read_json(place / "trials.json") or []}
+    trials = {line["trial"]: line for line in read_json(place / "trials.json") or []}
     found = []
     for link in sorted(place.glob("cells/*/*.json")):
         cell = read_json(link)
         folder = RunFolder(root, cell["training_hash"])
-        line = trials.get(folder.path.name, {})
+        line = trials.get(cell["row"], {})
         change = {p.name: line[p.name] for p in study.space if p.name in line}
         found.append(Exported(study.name, cell["row"], cell["seed"], folder, change, folder.read_result()))
     return found
