@@ -130,7 +130,6 @@ def test_tensorboard_reads_curves_and_hyperparameters(tmp_path: Path, capsys) ->
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's of SQLAlchemy
 def test_mlflows_client_reads_runs_parameters_metrics_and_artifacts(tmp_path: Path, capsys) -> None:
     from mlflow.tracking import MlflowClient
 

@@ -17,6 +17,7 @@ from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
+from tests.records import summary, summary_row
 
 
 def read(made):
