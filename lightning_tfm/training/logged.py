@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def is_observed(module: "TransformerModule", step: Step) -> bool:
     """Whether a logger is there to see this step, by the Trainer's log_every_n_steps."""
     every: int = module.trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning's connector sets it
-    return bool(module.trainer.loggers) and (step.step + 1) % every == 0
+    return bool(module.trainer.loggers and every) and (step.step + 1) % every == 0
 
 
 def log_step(module: "TransformerModule", step: Step, sums: np.ndarray) -> None:
