@@ -1,4 +1,4 @@
-"""A table without tests and a report's table with them as Markdown, CSV, JSON; the latter as LaTeX too.
+"""A table without tests and a report's table with them as Markdown, CSV, JSON; latex.py has them for a paper.
 
 Pure functions of the table and the summary.
 """
@@ -272,59 +272,3 @@ def _csv_metric(found: Metric) -> list[Any]:
     d = found.difference
     parts = [getattr(d, part) if d else None for part in CSV_PARTS]
     return [found.mean, found.sd, *parts, d.factor.estimate if d and d.factor else None]
-
-
-ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
-ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-
-
-def latex(text: Any) -> str:
-    """Harmless in LaTeX: special characters escaped, control and direction marks left out."""
-    return "".join(ESCAPES.get(c, c) for c in " ".join(str(text).split()) if c.isprintable())
-
-
-def to_latex(report: Summary) -> str:
-    """The paper's own layout with booktabs: blanks where a row equals base, a rule between groups.
-
-    Bold: Holm's p over the rows of the metric below the level. Needs \\usepackage{booktabs,amsmath}.
-    """
-    names = columns.shown(report.rows)
-    heads = [columns.LATEX_HEADS.get(name) or latex(name) for name in names]
-    by_word = nats.known(report.rows)
-    heads += ["PPL (dev)", *["nll/word"] * by_word, "BLEU (dev)", "params", "$n$"]
-    form = "ll" + "c" * len(names) + "rrrr" + "r" * by_word
-    same = columns.unchanged(report.rows)
-    lines = [f"% the same in every row: {same}"] if same else []
-    lines += [f"% {note}" for note in tuning.notes(report.tuning)]
-    lines += [f"% bold: differs from the row {latex(report.reference)}, NOT from base"] * bool(report.reference)
-    lines += [r"\begin{tabular}{" + form + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
-    group = None
-    for row in report.rows:
-        if row.group != group:
-            lines.append(r"\midrule")
-        label = "" if row.group == group or row.group in ("base", "big") else f"({latex(row.group)})"
-        group = row.group
-        values = [latex(columns.said(row.values[name])) if name not in row.blank else "" for name in names]
-        scores = [_latex_score(row.ppl, 2, report.alpha)]
-        scores += [_latex_score(row.word, 3, report.alpha) if row.word else ""] * by_word
-        scores.append(_latex_score(row.bleu, 1, report.alpha))
-        rest = [label, latex(columns.named(row)), *values, *scores, latex(millions(row.parameters)), str(row.n)]
-        lines.append(" & ".join(rest) + r" \\")
-    lines.append(r"\bottomrule")
-    if report.foreign:
-        words = f"Other pieces than {latex(report.to)}, so that no PPL is compared: {latex(', '.join(report.foreign))}."
-        lines.append(rf"\multicolumn{{{len(form)}}}{{l}}{{{words}}} \\")
-    if report.reference:
-        words = f"Bold: differs from {latex(report.reference)}, not from base."
-        lines.append(rf"\multicolumn{{{len(form)}}}{{l}}{{{words}}} \\")
-    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
-
-
-def _latex_score(found: Metric, digits: int, alpha: float) -> str:
-    d = found.difference
-    if found.mean is None:
-        return "--"
-    value = f"{found.mean:.{digits}f}"
-    spread = "" if found.sd is None else rf" $\pm$ {found.sd:.{digits}f}"
-    bold = d is not None and d.holm is not None and d.holm < alpha
-    return (rf"\textbf{{{value}}}" if bold else value) + spread

@@ -485,6 +485,8 @@ class Trial:
     """objective -> seed -> value, where trials have several seeds and `values` are means"""
     tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
     """what the tied parameters come to"""
+    curve: list[tuple[int, float]] = field(default_factory=list, metadata={"key": ""})
+    """(step, dev perplexity) of its run, or that at the first of its seeds, where that is here"""
 
     def sd(self, objective: str) -> float | None:
         """Over the seeds (n-1); None below two."""

@@ -151,7 +151,10 @@ SPACE = [
 
 
 def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> Search:
-    """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed."""
+    """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed.
+
+    The runs have their validations, but for the tenth one, which is not here.
+    """
     rng = np.random.default_rng(3)
     aims = {"dev/ppl": "minimize", "parameters": "minimize"}
     search = Search(
@@ -184,7 +187,13 @@ def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> 
         values = values if state == "complete" else [None, None]
         line = {"trial": f"t{i:04d}", "state": state} | change | dict(zip(search.objectives, values, strict=False))
         reason = "" if state == "complete" else f"stopped {hostile}"
-        lines.append(line | {"steps_seen": 100, "run": "0" * 16, "feasible": i != 2, "reason": reason})
+        run, end = f"{i:016x}", values[0] or 9.0
+        lines.append(line | {"steps_seen": 100, "run": run, "feasible": i != 2, "reason": reason})
+        if i != 10:
+            (root / "runs" / run).mkdir(parents=True)
+            steps = range(20, 101 if state == "complete" else 61, 20)
+            curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-s / 20))} for s in steps]
+            (root / "runs" / run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
     folder = folder_of(root, "found")
     (folder / "trials.json").write_text(json.dumps(lines))
     shares = {p.name: share for p, share in zip(SPACE, (0.7, 0.15, 0.1, 0.05, 0.0), strict=True)}

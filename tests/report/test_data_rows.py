@@ -106,7 +106,7 @@ def test_the_same_pieces_give_the_same_numbers_by_word_as_by_piece(report):
 
 
 def test_every_format_has_them(report, made):
-    md = report.render("md")
+    md = report.render("markdown")
     assert "NOT comparable" in md and "Δ nll/word" in md and re.search(r"\| small \|.*\| not comparable \|", md)
     heads, first, *_ = csv.reader(report.render("csv").splitlines())
     assert float(first[heads.index("nll per word mean")]) == pytest.approx(rows_of(report)["base"].word.mean)
@@ -117,11 +117,14 @@ def test_every_format_has_them(report, made):
         found["other pieces"] == ["small", "less"]
         and found["rows"][1]["nll per word"]["difference"]["verdict"] == "worse"
     )
-    tex = report.render("tex")
-    assert "nll/word" in tex and "Other pieces than base, so that no PPL is compared: small, less." in tex
+    tex = report.render("latex")
+    assert (
+        "nll per word (dev)" in tex and "Other pieces than base, so that no perplexity is compared: small, less" in tex
+    )
     html = report.render("html")
     assert "Δ nll/word" in html and "nats per reference word to base" in html and "NOT comparable" in html
-    assert 'data-row="small"' not in html and 'data-row="wide"' in html, "pictures of perplexity leave them out"
+    drawn = set(re.findall(r'class="series [^"]*" data-row="(\w+)"', html))
+    assert "small" not in drawn and "wide" in drawn, "pictures of perplexity leave them out"
     assert "nll per word, 3 rows: 1 better; 1 worse; 1 undecided" in to_words(report.summary, 200)
     table = write_table(made.study, made.root)
     text = to_text(table, 80)
@@ -154,7 +157,7 @@ def test_beside_perplexity_in_a_table_of_one_vocabulary_and_blank_in_old_records
         assert "nll/" not in to_text(table, 80), "the paper's columns fill a terminal: PPL says the same there"
         for text in (table_markdown(table), table_csv(table), table_json(table)):
             assert ("nll" in text) == by_word
-        for kind in ("md", "csv", "json", "tex", "html"):
+        for kind in ("markdown", "csv", "json", "html"):
             assert (("nll/word" in summary.render(kind)) or ("nll per word" in summary.render(kind))) == by_word, kind
         assert summary.summary.foreign is None and "not comparable" not in summary.render("html")
 
