@@ -56,6 +56,8 @@ ONLY_IN = {
     "pytorch_lightning": set(),
     "optuna": {"queue", "dashboard"},
     "wandb": {"queue"},
+    "tensorboard": set(),  # through torch.utils.tensorboard
+    "mlflow": {"report"},
     "sacrebleu": {"scoring"},
     "sentencepiece": {"data"},
     "jinja2": {"report", "dashboard"},

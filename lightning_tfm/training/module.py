@@ -19,6 +19,7 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.schedule import learning_rate
@@ -69,6 +70,7 @@ class TransformerModule(pl.LightningModule):
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
         assert watch is not None and not isinstance(optimizer, list)
+        before = self.sums
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
@@ -81,8 +83,11 @@ class TransformerModule(pl.LightningModule):
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
                 raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
-            self.sums += sums
-        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted)
+            self.sums = self.sums + sums
+        observed = is_observed(self, step)
+        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
+        if observed:
+            log_step(self, step, self.sums - before)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
