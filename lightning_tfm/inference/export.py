@@ -100,7 +100,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         embeddings.weight, embeddings.multiply_by_sqrt_depth = _numpy(embedding_WD), False
         side.scale_embeddings = np.float32(scale)
-        longest = m.max_positions if m.positions == "learned" else LONGEST
+        longest = m.max_positions if m.positions.startswith("learned") else LONGEST
         table_TD = positions.embed(torch.zeros(1, longest, m.d_model), 1.0, 0)[0] + added_D
         side.position_encodings.encodings = _numpy(table_TD)
     for side, layers, norm in (
@@ -129,6 +129,8 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"kv_heads={m.kv_heads} are shared by several queries")
     if m.qk_norm:
         faults.append("qk_norm acts within attention")
+    if m.scores != "scaled":
+        faults.append(f"scores={m.scores} are not q·k / sqrt(d_k)")
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
     if m.norm_kind not in BUILTIN_NORMS:

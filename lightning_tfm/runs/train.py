@@ -14,7 +14,7 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
@@ -23,6 +23,7 @@ from lightning_tfm.runs.environment import git_state, machine, matrix_rate, vers
 from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
+from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
@@ -73,6 +74,7 @@ class Run:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
         tally = Tally(*where(self.experiment, self.hardware, self.attempt.number, start.step) if rank == 0 else ())
+        tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
         callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
@@ -288,7 +290,7 @@ def counted(model: Transformer) -> Parameters:
 
 
 def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
-    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
+    """Training FLOPs by formula (model/flops.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     epochs = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from lightning_tfm.config import (
     Experiment,
-    check,
     evaluation_hash,
     from_dict,
     override,
@@ -18,10 +17,12 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
+from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.layer_sizes import reach
-from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.model.size import count_parameters
 from lightning_tfm.study import row_data, ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_tfm.config import Experiment, Model, check, training_identity
+from lightning_tfm.config import Experiment, Model, training_identity
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import inner_width, layer_parameters
 from lightning_tfm.model.layer_types import LAYERS, LayerSizes, make_layer
@@ -177,7 +178,7 @@ def test_torch_counts_as_many_operations(change):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    from lightning_tfm.model.size import AttentionPairs, training_flops
+    from lightning_tfm.model.flops import AttentionPairs, training_flops
 
     B, S, T, V = 2, 40, 20, 31
     sizes = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 10}
