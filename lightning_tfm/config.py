@@ -108,6 +108,10 @@ class Data:
     """training pairs that the built-in corpus generates"""
     corpus_seed: int = 0
     """seed of the built-in corpus"""
+    tokenizer: Literal["sentencepiece", "pieces"] = "sentencepiece"
+    """a byte-pair encoding of our own, or a text that is in pieces already, split at spaces and joined at `@@ `"""
+    vocabulary: str = ""
+    """for tokenizer=pieces: file in the folder with one piece a line; a corpus that is fetched brings its own"""
     vocab_size: int = 37000
     """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
@@ -392,6 +396,10 @@ def check(experiment: Experiment) -> None:
         raise UserError(
             f"training.average_last={t.average_last} snapshots, training.average_every={t.average_every} steps apart, "
             f"do not fit into training.steps={t.steps}"
+        )
+    if d.vocabulary and d.tokenizer != "pieces":
+        raise UserError(
+            f"data.vocabulary={d.vocabulary} is for data.tokenizer=pieces; a byte-pair encoding makes its own"
         )
     if d.corpus == "files" and not d.folder:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")

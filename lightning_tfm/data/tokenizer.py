@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import sentencepiece
@@ -81,6 +82,8 @@ def _remedy(message: str, data: Data) -> str:
 class Tokenizer:
     """A trained model: text to piece ids and back."""
 
+    ready = False
+
     def __init__(self, path: Path):
         model = Path(path).read_bytes()
         self.fingerprint = hashlib.sha256(model).hexdigest()
@@ -96,9 +99,19 @@ class Tokenizer:
         """Plain text of one sentence; padding, begin and end vanish."""
         return self._processor.decode([int(i) for i in ids])
 
+    def plain(self, line: str) -> str:
+        """A line of the corpus as it is scored."""
+        return line
+
     def piece(self, id: int) -> str:
         """The piece as SentencePiece writes it, U+2581 for a space."""
         return self._processor.id_to_piece(int(id))
+
+
+class Encoder(Protocol):
+    """What turns text into pieces: Tokenizer, or pieces.PieceTokenizer."""
+
+    def encode(self, lines: Sequence[str], threads: int = 1) -> list[np.ndarray]: ...
 
 
 CACHED = 1_000_000
@@ -113,7 +126,7 @@ class WordEncoder:
     A `normalization` other than identity may look across spaces: then lines are encoded whole.
     """
 
-    def __init__(self, tokenizer: Tokenizer, threads: int, normalization: str):
+    def __init__(self, tokenizer: Encoder, threads: int, normalization: str):
         self._tokenizer, self._threads, self._whole = tokenizer, threads, normalization != "identity"
         self._known: dict[str, int] = {}
         self._ids, self._starts = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
