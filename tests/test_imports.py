@@ -41,11 +41,13 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "durable",
         "sums",
         "model.size",
+        "measure.record",
     },
     "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
+    "measure": BASE | {"model"},
     "cli": BASE
     | {"model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
-    | {"study", "runs", "queue", "inference", "report", "dashboard"},
+    | {"study", "runs", "queue", "inference", "report", "dashboard", "measure"},
     "testing": BASE | {"model", "data", "study.classes"},
 }
 ONLY_IN = {

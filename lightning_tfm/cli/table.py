@@ -30,6 +30,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
+    if not options["params"] and (options["rows"] or options["vocab"] is not None):
+        given = "--rows" if options["rows"] else "--vocab"
+        raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
     print(_params(options) if options["params"] else _table2(options) if options["table2"] else _study(options), end="")
     return 0
 

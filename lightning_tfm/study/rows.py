@@ -9,6 +9,7 @@ from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
@@ -59,7 +60,7 @@ class Row:
 
 def load_rows(path: str | Path) -> list[Row]:
     """The rows of one file. Raises UserError naming file, line, row, key and the nearest valid one."""
-    file = read_yaml(path)
+    file = expect("rows", read_yaml(path))
     rows = [_row(file, name, values) for name, values in file.values.items()]
     if not rows:
         raise UserError(f"{file.path}: holds no rows")

@@ -150,6 +150,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
     "lightning-tfm runs list": Run(),
+    "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm doctor": Run(),
     "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
     "lightning-tfm predict-cost experiments/base.yaml --trainer.micro_tokens 4000 --devices 8": Run(FULL),
