@@ -27,8 +27,9 @@ from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.pieces import FILE as PIECES
 from lightning_tfm.data.pieces import PieceTokenizer, read_vocabulary, table, vocabulary_path
 from lightning_tfm.data.store import SIDES, Split, SplitWriter
-from lightning_tfm.data.tokenizer import Tokenizer, WordEncoder, count_words, train_tokenizer
+from lightning_tfm.data.tokenizer import Tokenizer, count_words, train_tokenizer
 from lightning_tfm.data.wmt.checksums import record_all
+from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.durable import TEMPORARY, write_atomic
 from lightning_tfm.errors import UserError
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from lightning_tfm.config import BOS, EOS, PAD, UNK, Data
 from lightning_tfm.data.corpus import Corpus
+from lightning_tfm.data.word_encoder import Encoder
 from lightning_tfm.errors import UserError
 from lightning_tfm.sums import sha256
 
@@ -79,7 +80,7 @@ def table(pieces: Iterable[str]) -> bytes:
     return "".join(f"{piece}\n" for piece in (*SPECIAL.values(), *pieces)).encode()
 
 
-class PieceTokenizer:
+class PieceTokenizer(Encoder):
     """As `tokenizer.Tokenizer`, for a text of ready pieces. `path`: FILE of a store."""
 
     ready = True
