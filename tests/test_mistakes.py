@@ -251,6 +251,8 @@ TABLE = [
     ("resume mine --model.h 3", "", 2, "--model.h belongs to what the study is"),
     ("resume mine --worker 3", "", 2, "did you mean '--workers'?"),
     ("resume mine", "", 2, "no study 'mine'"),
+    ("export --to csv", "", 2, "the following arguments are required: what"),
+    ("export mine --to csv", "", 2, "'mine' is no study, search or run below results"),
     ("export --to onnx", "", 2, "--to='onnx'"),
 ]
 LATER = [

@@ -16,6 +16,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from lightning_tfm.sums import intact
 
 FINISHED = "finished"
+CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
+CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
+"""key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
 
 
 @dataclass(frozen=True, kw_only=True)

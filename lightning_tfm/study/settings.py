@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
+from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, override, to_dict
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.kinds import expect

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from lightning_tfm.config import (
     Experiment,
-    check,
     evaluation_hash,
     from_dict,
     override,
@@ -18,6 +17,7 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
+from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import reach

@@ -19,8 +19,9 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import smoothed_nll, token_nll
-from lightning_tfm.training.optimizers import make_optimizer
+from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
 
@@ -51,6 +52,8 @@ class TransformerModule(pl.LightningModule):
         """loss and nll of this rank since the last `take_sums`"""
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
+        self.norm_wanted = False
+        """whether the next step is to be measured: `grad_norm`, before clipping; clipped ones always are"""
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []
@@ -67,6 +70,7 @@ class TransformerModule(pl.LightningModule):
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
         assert watch is not None and not isinstance(optimizer, list)
+        before = self.sums
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
@@ -79,9 +83,11 @@ class TransformerModule(pl.LightningModule):
             if not np.isfinite(sums).all():
                 shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
                 raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
-            self.sums += sums
-        if t.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
+            self.sums = self.sums + sums
+        observed = is_observed(self, step)
+        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
+        if observed:
+            log_step(self, step, self.sums - before)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_tfm.config import EOS, UNK, Data, Experiment, check
+from lightning_tfm.config import EOS, UNK, Data, Experiment
+from lightning_tfm.contradictions import check
 from lightning_tfm.data.pieces import joined, read_vocabulary
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.textset import TextSet
