@@ -220,8 +220,9 @@ RUN: Described = {
     "attempts/NUMBER.beat": "touched every ten seconds by the owner",
     "attempts/lock": "decides which of two claimers wins",
     "progress.json": "where it stands: step, phase, rate",
-    "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, target_tokens, seconds) and at every "
-    "validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
+    "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
+    "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
+    "samples.jsonl": "how the first dev sentences were translated at every validation",
     "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data; "
     "owner and sha256 stand in the archive's comment, as in snapshots",
     "checkpoints/step-NUMBER.damaged": "a checkpoint that was passed over: its checksum does not match",

@@ -176,7 +176,7 @@ class RunRecord:
     padding: float | None = None
     """share of the cells of all batches, of all processes; None where not all were counted"""
     flops: int | float
-    """of training, by formula (model/size.py)"""
+    """of training, by formula (model/flops.py)"""
     seconds: Seconds
     train_seconds: TrainSeconds | None = None
     tokens_per_second: float | None = None

@@ -14,7 +14,7 @@ from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
@@ -290,7 +290,7 @@ def counted(model: Transformer) -> Parameters:
 
 
 def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
-    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
+    """Training FLOPs by formula (model/flops.py); attention pairs from the mean over the training text."""
     source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
     epochs = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))

@@ -243,7 +243,7 @@ ROWS = {
     "positions.yaml": "positions.yaml",
     "modern.yaml": "modern.yaml",
 }
-ROWS |= {"layers.yaml": "layers.yaml"}
+ROWS |= {"layers.yaml": "layers.yaml", "scores.yaml": "scores.yaml"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
@@ -262,6 +262,7 @@ SWEEPS: dict[str, Run] = {
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
+    "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
