@@ -3,7 +3,8 @@
     python docs/screenshots.py [--results FOLDER]
 
 It unpacks experiments/results/miniature/records.tar.xz, runs `lightning-tfm demo` and `dashboard` in a folder of its
-own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png and experiments/results/miniature/*.png. Chromium is $CHROMIUM, or found on the PATH.
+own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png and experiments/results/miniature/*.png. Chromium
+is $CHROMIUM, or found on the PATH.
 """
 
 import argparse
