@@ -60,6 +60,7 @@ class Run:
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
         prepared = data.prepared
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
+        module.formulas.wanted = self.hardware.kernels
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         callback = RunCallback(

@@ -19,6 +19,7 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.formulas import Formulas
 from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import make_optimizer
 from lightning_tfm.training.schedule import learning_rate
@@ -46,7 +47,7 @@ class TransformerModule(pl.LightningModule):
         if t.precision == "float64":
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
-        self.sentence_masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
+        self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`"""
         self.stopwatch: Stopwatch | None = None
@@ -108,16 +109,13 @@ class TransformerModule(pl.LightningModule):
         """The decoder's output and the wanted piece of every true target position."""
         hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
         x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
-        if batch.target_tokens < len(y_N):
-            rows = np.flatnonzero(np.arange(batch.target_in_BT.shape[1]) < batch.target_lengths_B[:, None])
-            rows_N = torch.from_numpy(rows).to(x_ND.device)
-            x_ND, y_N = x_ND.index_select(0, rows_N), y_N.index_select(0, rows_N)
+        if batch.rows_N is not None:
+            x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
         return x_ND, y_N
 
     def _noise(self, step: int, batch: Batch) -> Noise | None:
-        if self.sentence_masks is not None and len(batch.index_B):
-            noise = self.sentence_masks.noise(step, batch, self.transformer.embedding_WD.dtype)
-            return Noise(noise.source.to(self.device), noise.target.to(self.device))
+        if self.formulas.masks is not None and len(batch.index_B):
+            return self.formulas.noise(step, batch, self.transformer.embedding_WD)
         if self.experiment.model.P_drop and len(batch.index_B):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
