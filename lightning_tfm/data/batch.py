@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import BOS, EOS, PAD
+from lightning_tfm.data.carry import carried
 
 
 @dataclass
@@ -38,33 +39,9 @@ class Batch:
     def target_tokens(self) -> int:
         return int(self.target_lengths_B.sum())
 
-    def flattened(self, pinned: bool) -> "Batch":
-        """With its buffer, which a GPU can fetch by itself where it is `pinned`."""
-        flat = torch.empty(sum(part.numel() for part in self._parts()), dtype=torch.int64, pin_memory=pinned)
-        return replace(self, flat=torch.cat([part.flatten() for part in self._parts()], out=flat))
-
     def to(self, device: torch.device) -> "Batch":
         """On `device`, by one copy that nothing waits for; on a CPU it is there already."""
-        if device.type == "cpu":
-            return self
-        flat = self.flattened(False).flat if self.flat is None else self.flat
-        assert flat is not None
-        pieces = flat.to(device, non_blocking=True).split([part.numel() for part in self._parts()])
-        source, ins, outs, keys, rows = (a.view(b.shape) for a, b in zip(pieces, self._parts(), strict=True))
-        return replace(
-            self,
-            source_BS=source,
-            target_in_BT=ins,
-            target_out_BT=outs,
-            allowed=None if self.allowed is None else (source != PAD)[:, None, None, :],
-            rows_N=None if self.rows_N is None else rows,
-            keys_3B=keys,
-            flat=None,
-        )
-
-    def _parts(self) -> list[Tensor]:
-        rows = torch.empty(0, dtype=torch.int64) if self.rows_N is None else self.rows_N
-        return [self.source_BS, self.target_in_BT, self.target_out_BT, self.keys_3B, rows]
+        return self if device.type == "cpu" else carried(self, device)
 
 
 @dataclass

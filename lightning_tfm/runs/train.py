@@ -53,7 +53,7 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises callback.Interrupted, module.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        Raises callback.Interrupted, sums.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         prepare_process(self.hardware)

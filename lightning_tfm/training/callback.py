@@ -129,6 +129,8 @@ class RunCallback(pl.Callback):
         signum = signum if signum > ASKED else 0  # at the last step the run is whole anyway
         if when.logs(step) or when.saves(step) or signum:
             self.pending = self.pending + module.take_sums()
+        elif when.validates(step) or when.snapshots(step):
+            module.sums.read()  # nothing is made of weights that are not finite
         if when.logs(step):
             self._log(module, step)
         self._lap("train")

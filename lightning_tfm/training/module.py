@@ -24,10 +24,7 @@ from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
-
-
-class NotFinite(FloatingPointError):
-    """The loss of a step is NaN or infinite."""
+from lightning_tfm.training.sums import READ_EVERY, Sums
 
 
 class TransformerModule(pl.LightningModule):
@@ -48,7 +45,7 @@ class TransformerModule(pl.LightningModule):
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
         self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
-        self.sums = np.zeros(2)
+        self.sums = Sums()
         """loss and nll of this rank since the last `take_sums`"""
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
@@ -64,6 +61,7 @@ class TransformerModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.stopwatch = Stopwatch(self.device)
+        self.sums.every = 1 if self.device.type == "cpu" else READ_EVERY
 
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
@@ -76,11 +74,7 @@ class TransformerModule(pl.LightningModule):
                 watch.lap("forward")
                 self.manual_backward(loss * scale)
                 watch.lap("backward")
-            sums = torch.stack((loss.detach(), nll)).double().cpu().numpy()
-            if not np.isfinite(sums).all():
-                shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
-                raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
-            self.sums += sums
+            self.sums.add(step.step, number, batch, loss, nll)
         if t.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
         for group in optimizer.param_groups:
@@ -89,6 +83,7 @@ class TransformerModule(pl.LightningModule):
         optimizer.zero_grad()
         watch.lap("optimizer")
         watch.settle()
+        self.sums.step_done(step.step)
 
     def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
@@ -101,9 +96,7 @@ class TransformerModule(pl.LightningModule):
 
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
-        total = self._reduce(self.sums)
-        self.sums = np.zeros(2)
-        return total
+        return self._reduce(self.sums.take())
 
     def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """The decoder's output and the wanted piece of every true target position."""

@@ -51,11 +51,8 @@ def measured(one: Compiled, capability: int) -> dict[str, int]:
     from triton.compiler import ASTSource
 
     names = [*one.types, *one.constants]
-    hints = {
-        (i,): [["tt.divisibility", 16]]
-        for i, n in enumerate(names)
-        if n in one.divisible or "*" in str(one.types.get(n))
-    }
+    aligned = {name for name, kind in one.types.items() if kind.startswith("*")} | set(one.divisible)
+    hints = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in aligned}
     source = ASTSource(
         fn=triton.jit(one.fn),
         signature=one.types | dict.fromkeys(one.constants, "constexpr"),
