@@ -20,6 +20,7 @@ from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.training.tally import Tally
 
 V, LENGTH, SENTENCES, NEVER = 37000, 19, 100, 1 << 40
 
@@ -56,7 +57,7 @@ def main(rounds: int) -> None:
     hardware = Hardware(accelerator="cpu")
     prepare_process(hardware)
     turns = Turns(rounds, TransformerModule(experiment, V))
-    callback = RunCallback(EventSchedule(NEVER, 50, NEVER, NEVER), None, None, None, [], 0)
+    callback = RunCallback(EventSchedule(NEVER, 50, NEVER, NEVER), None, [], 0, "", Tally())
     make_trainer(experiment, hardware, [callback]).fit(TransformerModule(experiment, V), turns)
     bare, ours = (turns.times[name][1:] for name in ("bare", "ours"))
     print(f"{cpu_model()}, torch {torch.__version__}, {torch.get_num_threads()} threads, {rounds - 1} rounds")

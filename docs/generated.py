@@ -18,6 +18,7 @@ from unittest.mock import patch
 from lightning_tfm.cli import arguments
 from lightning_tfm.cli.main import VERBS
 from lightning_tfm.config import ADDED, IDENTIFYING, WORDS, Data, Evaluation, Hardware, Miniature, Model, Training
+from lightning_tfm.runs.outcome import meanings
 
 SECTIONS = {
     "model": Model,
@@ -44,7 +45,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 def write(docs: Path) -> None:
     """Write the generated pages below `docs`, those that did not change left alone."""
-    pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page()}
+    pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page(), "reference/codes": codes_page()}
     pages |= {page: copied(name, page) for name, page in COPIED.items() if page.startswith("also/")}
     for page, text in pages.items():
         path = docs / f"{page}.md"
@@ -167,6 +168,12 @@ def verbs_page() -> str:
         "",
     ]
     return "\n".join([*head, *(line for verb in VERBS for line in _verb(verb))])
+
+
+def codes_page() -> str:
+    """Every exit code."""
+    rows = [f"| {code} | {_cell(text)} |" for code, text in sorted(meanings().items())]
+    return "\n".join(["# Exit codes", "", "| code | meaning |", "| ---: | --- |", *rows, ""])
 
 
 def own_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -278,6 +278,8 @@ class Hardware:
     """steps between two evaluations of dev perplexity; 0: eight in a run"""
     checkpoint_every: int = 0
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
+    checkpoint_minutes: float = 10.0
+    """minutes after which a checkpoint is due whatever the steps: about what a kill loses at most; 0: by steps alone"""
 
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -48,6 +48,18 @@ def test_the_reference_has_every_verb_with_its_options():
     assert "--watch" in parts["status"] and "--config" in parts["fit"] and "--model.h" not in parts["fit"]
 
 
+def test_the_reference_has_every_exit_code_and_so_has_help(capsys):
+    from lightning_tfm.cli.main import main
+    from lightning_tfm.runs.outcome import EXIT_CODES, STOPPED, meanings
+
+    page = generated.codes_page()
+    assert meanings().keys() == {*EXIT_CODES.values(), *STOPPED, 141}
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for code, text in meanings().items():
+        assert text and f"| {code} | {text} |" in page and text in said, code
+
+
 def test_links_are_turned_to_the_pages():
     turn = generated.inside
     assert turn("howto/wmt", "[notes](../../NOTES.md)") == "[notes](../also/notebook.md)"

@@ -80,7 +80,7 @@ def scored(e: Experiment, root) -> Any:
 def snapshots(e: Experiment, root) -> Any:
     """Steps whose weights are kept for averaging."""
     when = EventSchedule.of(Hardware(), e.training)
-    return [step for step in range(1, e.training.steps + 1) if when.snapshots(step)]
+    return when.snapshot_steps()
 
 
 def table_score(e: Experiment, root) -> Any:

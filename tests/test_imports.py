@@ -22,16 +22,18 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "yaml_files": {"errors"},
     "durable": set(),
     "scoring": {"errors"},
+    "sums": {"errors"},
     "model": BASE,
-    "data": BASE | {"yaml_files", "durable"},
-    "training": BASE | {"model", "data", "scoring"},
+    "data": BASE | {"yaml_files", "durable", "sums"},
+    "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "study": BASE | {"model.size", "model.layer_sizes", "yaml_files", "durable"},
-    "runs": BASE | {"model", "data", "training", "scoring", "durable", "study.cell"},
+    "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
-    "inference": BASE | {"model", "data", "training", "scoring", "durable", "runs"},
-    "report": BASE | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "model.size"},
+    "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
+    "report": BASE
+    | {"study", "runs.directory", "runs.record", "data.prepare", "scoring", "durable", "sums", "model.size"},
     "cli": BASE
-    | {"model", "data", "training", "scoring", "yaml_files", "durable"}
+    | {"model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
     | {"study", "runs", "queue", "inference", "report"},
     "testing": BASE | {"model", "data", "study.classes"},
 }

@@ -65,7 +65,8 @@ TABLE = [
     ("table --format htlm", "", 2, "command line: --format='htlm': valid: csv, json, markdown, text"),
     ("report --format htlm", "", 2, "command line: --format='htlm': did you mean 'html'?"),
     ("work mine --slurm.jobs x", "", 2, "command line: slurm.jobs='x': expected a whole number"),
-    ("status", "", 2, "command line: the following arguments are required: study"),
+    ("status --watch", "", 2, "--watch needs a study: lightning-tfm status STUDY --watch"),
+    ("work", "", 2, "command line: the following arguments are required: study"),
     ("runs lst", "", 2, "did you mean 'list'?"),
     ("runs remove", "", 2, "needs a run"),
     # --- scoring ---

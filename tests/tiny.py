@@ -90,9 +90,9 @@ def _report(fn, args, pipe) -> int:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The run's curve, without the clock."""
+    """The run's curve, without the clock and the name of the dev text."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in line.items() if key not in ("seconds", "dev")} for line in lines]
 
 
 def weights(run: Path) -> dict[str, Any]:

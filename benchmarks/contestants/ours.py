@@ -16,6 +16,7 @@ from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.training.tally import Tally
 
 NEVER = 1 << 40
 
@@ -40,7 +41,7 @@ class AskedLoader:
 
 
 def train() -> None:
-    _, folder, sizes = arguments()
+    _, _, sizes = arguments()
     seat = Seat()
     experiment = from_dict(Experiment, sizes["experiment"])
     hardware = Hardware(accelerator="cpu", threads=sizes["threads"])
@@ -48,7 +49,7 @@ def train() -> None:
     data = TranslationData(experiment, Path(sizes["root"]))
     module = TransformerModule(experiment, sizes["V"])
     events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)
-    callback = RunCallback(events, folder, folder, None, [], 0)
+    callback = RunCallback(events, None, [], 0, "", Tally())
     trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})

@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     exact = settings.exact
     check_accelerator(settings.hardware)
 
-    from lightning_tfm.queue.progress import clock
+    from lightning_tfm.queue.view import clock
     from lightning_tfm.training.cost import measure, predict
 
     found = measure(exact, settings.hardware, settings.out)

@@ -1,6 +1,7 @@
 """`fit`: one run, trained from its last checkpoint, and scored."""
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, parse, printed
+from lightning_tfm.cli.resume import say_how
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.nodes import check_allocation
+from lightning_tfm.runs.outcome import STOPPED
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_trainable
@@ -71,6 +74,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
             code = _train(plan, cell, hardware, folder)
         if torchrun.started_us():
             torchrun.release(code)
+        elif code in STOPPED:
+            say_how(shlex.join(["lightning-tfm", verb, *argv]))
         if code != 0:
             return code
     _report(folder, evaluation_hash(exact, prepared.fingerprint(exact.data.dev)))
@@ -112,10 +117,10 @@ def _watch(watch: "Watch", cell: "Cell") -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
     let_come()
 
-    from lightning_tfm.queue.progress import View
     from lightning_tfm.queue.queue import CellState
+    from lightning_tfm.queue.view import View
 
-    view = View("fit")
+    view = View("")
     state = [CellState(cell, "running", "", None, 1, None)]
     while not over:
         if view.due():

@@ -7,6 +7,7 @@ from importlib import import_module
 from lightning_tfm.errors import UserError, nearest
 
 VERBS = {
+    "demo": ("demo", "half a minute: one tiny run, a few translations, its page"),
     "fit": ("fit", "train one experiment, or one row, and score it"),
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
@@ -14,10 +15,11 @@ VERBS = {
     "export": ("export", "write a trained run as one folder that other programs load: safetensors, CTranslate2"),
     "predict-cost": ("cost", "time, memory and FLOPs of an experiment, from a measured short run"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
-    "tune": ("tune", "search for a good configuration; unpromising trials are pruned"),
-    "plan": ("plan", "what a sweep would run, what is already done, and what the rest would take"),
+    "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),
+    "resume": ("resume", "go on with a study by its name, as it was started"),
+    "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
     "work": ("work", "join a study as a worker"),
-    "status": ("status", "which runs of a study are done, running, waiting or failed"),
+    "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
     "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
@@ -31,7 +33,7 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lightning-tfm` and return its exit code: 0, 1 (a run failed), 2 (a user's mistake), 130 (interrupted)."""
+    """Run `lightning-tfm` and return its exit code (runs/outcome.py: meanings)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _main(arguments)
@@ -61,8 +63,12 @@ def _main(arguments: list[str]) -> int:
 
 
 def _help() -> str:
-    lines = [f"  {verb:10} {text}" for verb, (_, text) in VERBS.items()]
-    return "\n".join(["usage: lightning-tfm VERB …; lightning-tfm VERB --help for its options", "", *lines])
+    from lightning_tfm.runs.outcome import meanings
+
+    lines = [f"  {verb:12} {text}" for verb, (_, text) in VERBS.items()]
+    codes = [f"  {code:<12} {text}" for code, text in sorted(meanings().items())]
+    usage = "usage: lightning-tfm VERB …; lightning-tfm VERB --help for its options"
+    return "\n".join([usage, "", *lines, "", "exit codes:", *codes])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`plan`: what a sweep would run, what is already done, and what the rest would take. Trains nothing."""
+"""`plan`: what a sweep would run, what is already finished, and what the rest would take. Trains nothing."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning_tfm.study.study import Search
 
 
-THERE = "done"
+THERE = "finished"
 """what is said of a finished run"""
 
 
@@ -35,7 +35,7 @@ class Rate:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What a sweep would run, what is already done, and what the rest would take.")
+    parser = make_parser(verb, "What a sweep would run, what is already finished, and what the rest would take.")
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
@@ -54,7 +54,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     endings: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
         search = with_data(asked_search(settings, sweep, resources), settings.out)
-        cells, coming, endings = trials_of(search, settings.out, resources.storage)
+        trials, coming, endings = trials_of(search, settings.out, resources.storage)
+        cells = [run for trial in trials for run in trial.runs]
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
@@ -94,13 +95,15 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
     search = joined(search, root)
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
-    endings = {s.cell.training_hash: f"stopped early: {s.reason}" for s in states if s.state == "pruned"}
-    endings |= {s.cell.training_hash: f"failed: {s.reason}" for s in states if s.state == "failed"}
+    words = {"pruned": "stopped early", "failed": "failed"}
+    ended = [state for state in states if state.state in words]
+    endings = {run: f"{words[s.state]}: {s.reason}" for s in ended for _, run in s.cell.more}
+    endings |= {s.cell.training_hash: f"{words[s.state]}: {s.reason}" for s in ended}
     if not search.budget:
         return search.cells(), [], endings
     cells = [state.cell for state in states] or search.cells()
     drawn = draw(search, max(0, search.budget - len(cells)))
-    return cells, [search.cell(0, change).cost for change in drawn], endings
+    return cells, [run.cost for change in drawn for run in search.cell(0, change).runs], endings
 
 
 def measured_rate(root: Path) -> Rate | None:
@@ -123,7 +126,7 @@ def text(
     endings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`."""
-    from lightning_tfm.queue.progress import clock
+    from lightning_tfm.queue.view import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
     firsts: dict[str, Cell] = {}
@@ -149,7 +152,7 @@ def text(
     ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(firsts) + len(coming)
     no_more = f", {ended} stopped early or failed" * bool(ended)
     lines.append(
-        f"{runs} runs: {there} done, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
+        f"{runs} runs: {there} finished, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
     )
     if rate is None:
         lines.append(

@@ -62,7 +62,7 @@ def _list(found: list[Any], as_json: bool) -> str:
         )
     if not found:
         return "no runs"
-    head = f"{'run':16} {'state':11} {'date':16} {'step':>13} {'dev PPL':>8} {'BLEU':>5} {'size':>11}  study/row/seed"
+    head = f"{'run':16} {'state':13} {'date':16} {'step':>13} {'dev PPL':>8} {'BLEU':>5} {'size':>11}  study/row/seed"
     return "\n".join([head, *map(_line, found)])
 
 
@@ -72,7 +72,7 @@ def _line(info: Any) -> str:
     ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
     bleu = "" if info.bleu is None else f"{info.bleu:.1f}"
     numbers = f"{step:>13} {ppl:>8} {bleu:>5} {_size(info.bytes):>11}"
-    return f"{info.run} {info.state:11} {when} {numbers}  {', '.join(info.cells)}  {info.reason}".rstrip()
+    return f"{info.run} {info.state:13} {when} {numbers}  {', '.join(info.cells)}  {info.reason}".rstrip()
 
 
 def _gc(garbage: list[Any], removed: bool) -> str:

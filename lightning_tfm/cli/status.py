@@ -1,9 +1,10 @@
-"""`status`: which runs of a study are done, running, waiting, failed or gone; once, as JSON, or as a live view."""
+"""`status`: which runs of a study are finished, running, waiting, failed or gone; without a study, which studies there
+are. Once, as JSON, or as a live view."""
 
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +18,29 @@ if TYPE_CHECKING:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Which runs of a study are done, running, waiting, failed or gone.", experiment=False)
-    parser.add_argument("study", help="name of the study under <out>/studies")
+    about = "Which runs of a study are finished, running, waiting, failed or gone; without a study: which studies."
+    parser = make_parser(verb, about, experiment=False)
+    parser.add_argument("study", nargs="?", help="name of the study under <out>/studies [a list of all]")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--watch", action="store_true", help="refresh until all is done")
+    parser.add_argument("--watch", action="store_true", help="refresh until all is finished")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["json"] and options["watch"]:
         raise UserError("--json and --watch: give only one of the two")
-
-    from lightning_tfm.queue.open import open_queue
-    from lightning_tfm.queue.progress import View, Watch, follow
-
     root, name = Path(options["out"]), options["study"]
+    if name is None:
+        for option in ("watch", "storage"):
+            if options[option]:
+                raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
+        return _list(root, options["json"])
+
+    from lightning_tfm.queue.open import open_queue, study_of
+    from lightning_tfm.queue.progress import Watch
+    from lightning_tfm.queue.view import View, follow
+
     queue = open_queue(root, name, options["storage"])
-    watch = Watch(root, 1)
+    known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
+    watch = Watch(root, 1, study_of(queue, root) if known else None)
     if options["watch"]:
         follow(queue, watch, View(name, sys.stdout), every=0.1, states=lambda: states_of(queue, root))
         return 0
@@ -41,46 +50,68 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
+def _list(root: Path, json_asked: bool) -> int:
+    from lightning_tfm.queue.studies import list_studies, studies_text
+
+    found = list_studies(root)
+    print(
+        json.dumps([asdict(info) | {"state": info.state} for info in found], indent=1)
+        if json_asked
+        else studies_text(found, root)
+    )
+    return 0
+
+
 def states_of(queue: "Queue", root: Path) -> "list[CellState]":
     """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage."""
     states = queue.states()
-    gone = {s.cell.training_hash for s in states if s.state == "done"}
+    gone = {run.training_hash for s in states if s.state == "done" for run in s.cell.runs}
     gone = {name for name in gone if not RunFolder(root, name).result.exists()}
     if gone:
         gone -= {name for name, _ in queue.shared_records()}
     why = f"its folder below {root / 'runs'} is gone"
-    return [replace(s, state="gone", reason=why) if s.cell.training_hash in gone else s for s in states]
+    return [
+        replace(s, state="gone", reason=why) if any(run.training_hash in gone for run in s.cell.runs) else s
+        for s in states
+    ]
 
 
 def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
-    live = {(r.row, r.seed): r for r in overview.running}
-    cells = [_cell(state, live.get((state.cell.row, state.cell.seed))) for state in states]
-    whole = {"study": name, "counts": overview.counts, "seconds_left": overview.seconds_left, "cells": cells}
+    live = dict(zip((id(state) for state in states if state.state == "running"), overview.running, strict=True))
+    cells = [_cell(state, live.get(id(state))) for state in states]
+    whole: dict[str, Any] = {"study": name, "counts": overview.counts, "to be proposed": overview.coming}
+    whole |= {"seconds_left": overview.left.seconds if overview.left else None}
+    whole |= {"at_least": bool(overview.left and overview.left.at_least), "share": round(overview.share, 4)}
+    whole |= {"best": asdict(overview.best) if overview.best else None, "cells": cells}
     return json.dumps(whole, indent=1)
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
-    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": state.state}
+    from lightning_tfm.queue.progress import said
+
+    found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": said(state.state)}
+    if state.cell.more:
+        found |= {"runs": {str(run.seed): run.training_hash[:16] for run in state.cell.runs}}
     found |= {"run": state.cell.training_hash[:16], "attempt": state.attempt, "reason": state.reason}
     found |= {"values": list(state.values), "owner": state.owner.to_dict() if state.owner else None}
+    if state.cell.change:
+        found["parameters"] = state.cell.change
     if running is not None:
-        keys = ("step", "steps", "tokens_per_second", "phase", "seconds_left")
+        keys = ("step", "steps", "tokens_per_second", "phase", "loss", "ppl", "best_ppl")
+        found |= {"running_seed": running.seed} if state.cell.more else {}
         found |= {key: getattr(running, key) for key in keys}
+        found["seconds_left"] = running.left.seconds if running.left else None
     return found
 
 
 def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
-    from lightning_tfm.queue.progress import clock, line
+    from lightning_tfm.queue.view import head, run_line
 
-    owners = {(s.cell.row, s.cell.seed): s.owner for s in states}
-    lines = [line(name, overview).split(" | ")[0]]
-    for r in overview.running:
-        owner = owners[r.row, r.seed]
-        step = "starting" if r.step is None else f"{r.phase} {r.step}/{r.steps}"
-        speed = "" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f} tokens/s"
-        left = f"{clock(r.seconds_left)} left" if r.seconds_left is not None else ""
-        where = f"{owner.host}:{owner.pid}" if owner else ""
-        lines.append("  ".join(filter(None, (f"running  {r.row} seed {r.seed}", step, speed, left, where))))
+    owners = [s.owner for s in states if s.state == "running"]
+    lines = [head(name, overview)]
+    for r, owner in zip(overview.running, owners, strict=True):
+        where = f"  {owner.host}:{owner.pid}" if owner else ""
+        lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
     lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]
     lines += [f"gone     {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in states if s.state == "gone"]
     waiting = [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state == "waiting"]

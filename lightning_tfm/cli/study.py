@@ -1,6 +1,7 @@
 """The options that the verbs which work on a study share."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,18 @@ def check_storage(storage: str, folder: Path) -> None:
 def is_search_file(path: str) -> bool:
     """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML."""
     return is_search(read_yaml(path))
+
+
+def numbers(text: str, option: str = "--seeds") -> list[int]:
+    """Seeds that an option lists: 1,2,3 or 1-3 or a mixture. Raises UserError."""
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+        raise UserError(
+            f"{option}={text}: expected numbers such as 1,2,3 or 1-5{', or auto' if option == '--seeds' else ''}"
+        )
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    if len(set(found)) < len(found) or not found:
+        raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")
+    return found

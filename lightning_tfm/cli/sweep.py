@@ -1,6 +1,5 @@
 """`sweep`: all rows and seeds of a sweep file, several at once, then their table."""
 
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -9,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
+from lightning_tfm.cli.resume import Command, command_of, going_on, remember
+from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources, numbers
 from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
 from lightning_tfm.study.settings import Settings, checked
-from lightning_tfm.study.study import Ablation, check_reference, folder_of, load_as, save
+from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     resources = make_resources(settings.verb, settings.hardware)
     name = settings.verb["name"] or sweep.name
     check_storage(resources.storage, folder_of(settings.out, name))
-    return _run(settings, name, rows, seeds, resources)
+    command = command_of(verb, argv, sweep.path, settings)
+    if resources.slurm is not None:  # its jobs go on by themselves
+        return _run(settings, name, rows, seeds, resources, command)
+    with going_on(command, settings.out, name):
+        return _run(settings, name, rows, seeds, resources, command)
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
@@ -77,28 +81,13 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
             raise UserError(f"--{option.replace('_', '-')}={settings.verb[option]}: only with --seeds auto")
-    seeds = _numbers(text) if text and text != "auto" else sweep.seeds
+    seeds = numbers(text) if text and text != "auto" else sweep.seeds
     seeds = seeds or [settings.base.training.seed]
     for row in rows:
         for seed in seeds:
             checked(apply(settings.base, row, seed), f"row '{row.name}'")
         check_trainable(apply(settings.base, row), f"row '{row.name}'")
     return rows, seeds
-
-
-def _numbers(text: str, option: str = "--seeds") -> list[int]:
-    """1,2,3 or 1-3 or a mixture."""
-    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise UserError(
-            f"{option}={text}: expected numbers such as 1,2,3 or 1-5{', or auto' if option == '--seeds' else ''}"
-        )
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    if len(set(found)) < len(found) or not found:
-        raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")
-    return found
 
 
 def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
@@ -119,7 +108,9 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
     return study, study.cells()
 
 
-def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources) -> int:
+def _run(
+    settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources, command: Command
+) -> int:
     from lightning_tfm.cli import auto
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table
@@ -129,7 +120,9 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     study, cells = defined(settings, name, rows, seeds)
     if settings.verb["tune"]:
-        apart = _numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        apart = numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        if not file_of(root, name).is_file():
+            remember(command, root, name)
         study = tuned(study, asked_tuning(settings.verb["tune"], apart, study), settings.out, resources)
         cells = study.cells()
     for row, same in study.twins().items():
@@ -140,6 +133,7 @@ def _run(settings: Settings, name: str, rows: list[Row], seeds: list[int], resou
     else:
         check_fixed(name, root)
         study = save(study, root)
+    remember(command, root, name)
     try:
         if by_looks:
             states = auto.rounds(course, study, pool, options["max_runs"], root, resources)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources
+from lightning_tfm.cli.resume import Command, command_of, going_on, remember
+from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources, numbers
+from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import BASES, check_classes, check_peak, check_trainable
@@ -24,6 +26,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Search a space of configurations and write the best one as an experiment file.")
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
+    parser.add_argument(
+        "--seeds", help="seeds of every trial, whose mean counts: 1,2,3 or 1-3 [as in the file, else one]"
+    )
     add_search_options(parser)
     add_options(parser)
     asked = parse(parser, argv).verb["sweep"]
@@ -35,7 +40,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
         print(printed(settings), end="")
         return 0
     resources = make_resources(settings.verb, settings.hardware)
-    return _run(settings, file, resources)
+    command = command_of(verb, argv, file.path, settings)
+    if resources.slurm is not None:  # its jobs go on by themselves
+        return _run(settings, file, resources, command)
+    with going_on(command, settings.out, settings.verb["name"] or file.name):
+        return _run(settings, file, resources, command)
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
@@ -64,6 +73,8 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         objectives=file.objectives,
         constraints=file.constraints,
         pruner=pruner,
+        seeds=numbers(asked) if (asked := settings.verb["seeds"]) else file.seeds,
+        ties=file.ties,
         prints=Fingerprints("", ""),
         V=1,
         store="",
@@ -80,7 +91,7 @@ def check_space(search: Search) -> None:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
         for value in p.values if p.name in BASES else ():
-            check_classes(search.at({p.name: value}))
+            check_classes(override(search.base, {p.name: value}, search.name))
 
 
 def with_data(search: Search, root: Path) -> Search:
@@ -100,7 +111,7 @@ def add_search_options(parser: Parser) -> None:
     )
 
 
-def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
+def _run(settings: Settings, file: SearchFile, resources: Resources, command: Command) -> int:
     search = asked_search(settings, file, resources)
 
     from lightning_tfm.queue.launch import work
@@ -110,6 +121,7 @@ def _run(settings: Settings, file: SearchFile, resources: Resources) -> int:
     check_storage(resources.storage, folder_of(settings.out, search.name))
     search = with_data(search, settings.out)
     search = save(search, settings.out)
+    remember(command, settings.out, search.name)
     cells, refused = search.cells(), search.refused()
     for line in introduction(file, search, len(cells), refused):
         print(line, file=sys.stderr)
@@ -135,8 +147,16 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
             "search prefers the least of it, whatever it is worth; search it by dev/bleu, or leave it out"
         )
     if refused:
-        lines.append(f"{search.name}: {refused} points of the grid are above the limit and left out")
+        why = "above the limit, or their tied sizes do not come out" if search.ties else "above the limit"
+        lines.append(f"{search.name}: {refused} points of the grid are left out: {why}")
+    if len(search.trial_seeds) > 1:
+        seeds = ", ".join(map(str, search.trial_seeds))
+        lines.append(
+            f"{search.name}: every trial is {len(search.trial_seeds)} runs, at seeds {seeds}; their mean counts"
+        )
+    lines += [f"{search.name}: {key} follows: {next(iter(tie.values()))}" for key, tie in search.ties.items()]
     if search.pruner.type != "none":
-        early = " (the sweep file's 'early_terminate')" if file.early else ""
-        lines.append(f"{search.name}: stopped early by {search.pruner.type}{early} on optimizer steps")
+        early = " (the sweep file's early_terminate, which W&B calls hyperband)" if file.early else ""
+        by = " of its first seed" if len(search.trial_seeds) > 1 else ""
+        lines.append(f"{search.name}: stopped early by {search.pruner.type}{early} on optimizer steps{by}")
     return lines

@@ -30,7 +30,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     else:
         from lightning_tfm.queue.open import open_queue
 
-        cells = [state.cell for state in open_queue(root, name, options["storage"]).states()]
+        states = open_queue(root, name, options["storage"]).states()
+        cells = [run for state in states for run in state.cell.runs]
     folder = folder_of(root, name)
     replay(folder, options["mode"], name, root, cells)
     print(f"{len(cells)} runs of '{options['study']}' checked: {folder / 'wandb'}")

@@ -17,11 +17,12 @@ from typing import Any
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
 from lightning_tfm.data.prepare import BUILDING, Prepared, publish
-from lightning_tfm.data.wmt.checksums import NAME, Checksums, sha256
+from lightning_tfm.data.wmt.checksums import NAME, Checksums
 from lightning_tfm.data.wmt.official import OfficialCorpus, folder_of, text_name
 from lightning_tfm.data.wmt.unpack import BROKEN
 from lightning_tfm.durable import replacing, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.sums import sha256
 
 VERSION = 1
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.corpus import Corpus, read_pairs
-from lightning_tfm.data.wmt.checksums import sha256
 from lightning_tfm.data.wmt.manifest import SOURCES
 from lightning_tfm.data.wmt.official import OfficialCorpus
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.sums import sha256
 from lightning_tfm.yaml_files import see_working_directory
 
 

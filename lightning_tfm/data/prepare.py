@@ -23,6 +23,7 @@ from lightning_tfm.data.build import Say, build
 from lightning_tfm.data.corpora import Corpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.durable import lock, sync_file
 from lightning_tfm.errors import UserError
 
@@ -35,15 +36,21 @@ BUILDING = ".building-"
 
 
 class Prepared:
-    """A whole store, opened."""
+    """A whole store, opened; what is read from it is held against its checksums first, once."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder, self._whole = folder, set[str]()
+        self._checksums.check("card.json")
         self.card: dict[str, Any] = json.loads((folder / "card.json").read_text())
         """what went in and what came out: pairs read, kept and dropped by rule, pieces, lengths, hashes"""
 
+    @property
+    def _checksums(self) -> Checksums:
+        return Checksums(self.folder)
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        self._checksums.check("tokenizer.model")
         return Tokenizer(self.folder / "tokenizer.model")
 
     @property
@@ -56,8 +63,12 @@ class Prepared:
         return self._role(self._role_of(split))["fingerprint"]
 
     def split(self, split: str) -> Split:
-        """A split by its name as written in the Data section, e.g. `val`, or `train+extra`."""
-        return Split(self.folder, self._role_of(split), self.card["tokenizer"]["V"])
+        """A split by its name as written in the Data section, e.g. `val`, or `train+extra`. Raises DamagedFile."""
+        role = self._role_of(split)
+        if role not in self._whole:
+            self._checksums.check(f"{role}.")
+            self._whole.add(role)
+        return Split(self.folder, role, self.card["tokenizer"]["V"])
 
     def too_long(self, split: str, max_len: int) -> int:
         """Pairs of a split with more than `max_len` pieces on a side, the end token included."""

@@ -20,6 +20,7 @@ from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttenti
 from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.model.restricted import RestrictedSelfAttention
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.sums import signed
 
 BINS = 15
 """of equal width, as in Guo et al. 2017"""
@@ -37,7 +38,7 @@ def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
     (folder.path / "report").mkdir(exist_ok=True)
     for name in what:
         record = calibration(trained, split) if name == "calibration" else attention(trained, split)
-        write_atomic(folder.path / "report" / f"{name}.json", to_json(record))
+        write_atomic(folder.path / "report" / f"{name}.json", to_json(signed(record)))
 
 
 @torch.no_grad()

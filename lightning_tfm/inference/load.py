@@ -7,15 +7,13 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from lightning_tfm.config import EOS, Experiment, from_dict
 from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run
-from lightning_tfm.training.callback import checkpoint_files
-from lightning_tfm.training.checkpoints import average
+from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.training.module import TransformerModule
 
 BLOCK = 1024
@@ -41,7 +39,9 @@ def find_trained(run: str, root: Path) -> RunFolder:
 
 def experiment_of(folder: RunFolder) -> Experiment:
     """The experiment at its true sizes, as the run recorded it."""
-    return from_dict(Experiment, json.loads(folder.experiment.read_bytes()))
+    result = folder.read_result()
+    plain = result.experiment if result and result.experiment else json.loads(folder.experiment.read_bytes())
+    return from_dict(Experiment, plain)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Trained:
             raise UserError(f"{store} is gone, with the run's tokenizer and texts; put it back, or run `fit` again")
         prepared = Prepared(store)
         module = TransformerModule(experiment, prepared.tokenizer.V)
-        module.transformer.load_state_dict(_weights(folder, experiment.evaluation.weights))
+        weights = averaged if experiment.evaluation.weights == "average" else last
+        module.transformer.load_state_dict(weights(folder, experiment))
         return cls(folder, prepared, module.eval())
 
     def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:
@@ -103,16 +104,3 @@ def _batches(ids: list[np.ndarray]) -> Iterator[list[int]]:
         batch.append(i)
     if batch:
         yield batch
-
-
-def _weights(folder: RunFolder, which: str) -> dict[str, torch.Tensor]:
-    snapshots = sorted(folder.snapshots.glob("step-*.pt"))
-    if which == "average":
-        return average(snapshots)
-    checkpoints = checkpoint_files(folder.checkpoints)
-    if checkpoints:
-        state = torch.load(checkpoints[-1], map_location="cpu", weights_only=True)["state_dict"]
-        return {name.removeprefix("transformer."): value for name, value in state.items()}
-    if snapshots:
-        return torch.load(snapshots[-1], map_location="cpu", weights_only=True)
-    raise UserError(f"{folder.path} holds no weights any more (neither checkpoints nor snapshots)")

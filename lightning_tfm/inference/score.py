@@ -8,6 +8,7 @@ from lightning_tfm.config import Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Measures, Score, read_score, to_plain
+from lightning_tfm.sums import DamagedFile, check_files, signed
 
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Measures, Path]:
@@ -27,14 +28,24 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     if isinstance(there, Measures):
         return there, path
     attempt = folder.claim()
-    score = there if isinstance(there, Score) else None
+    score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
     score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     whole = measured(score, hypotheses, text.split(set_name).target_text(), experiment.data.target)
-    attempt.write_json(path, to_plain(whole))
+    attempt.write_json(path, signed(to_plain(whole)))
     attempt.release()
     return whole, path
+
+
+def _damaged(folder: Path, score: Score) -> bool:
+    """Whether the text is to be scored again, for what lies beside its score is damaged; said in a line."""
+    try:
+        check_files(folder, score.files)
+    except DamagedFile as error:
+        print(f"lightning-tfm: {error}; scoring the text again", file=sys.stderr)
+        return True
+    return False
 
 
 def measured(score: Score, hypotheses: list[str], references: list[str], language: str) -> Measures:

@@ -26,7 +26,7 @@ class RunInfo:
     run: str
     """first 16 hex digits of the training hash"""
     state: str
-    """finished, running, interrupted, pruned, failed, empty, or damaged where a record cannot be read"""
+    """finished, running, interrupted, stopped early, failed, empty, or damaged where a record cannot be read"""
     reason: str
     step: int | None
     steps: int | None
@@ -124,8 +124,9 @@ def _run_garbage(folder: RunFolder) -> list[Garbage]:
         finished = False
     if finished:
         checkpoints = sorted(folder.checkpoints.glob("*"))
-        keep = 0 if any(folder.snapshots.glob("*")) else 1  # the weights of the last step
-        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints[: len(checkpoints) - keep]]
+        whole = [path for path in checkpoints if path.suffix == ".ckpt"]
+        kept = [] if any(folder.snapshots.glob("*")) else whole[-1:]  # the weights of the last step
+        garbage += [_item(path, "checkpoint of a finished run") for path in checkpoints if path not in kept]
     return garbage
 
 
@@ -183,7 +184,7 @@ def _state(
     if outcome is None or outcome.outcome == "interrupted":
         return "interrupted" if progress else "empty", ""
     if outcome.outcome == "pruned":
-        return "pruned", outcome.reason
+        return "stopped early", outcome.reason
     return "failed", f"{outcome.outcome}: {outcome.reason}"
 
 

@@ -17,13 +17,14 @@ from typing import TextIO
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import open_queue
-from lightning_tfm.queue.progress import View, Watch, follow
+from lightning_tfm.queue.progress import Watch
 from lightning_tfm.queue.queue import CellState, Queue, link
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.sharing import fetch, publish
 from lightning_tfm.queue.slurm import Slurm, any_alive, submit
 from lightning_tfm.queue.storage import OUTAGES, remember, remembered
+from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirrored
 from lightning_tfm.queue.worker import Job, Worker
 from lightning_tfm.runs.directory import RunFolder
@@ -63,7 +64,7 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
 
     def known() -> list[Cell]:
         try:
-            return [state.cell for state in queue().states()]
+            return [run for state in queue().states() for run in state.cell.runs]
         except UserError:  # the launcher has not made it yet
             return []
 
@@ -85,7 +86,7 @@ def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, sta
         queue = _fill(job, cells, start, view)
         _Launcher(job, queue, view).run()
         fetch(queue, job.root)
-        view.show(Watch(job.root, job.resources.workers).look(queue.states()))
+        view.show(Watch(job.root, job.resources.workers, job.study).look(queue.states()))
         return queue.states()
     finally:
         view.close()
@@ -100,8 +101,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     shared = job.resources.share_files
     kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
     queue.enqueue(cells, kept, shown(job.study))
-    for state in queue.states():
-        link(job.folder, state.cell)
+    for run in (run for state in queue.states() for run in state.cell.runs):
+        link(job.folder, run)
     return queue
 
 
@@ -124,7 +125,7 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
             if not any_alive(jobs) and not queue.done():
                 raise UserError(f"study '{name}': all jobs ended before the study did, see {job.folder / 'slurm'}")
 
-    follow(queue, Watch(job.root, resources.workers * slurm.jobs), view, 1.0, check)
+    follow(queue, Watch(job.root, resources.workers * slurm.jobs, job.study), view, 1.0, check)
     return queue.states()
 
 
@@ -167,7 +168,7 @@ class _Launcher:
             raise SystemExit(128 + self._signals[0])
 
     def _run(self, before: set[int]) -> None:
-        watch = Watch(self.job.root, self.job.resources.workers)
+        watch = Watch(self.job.root, self.job.resources.workers, self.job.study)
         wanted = set(range(self.job.resources.workers))
         forwarded = 0
         while True:

@@ -1,20 +1,38 @@
-"""The live view of a study: which runs are where, how fast, and when all will be done."""
+"""A study while it runs, from its records: which runs are where, how good and how fast, and when all will be done."""
 
-import sys
+import heapq
+import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from statistics import mean, median
+from typing import Any
 
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.queue import CellState
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Progress
+from lightning_tfm.runs.record import Progress, Seconds
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.study import Search, Study
 
-PLAIN_EVERY = 10.0
-"""seconds between two lines where the output is not a terminal"""
-LIVE_EVERY = 0.5
+SAID = {"done": "finished", "pruned": "stopped early"}
+"""state of a cell -> the word for it, where that is another one; the same in all outputs"""
+SCORING = "translate"
+"""how the phases begin in which a trained run is scored"""
+
+
+def said(state: str) -> str:
+    """The word for a cell's state."""
+    return SAID.get(state, state)
+
+
+@dataclass(frozen=True)
+class Left:
+    """Seconds to come; `at_least` where something of them, such as scoring, is not known yet."""
+
+    seconds: float
+    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,8 +44,29 @@ class Running:
     step: int | None
     steps: int | None
     tokens_per_second: float | None
+    """None while nothing is trained, too"""
     phase: str
-    seconds_left: float | None
+    left: Left | None
+    loss: float | None = None
+    """per target token, as last written down"""
+    ppl: float | None = None
+    """the last dev perplexity"""
+    best_ppl: float | None = None
+    """the lowest so far"""
+    change: dict[str, Any] = field(default_factory=dict)
+    """of a trial: its parameters"""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best finished run so far."""
+
+    row: str
+    seed: int | None
+    """None of a trial of several seeds, whose mean it is"""
+    name: str
+    """of the objective: dev/ppl in a table"""
+    value: float
 
 
 @dataclass(frozen=True)
@@ -36,180 +75,271 @@ class Overview:
 
     running: list[Running]
     counts: dict[str, int]
-    """cells by state: done, running, waiting, failed; pruned and gone where there are some"""
-    seconds_left: float | None
+    """cells by state, in words: finished, running, waiting, failed; stopped early and gone where there are some"""
+    left: Left | None
     failed: list[tuple[str, int, str]]
     """row, seed, reason"""
+    best: Best | None
+    coming: int
+    """trials that a search has yet to propose"""
+    share: float
+    """of the predicted work, done"""
+
+
+@dataclass
+class _Curve:
+    """The end of a run's metrics.jsonl, of which only what is new is read."""
+
+    path: Path
+    _place: tuple[int, int] = (0, 0)
+    """inode, and bytes read: a file that was cut back for a resumed run is another one"""
+    loss: float | None = None
+    ppl: float | None = None
+    best_ppl: float | None = None
+    seconds: float | None = None
+    """of training up to `step`"""
+    step: int = 0
+
+    def look(self) -> "_Curve":
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return self
+        inode, read = self._place
+        if inode != found.st_ino or found.st_size < read:
+            read, self.loss, self.ppl, self.best_ppl, self.seconds, self.step = 0, None, None, None, None, 0
+        with self.path.open("rb") as file:
+            file.seek(read)
+            fresh = file.read()
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        self._place = (found.st_ino, read + len(whole))
+        for line in whole.splitlines():
+            self._take(json.loads(line))
+        return self
+
+    def _take(self, record: dict[str, Any]) -> None:
+        self.loss = record.get("loss", self.loss)
+        if "dev_ppl" in record:
+            self.ppl = record["dev_ppl"]
+            self.best_ppl = self.ppl if self.best_ppl is None else min(self.ppl, self.best_ppl)
+        if "seconds" in record:
+            self.seconds, self.step = record["seconds"], record["step"]
+
+
+@dataclass(frozen=True)
+class _Took:
+    """What finished runs of the study took, and so what others will take."""
+
+    whole: list[tuple[float, float]]
+    """predicted cost and seconds of each run that came to its end"""
+    trials: list[float]
+    """seconds of each trial that ended, those that were stopped early too"""
+    parts: list[Seconds]
+
+    def of(self, cost: float) -> float | None:
+        """Seconds of a run of that cost: in proportion, or on a line where three runs of unequal cost are known.
+
+        The smaller a model, the more of its time is no arithmetic.
+        """
+        if not self.whole:
+            return None
+        x, y = mean(c for c, _ in self.whole), mean(s for _, s in self.whole)
+        spread = sum((c - x) ** 2 for c, _ in self.whole)
+        slope = sum((c - x) * (s - y) for c, s in self.whole) / spread if spread else 0.0
+        if len(self.whole) > 2 and slope > 0 and y >= slope * x:
+            return y + slope * (cost - x)
+        return cost * y / x if x else y
+
+    def all(self, runs: Sequence[Cell]) -> float | None:
+        """Seconds of these runs, one after the other."""
+        found = [self.of(run.cost) for run in runs]
+        return None if None in found else sum(seconds or 0.0 for seconds in found)
+
+    @property
+    def scoring(self) -> float | None:
+        """Seconds of scoring a trained run."""
+        return median(p.decode or 0.0 for p in self.parts) if self.parts else None
+
+    @property
+    def beside(self) -> float:
+        """Seconds of validation and checkpoints for each second of training."""
+        pairs = [((p.validate or 0.0) + (p.checkpoint or 0.0), p.train + (p.data or 0.0)) for p in self.parts]
+        spent = [beside / trained for beside, trained in pairs if trained]
+        return median(spent) if spent else 0.0
 
 
 @dataclass
 class Watch:
-    """Follows a study from outside, through the records in its run folders."""
+    """Follows a study from outside, through the records in its run folders. `study` is None for a run alone."""
 
     root: Path
     workers: int
+    """at least so many; more where more were seen at work"""
+    study: Study | None = None
     _first: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """run -> step and time of our first look"""
+    _scored_since: dict[str, float] = field(default_factory=dict)
+    _curves: dict[str, _Curve] = field(default_factory=dict)
+    _parts: dict[str, Seconds | None] = field(default_factory=dict)
+    """finished run -> what it took; None where its record is elsewhere"""
+    _points: int | None = None
+    """points of a space that can be listed, with base"""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.study, Search) and (points := self.study.finite()) is not None:
+            self._points = len(points) + self.study.based
 
     def look(self, states: list[CellState]) -> Overview:
-        """The study as its records show it now. Speed and time left are measured from our first look on."""
-        running = [self._running(state) for state in states if state.state == "running"]
+        """The study as its records show it now."""
+        took = self._took(states)
+        open_cells = [state for state in states if state.state == "running"]
+        running = [self._running(state, took) for state in open_cells]
+        self.workers = max(self.workers, len(running))
         counts = Counter(state.state for state in states)
+        named = {said(name): counts[name] for name in ("done", "running", "waiting", "failed")}
+        named |= {said(name): counts[name] for name in ("pruned", "gone") if counts[name]}
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
-        named = {name: counts[name] for name in ("done", "running", "waiting", "failed")}
-        named |= {name: counts[name] for name in ("pruned", "gone") if counts[name]}
-        return Overview(running, named, self._left(states, running), failed)
+        coming, waiting = self._coming(states), [s for s in states if s.state == "waiting"]
+        share = _share(states, dict(zip((id(s) for s in open_cells), running, strict=True)), coming)
+        left = self._left([s.cell for s in waiting], coming, list(zip(running, open_cells, strict=True)), took)
+        return Overview(running, named, left, failed, self._best(states), coming, share)
 
-    def _running(self, state: CellState) -> Running:
-        cell = state.cell
-        record = RunFolder(self.root, cell.training_hash).read_progress()
+    def _coming(self, states: list[CellState]) -> int:
+        budget = self.study.budget if self.study else 0
+        most = budget if self._points is None else min(budget, self._points)
+        return max(0, most - len(states)) if budget else 0
+
+    def _best(self, states: list[CellState]) -> Best | None:
+        aims = self.study.objectives if isinstance(self.study, Search) else {"dev/ppl": "minimize"}
+        done = [s for s in states if s.state == "done" and s.values]
+        if len(aims) > 1 or not done:  # of several aims none is the best
+            return None
+        ((name, direction),) = aims.items()
+        found = (min if direction == "minimize" else max)(done, key=lambda s: s.values[0])
+        return Best(found.cell.row, None if found.cell.more else found.cell.seed, name, found.values[0])
+
+    # --- one run ---
+
+    def _running(self, state: CellState, took: _Took) -> Running:
+        runs = state.cell.runs
+        ahead = [run for run in runs if not RunFolder(self.root, run.training_hash).result.exists()] or runs[-1:]
+        cell = ahead[0]
+        key, folder = cell.training_hash, RunFolder(self.root, cell.training_hash)
+        record = folder.read_progress()
         if record is None:
-            return Running(cell.row, cell.seed, None, None, None, "starting", None)
-        left = self._seconds_left(cell.training_hash, record)
-        speed = record.tokens_per_second
-        return Running(cell.row, cell.seed, record.step, record.steps, speed, record.phase, left)
+            left = _and_then(None if (least := took.of(cell.cost)) is None else Left(least), ahead[1:], took)
+            return Running(cell.row, cell.seed, None, None, None, "starting", left, change=cell.change)
+        curve = self._curves.setdefault(key, _Curve(folder.metrics)).look()
+        training = not record.phase.startswith(SCORING)
+        return Running(
+            row=cell.row,
+            seed=cell.seed,
+            step=record.step,
+            steps=record.steps,
+            tokens_per_second=record.tokens_per_second if training and record.tokens_per_second else None,
+            phase=record.phase,
+            left=_and_then(
+                self._training_left(key, record, curve, took) if training else self._scoring_left(key, record, took),
+                ahead[1:],
+                took,
+            ),
+            loss=curve.loss,
+            ppl=curve.ppl,
+            best_ppl=curve.best_ppl,
+            change=cell.change,
+        )
 
-    def _seconds_left(self, key: str, record: Progress) -> float | None:
+    def _training_left(self, key: str, record: Progress, curve: _Curve, took: _Took) -> Left | None:
+        """Its own speed says how long the rest of its steps takes, finished runs what comes beside and after them."""
         step, at = self._first.setdefault(key, (record.step, record.time))
-        if record.step <= step:
-            return self._by_its_record(key, record)
-        per_step = (record.time - at) / (record.step - step)
-        return max(0.0, (record.steps - record.step) * per_step - (time.time() - record.time))
-
-    def _by_its_record(self, key: str, record: Progress) -> float | None:
-        """Seconds left by what the run itself wrote down, for a first look."""
-        timed = [r for r in RunFolder(self.root, key).read_metrics() if "seconds" in r]
-        if not timed:
-            return None
-        per_step = timed[-1]["seconds"] / timed[-1]["step"]
-        return max(0.0, (record.steps - record.step) * per_step - (time.time() - record.time))
-
-    def _left(self, states: list[CellState], running: list[Running]) -> float | None:
-        """Seconds until the last run ends: what finished runs took, per unit of predicted cost, for those to come."""
-        done = [s for s in states if s.state == "done" and s.seconds]
-        cost = sum(s.cell.cost for s in done)
-        if not cost:
-            return None
-        rate = sum(s.seconds or 0.0 for s in done) / cost
-        ahead = sum(s.cell.cost for s in states if s.state == "waiting") * rate
-        open_cells = [s for s in states if s.state == "running"]
-        begun = [
-            r.seconds_left if r.seconds_left is not None else s.cell.cost * rate / 2
-            for r, s in zip(running, open_cells, strict=True)
-        ]
-        return max([(ahead + sum(begun)) / self.workers, *begun])
-
-
-def follow(
-    queue: Queue,
-    watch: Watch,
-    view: "View",
-    every: float,
-    check: Callable[[], None] = lambda: None,
-    states: Callable[[], list[CellState]] | None = None,
-) -> None:
-    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise.
-
-    `states` are those of the queue, unless the caller knows better.
-    """
-    states = states or queue.states
-    try:
-        while not queue.done():
-            check()
-            if view.due():
-                view.show(watch.look(states()))
-            time.sleep(every)
-        view.show(watch.look(states()))
-    finally:
-        view.close()
-
-
-class View:
-    """Shows overviews: a table that is redrawn on a terminal, one line every ten seconds elsewhere."""
-
-    def __init__(self, name: str, stream: TextIO | None = None) -> None:
-        self._name = name
-        self._stream = stream or sys.stderr
-        self._live = None
-        self._shown = 0.0
-        if self._stream.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            # no refresh thread of its own: the launcher forks workers, and a fork copies locks but no threads
-            console = Console(file=self._stream)
-            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-            self._live.start()
-
-    def due(self) -> bool:
-        """Whether it is time to look again."""
-        return time.monotonic() - self._shown >= (LIVE_EVERY if self._live else PLAIN_EVERY)
-
-    def show(self, overview: Overview) -> None:
-        """Redraw the table, or print a line."""
-        self._shown = time.monotonic()
-        if self._live is None:
-            print(line(self._name, overview), file=self._stream, flush=True)
+        beside = 1.0  # the clock has seen validations, too
+        if record.step > step:
+            per_step = (record.time - at) / (record.step - step)
+        elif curve.seconds is not None and curve.step:
+            per_step, beside = curve.seconds / curve.step, 1 + took.beside
         else:
-            self._live.update(_table(self._name, overview), refresh=True)
+            return None
+        ahead = max(0.0, (record.steps - record.step) * per_step * beside - (time.time() - record.time))
+        return Left(ahead, at_least=True) if took.scoring is None else Left(ahead + took.scoring)
 
-    def say(self, text: str) -> None:
-        """Print a message; on a terminal above the table."""
-        if self._live is None:
-            print(text, file=self._stream, flush=True)
-        else:
-            self._live.console.print(text, markup=False, highlight=False)
+    def _scoring_left(self, key: str, record: Progress, took: _Took) -> Left | None:
+        since = self._scored_since.setdefault(key, record.time)
+        left = (took.scoring or 0.0) - (time.time() - since)
+        return Left(left) if left > 0 else None
 
-    def close(self) -> None:
-        """Leave the terminal in order."""
-        if self._live is not None:
-            self._live.stop()
+    # --- all of them ---
+
+    def _took(self, states: list[CellState]) -> _Took:
+        whole, trials, parts = {}, [], {}
+        for s in states:
+            runs = s.cell.runs if s.state == "done" else []
+            took = [s.seconds / len(runs)] * len(runs) if runs and s.seconds else [0.0] * len(runs)
+            for i, run in enumerate(runs):
+                key = run.training_hash
+                if key not in self._parts:
+                    record = RunFolder(self.root, key).read_result()
+                    self._parts[key] = record.seconds if record else None
+                if (found := self._parts[key]) is not None:
+                    parts[key], took[i] = found, found.total  # of all attempts, whichever study they were made for
+                if took[i]:
+                    whole[key] = (run.cost, took[i])
+            seconds = sum(took) if runs else s.seconds
+            if s.state in ("done", "pruned") and seconds:
+                trials.append(seconds)
+        return _Took(list(whole.values()), trials, list(parts.values()))
+
+    def _left(
+        self, waiting: Sequence[Cell], coming: int, begun: list[tuple[Running, CellState]], took: _Took
+    ) -> Left | None:
+        """Until the last run ends, if each free worker takes the longest that waits; None where nothing is known."""
+        at_least = any(r.left is None or r.left.at_least for r, _ in begun)
+        if not took.whole:
+            took = self._so_far(begun)
+        if not took.whole or not (waiting or coming or begun):
+            return None
+        busy = []
+        for r, state in begun:
+            unknown = 0.0 if r.phase.startswith(SCORING) else took.all(state.cell.runs) or 0.0
+            busy.append(unknown if r.left is None else r.left.seconds)
+        busy += [0.0] * (self.workers - len(busy))
+        ahead = sorted((took.all(cell.runs) or 0.0 for cell in waiting), reverse=True)
+        each = len(self.study.trial_seeds) if isinstance(self.study, Search) else 1
+        ahead += [mean(took.trials)] * coming if took.trials else [each * mean(s for _, s in took.whole)] * coming
+        heapq.heapify(busy)
+        for seconds in ahead:
+            heapq.heappush(busy, heapq.heappop(busy) + seconds)
+        return None if at_least and max(busy) < 1 else Left(max(busy), at_least)
+
+    def _so_far(self, begun: list[tuple[Running, CellState]]) -> _Took:
+        """Before a run has finished: what those that run will have taken for training alone."""
+        whole = []
+        for r, state in begun:
+            run = next((run for run in state.cell.runs if run.seed == r.seed), state.cell)
+            curve = self._curves.get(run.training_hash)
+            if curve is not None and curve.seconds and r.steps:
+                whole.append((run.cost, curve.seconds * r.steps / curve.step))
+        return _Took(whole, [], [])
 
 
-def line(name: str, overview: Overview) -> str:
-    """An overview in one line of text."""
-    parts = [
-        " ".join(filter(None, (f"{r.row}/{r.seed}", _steps(r), _speed(r), _left(r.seconds_left))))
-        for r in overview.running
-    ]
-    counts = ", ".join(f"{number} {state}" for state, number in overview.counts.items())
-    return ", ".join(filter(None, (f"{name}: {counts}", _left(overview.seconds_left)))) + "".join(
-        f" | {part}" for part in parts
-    )
+def _and_then(left: Left | None, runs: Sequence[Cell], took: _Took) -> Left | None:
+    """With the further seeds of a trial, after the one that `left` is of."""
+    if left is None or not runs:
+        return left
+    more = took.all(runs)
+    return Left(left.seconds, at_least=True) if more is None else Left(left.seconds + more, left.at_least)
 
 
-def clock(seconds: float | None) -> str:
-    """Hours, minutes, seconds; empty for None."""
-    if seconds is None:
-        return ""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
-
-
-def _left(seconds: float | None) -> str:
-    return "" if seconds is None else f"{clock(seconds)} left"
-
-
-def _steps(r: Running) -> str:
-    return r.phase if r.step is None else f"{r.step}/{r.steps} {r.phase}"
-
-
-def _speed(r: Running) -> str:
-    return "" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f} tok/s"
-
-
-def _table(name: str, overview: Overview) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("row", "seed", "step", "tokens/s", "phase", "left"):
-        table.add_column(title, justify="left" if title in ("row", "phase") else "right", no_wrap=True)
-    for r in overview.running:
-        step = "" if r.step is None else f"{r.step}/{r.steps}"
-        speed = "" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}"
-        table.add_row(r.row, str(r.seed), step, speed, r.phase, clock(r.seconds_left))
-    c = overview.counts
-    head = f"{name}: " + ", ".join(f"{number} {state}" for state, number in c.items())
-    return Group(table, Text(", ".join(filter(None, (head, _left(overview.seconds_left))))))
+def _share(states: list[CellState], running: dict[int, Running], coming: int) -> float:
+    """Of the predicted work; a trial that is still to come counts as the mean of those that are known."""
+    if not states:
+        return 0.0
+    whole = sum(s.cell.cost for s in states)
+    whole += coming * whole / len(states)
+    done = 0.0
+    for s in states:
+        if s.state == "running":
+            r, seeds = running[id(s)], [run.seed for run in s.cell.runs]
+            done += s.cell.cost * (seeds.index(r.seed) + (r.step or 0) / (r.steps or 1)) / len(seeds)
+        elif s.state != "waiting":
+            done += s.cell.cost
+    return done / whole if whole else 0.0

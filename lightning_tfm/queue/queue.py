@@ -34,6 +34,8 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 EXHAUSTED = "exhausted"
 """note in a search's storage: every point of its space has been tried"""
+RECORDS = "records"
+"""attribute of a trial of several seeds whose files are not shared: training hash -> record, of those that are done"""
 PROPOSALS = 200
 """proposals of a search that may be refused in a row"""
 
@@ -68,7 +70,7 @@ class CellState:
     owner: Owner | None
     attempt: int
     seconds: float | None
-    """length of the try that ended with done"""
+    """length of the try that ended with done or pruned"""
     values: tuple[float, ...] = ()
     """what was reported to Optuna of a finished run: one value for each objective"""
 
@@ -161,12 +163,13 @@ class Queue:
             return True
         if trial.user_attrs["run"] != cell.training_hash:
             raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
-        return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
+        return trial.state == TrialState.COMPLETE and not all(kept(run.training_hash) for run in cell.runs)
 
     def shared_records(self) -> list[tuple[str, dict[str, Any]]]:
         """(training hash, record) of the finished runs whose record lies in the storage."""
         done = self._trials(TrialState.COMPLETE)
-        return [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
+        found = [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
+        return found + [pair for t in self._trials() for pair in t.user_attrs.get(RECORDS, {}).items()]
 
     def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
         """Take the waiting cell with the longest predicted run; None if there is none that `skip(hash)` leaves."""
@@ -175,7 +178,7 @@ class Queue:
         with self._exclusive():
             for trial in sorted(self._trials(TrialState.WAITING), key=_turn):
                 cell, key = cell_of(trial), trial._trial_id
-                if not skip(cell.training_hash):
+                if not any(skip(run.training_hash) for run in cell.runs):
                     # the name first: a trial that is RUNNING always says whose death to look out for
                     self._storage.set_trial_user_attr(key, "owner", me().to_dict())
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
@@ -291,7 +294,8 @@ class Queue:
         """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
             failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            trials = [t for t in failed if t.user_attrs["run"] == training_hash and "final" in t.user_attrs]
+            runs = {t.number: [run.training_hash for run in cell_of(t).runs] for t in failed}
+            trials = [t for t in failed if training_hash in runs[t.number] and "final" in t.user_attrs]
             for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
@@ -378,6 +382,7 @@ class Queue:
             "tries": trial.user_attrs["tries"],
             "retry_of": trial.number,
         }
+        again |= {key: value for key, value in trial.user_attrs.items() if key == RECORDS}
         self._add(again, trial.params, trial.distributions)
 
     def _orphans(self) -> list[FrozenTrial]:
@@ -421,12 +426,14 @@ def another_experiment(study: str, cell: Cell, there: str) -> str:
 def attributes_of(cell: Cell) -> dict[str, Any]:
     """User attributes of a fresh trial."""
     named = {"row": cell.row, "seed": cell.seed, "run": cell.training_hash, "cost": cell.cost}
+    named |= {"more": [list(run) for run in cell.more]} if cell.more else {}
     return named | {"change": cell.change, "attempt": 1, "tries": {}}
 
 
 def cell_of(trial: FrozenTrial) -> Cell:
     a = trial.user_attrs
-    return Cell(a["row"], a["seed"], a["run"], a["cost"], a["change"])
+    more = tuple((seed, run) for seed, run in a.get("more", ()))
+    return Cell(a["row"], a["seed"], a["run"], a["cost"], a["change"], more)
 
 
 def newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
@@ -440,7 +447,8 @@ def state_of(trial: FrozenTrial) -> CellState:
     names[TrialState.PRUNED] = "pruned"
     names[TrialState.FAIL] = "failed" if "final" in a else "waiting"
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
-    seconds = trial.duration.total_seconds() if trial.state == TrialState.COMPLETE and trial.duration else None
+    whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    seconds = trial.duration.total_seconds() if whole and trial.duration else None
     return CellState(
         cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
     )

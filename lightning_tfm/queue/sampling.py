@@ -6,7 +6,7 @@ looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works und
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,8 @@ from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Search, Study, value_of
 
+BY_SEED = "by_seed"
+"""attribute of a trial of several seeds: objective -> seed -> value"""
 REPEATS = 5
 """proposals in a row that were tried already, after which an untried point is taken where they can be listed"""
 
@@ -127,7 +129,7 @@ def draw(search: Search, count: int) -> list[dict[str, Any]]:
             break
         trial = study.ask()
         change = {parameter.name: parameter.suggest(trial) for parameter in search.space}
-        if all(value <= 0 for value in search.excess(change).values()):
+        if not search.misses(change):
             found.append(change)
     return found
 
@@ -142,12 +144,16 @@ class Trials:
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
         """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
 
-    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
-        """Report what a finished run shows beside its values."""
+    def finish(self, claim: Claim, folder: RunFolder, records: Sequence[RunRecord]) -> None:
+        """Report what a finished trial (`records`: at each seed; `folder`: of the first) shows beside its values."""
 
-    def values(self, record: RunRecord) -> tuple[float, ...]:
-        """What is reported of a finished run, in the order of the study's directions."""
-        return (record.measured("dev/ppl"),)
+    def values(self, records: Sequence[RunRecord]) -> tuple[float, ...]:
+        """What is reported of a finished trial, means over its seeds, in the order of the study's directions."""
+        return (_mean(records, "dev/ppl"),)
+
+
+def _mean(records: Sequence[RunRecord], name: str) -> float:
+    return sum(record.measured(name) for record in records) / len(records)
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
@@ -179,7 +185,8 @@ class SearchTrials(Trials):
             torch.set_num_threads(1)  # OpenMP's threads would not survive the fork of the run
         if self._points == []:
             limits = ", ".join(f"{name} ≤ {limit:,.0f}" for name, limit in self.search.constraints.items())
-            raise UserError(f"study '{self.search.name}': no point of its space keeps the limits ({limits})")
+            why = f"keeps the limits ({limits})" if limits else "gives whole sizes where they are tied"
+            raise UserError(f"study '{self.search.name}': no point of its space {why}")
         if self._untried() == []:
             self.queue.note(EXHAUSTED, True)
             return None
@@ -201,11 +208,12 @@ class SearchTrials(Trials):
             self.queue.fix(trial_id, left[int(key("untried", self.search.seed, number)[0] % np.uint64(len(left)))])
         trial = optuna.Trial(study, trial_id)
         change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
-        excess = self.search.excess(change)
-        self.queue.constrain(trial_id, excess)
-        missed = [f"{name} is {value:,.0f} above its limit" for name, value in excess.items() if value > 0]
+        missed = self.search.misses(change)
+        if missed and self.search.ties and "above its limit" not in missed:
+            return missed
+        self.queue.constrain(trial_id, self.search.excess(change))
         if missed:
-            return ", ".join(missed)
+            return missed
         cell = self.search.cell(number, change)
         there = {state.cell.training_hash: state.cell.row for state in self.queue.states()}
         if cell.training_hash in there:
@@ -240,19 +248,24 @@ class SearchTrials(Trials):
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
+    def finish(self, claim: Claim, folder: RunFolder, records: Sequence[RunRecord]) -> None:
         # what was not reported yet: the last perplexities, which others are compared with, and limits only now known
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
-        excess = {name: record.measured(name) - limit for name, limit in limits.items() if name != "parameters"}
+        excess = {name: _mean(records, name) - limit for name, limit in limits.items() if name != "parameters"}
         if claim.cell.row == BASE:
             excess |= self.search.excess(claim.cell.change)
         self.queue.constrain(claim.trial_id, excess)
+        if claim.cell.more:
+            seeds = [str(run.seed) for run in claim.cell.runs]
+            found = {name: [record.measured(name) for record in records] for name in self.search.objectives}
+            by_seed = {name: dict(zip(seeds, values, strict=True)) for name, values in found.items()}
+            self.queue.mark(claim, BY_SEED, by_seed)
 
-    def values(self, record: RunRecord) -> tuple[float, ...]:
-        return tuple(record.measured(name) for name in self.search.objectives)
+    def values(self, records: Sequence[RunRecord]) -> tuple[float, ...]:
+        return tuple(_mean(records, name) for name in self.search.objectives)
 
     @cached_property
     def _points(self) -> list[dict[str, Any]] | None:

@@ -5,6 +5,7 @@ import io
 import json
 import warnings
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import optuna
@@ -15,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lightning_tfm.config import to_dict
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.queue.open import open_queue
+from lightning_tfm.queue.sampling import BY_SEED
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of
 
@@ -55,12 +57,27 @@ def _records(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any]]:
         done = t.state == TrialState.COMPLETE
         line: dict[str, Any] = {"trial": t.user_attrs["row"], "state": t.state.name.lower()}
         line |= {name: t.user_attrs["change"][name] for name in (p.name for p in search.space)}
+        line |= search.tied(t.user_attrs["row"], t.user_attrs["change"])
         values = t.values if done and t.values else [None] * len(search.objectives)
         line |= dict(zip(search.objectives, values, strict=True))
+        line |= _by_seed(search, t)
         line |= {"steps_seen": max(t.intermediate_values, default=None), "run": t.user_attrs["run"][:16]}
         line |= {"feasible": _feasible(t), "reason": t.user_attrs.get("reason", "")}
         found.append(line)
     return found
+
+
+def _by_seed(search: Search, trial: FrozenTrial) -> dict[str, float | None]:
+    """ "NAME sd" and "NAME seed S" of every objective, where trials have several seeds."""
+    if len(search.trial_seeds) < 2:
+        return {}
+    found = trial.user_attrs.get(BY_SEED, {}) if trial.state == TrialState.COMPLETE else {}
+    line: dict[str, float | None] = {}
+    for name in search.objectives:
+        values = found.get(name, {})
+        line[f"{name} sd"] = stdev(values.values()) if len(values) > 1 else None
+        line |= {f"{name} seed {seed}": values.get(str(seed)) for seed in search.trial_seeds}
+    return line
 
 
 def _feasible(trial: FrozenTrial) -> bool:
@@ -96,11 +113,13 @@ def _best(search: Search, trials: list[FrozenTrial]) -> list[FrozenTrial]:
 
 def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
     scores = ", ".join(f"{name} {value:.6g}" for name, value in zip(search.objectives, trial.values or [], strict=True))
+    if len(search.trial_seeds) > 1:
+        scores += f" (means over the seeds {', '.join(map(str, search.trial_seeds))})"
     head = (
         f"# Found by the search '{search.name}': trial {trial.user_attrs['row']}, run {trial.user_attrs['run'][:16]}\n"
     )
     head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
-    experiment = search.at(trial.user_attrs["change"])
+    experiment = search.of(trial.user_attrs["row"], trial.user_attrs["change"])
     return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
 
 
@@ -116,16 +135,27 @@ def _summary(search, every, best, folder: Path, names: list[str], found: list[di
     if search.budget and points is not None and len(points) < search.trials - search.based:
         lines.append(f"the space has {len(points)} points: a search of {search.trials} trials ends when all are tried")
     for trial, name in zip(best, names, strict=True):
-        scores = ", ".join(f"{o} {v:.6g}" for o, v in zip(search.objectives, trial.values, strict=True))
+        line = _by_seed(search, trial)
+        scores = ", ".join(
+            f"{o} {v:.6g}" + (f" ± {sd:.2g}" if (sd := line.get(f"{o} sd")) is not None else "")
+            for o, v in zip(search.objectives, trial.values, strict=True)
+        )
         change = ", ".join(
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in trial.user_attrs["change"].items()
+            for key, value in (
+                trial.user_attrs["change"] | search.tied(trial.user_attrs["row"], trial.user_attrs["change"])
+            ).items()
         )
         lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
     if not best:
         lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
     base = next((t.values for t in trials if t.user_attrs["row"] == BASE and t.state == TrialState.COMPLETE), None)
-    lines += gains(search.objectives, search.based, base, {t.user_attrs["row"]: t.values or [] for t in best})
+    by_seed = {
+        t.user_attrs["row"]: {name: list(values.values()) for name, values in t.user_attrs[BY_SEED].items()}
+        for t in trials
+        if t.state == TrialState.COMPLETE and BY_SEED in t.user_attrs
+    }
+    lines += gains(search.objectives, search.based, base, {t.user_attrs["row"]: t.values or [] for t in best}, by_seed)
     return lines + [importance_text(one) for one in found]
 
 

@@ -62,7 +62,8 @@ def fetch(queue: Queue, root: Path) -> int:
 
 def _clear(attempt: Attempt) -> None:
     """Drop the curve and the weights of a try that was lost here: the record that comes is not theirs."""
-    attempt.truncate_metrics(-1)
+    with attempt.guard():
+        attempt.folder.metrics.unlink(missing_ok=True)
     for part in (attempt.folder.checkpoints, attempt.folder.snapshots):
         if part.exists():
             with attempt.guard():

@@ -108,7 +108,7 @@ def remembered(address: str, study_folder: Path) -> str:
     path = study_folder / MEMORY
     known = path.read_text().strip() if path.is_file() else ""
     journal = str(study_folder / JOURNAL) if (study_folder / JOURNAL).is_file() else ""
-    asked = _plain(address)
+    asked = plain(address)
     if asked and (known or journal) and asked not in (known, journal):
         raise UserError(
             f"--storage={asked}: this study was started on {known or journal}, where its queue is; leave --storage "
@@ -126,10 +126,11 @@ def remember(address: str, study_folder: Path) -> None:
     """Keep the address of a database, without its password, for those who join or look later."""
     if "://" in address and not (study_folder / MEMORY).is_file():
         study_folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(study_folder / MEMORY, (_plain(address) + "\n").encode())
+        write_atomic(study_folder / MEMORY, (plain(address) + "\n").encode())
 
 
-def _plain(address: str) -> str:
+def plain(address: str) -> str:
+    """An address without its password. Raises UserError."""
     if "://" not in address:
         return address
     scheme, _, rest = address.partition("://")

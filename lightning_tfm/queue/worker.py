@@ -9,19 +9,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lightning_tfm.queue.open import make_queue
-from lightning_tfm.queue.queue import Claim, Queue, link
+from lightning_tfm.queue.queue import RECORDS, Claim, Queue, link
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, trials_of
+from lightning_tfm.queue.sharing import fetch
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.runs.attempt import Task, attempted, become_run
 from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import in_a_line, named
 from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
-from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
 
@@ -99,8 +100,8 @@ class Worker:
         claim = self.queue.claim(skip=self._busy)
         if claim is None:
             claim = self.trials.propose()
-            if claim is not None:
-                link(self.job.folder, claim.cell)
+            for run in claim.cell.runs if claim is not None else ():
+                link(self.job.folder, run)
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
@@ -135,17 +136,32 @@ class Worker:
         return RunFolder(self.job.root, training_hash, grace, grace / 12)
 
     def _run(self, claim: Claim) -> None:
-        folder = self._folder(claim.cell.training_hash)
-        if folder.finished():
-            self._record(claim, folder, "finished", "")
-            return
+        """Run what the claim lacks: one run, or where a trial has several seeds one after the other."""
         alone = not self.job.resources.share_files
-        if alone and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
-            self.say(
-                f"{claim.cell.row} seed {claim.cell.seed}: starts over, since its checkpoints are on another machine"
-            )
-        pid = forked(lambda: self._be_run(claim.cell, folder))
-        self._record(claim, folder, *self._wait(pid, claim, folder))
+        if alone and claim.cell.more:
+            fetch(self.queue, self.job.root)
+        for number, cell in enumerate(claim.cell.runs):
+            folder = self._folder(cell.training_hash)
+            if folder.finished():
+                continue
+            if number and self.stop:
+                self._record(claim, cell, "interrupted", "stopped")
+                return
+            if alone and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
+                self.say(f"{cell.row} seed {cell.seed}: starts over, since its checkpoints are on another machine")
+            pid = forked(partial(self._be_run, cell, folder))
+            outcome, reason = self._wait(pid, claim, folder, watched=number == 0)
+            if outcome != "finished":
+                self._record(claim, cell, outcome, reason)
+                return
+            if alone and claim.cell.more:
+                self._ask(lambda: self._share(claim), None)
+        self._record(claim, claim.cell, "finished", "")
+
+    def _share(self, claim: Claim) -> None:
+        """Leave the records of the seeds that are done in the storage, for whoever may have to go on."""
+        found = {run.training_hash: self._folder(run.training_hash).result for run in claim.cell.runs}
+        self.queue.mark(claim, RECORDS, {run: read_json(path) for run, path in found.items() if path.is_file()})
 
     def _be_run(self, cell: Cell, folder: RunFolder) -> int:
         """Body of a run's process; returns its exit code."""
@@ -156,8 +172,8 @@ class Worker:
     def _task(self, cell: Cell, attempt: Attempt) -> Task:
         return Task(cell, attempt, self.job.resources.threads, self.slot)
 
-    def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
-        """Wait for the child, keeping the claim alive; returns (outcome, reason)."""
+    def _wait(self, pid: int, claim: Claim, folder: RunFolder, watched: bool) -> tuple[str, str]:
+        """Wait for the child, keeping the claim alive; (outcome, reason). `watched`: it may be stopped early."""
         grace, patience = self.job.resources.grace, self.job.resources.patience
         last_beat = last_sign = last_watch = time.monotonic()
         stopped_at: float | None = None
@@ -175,7 +191,7 @@ class Worker:
             if stopped_at is not None and now - stopped_at > patience and not killed_for:
                 killed_for = f"wrote no checkpoint within {patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
-            if now - last_watch > WATCH:
+            if watched and now - last_watch > WATCH:
                 with suppress(*OUTAGES):  # the next look tells what this one could not
                     self.trials.watch(claim, folder, pid)
                 last_watch = time.monotonic()
@@ -196,18 +212,21 @@ class Worker:
         except OUTAGES:  # the run needs no database; the next beat may get through
             return True
 
-    def _finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> bool:
-        if not self.job.resources.share_files:
-            self.queue.mark(claim, "record", read_json(folder.result))
-        self.trials.finish(claim, folder, record)
-        return self.queue.finish(claim, *self.trials.values(record))
+    def _finish(self, claim: Claim) -> bool:
+        folders = [self._folder(run.training_hash) for run in claim.cell.runs]
+        found = [folder.read_result() for folder in folders]
+        records = [record for record in found if record is not None]
+        assert len(records) == len(folders), "finished() was seen"
+        if not self.job.resources.share_files and not claim.cell.more:
+            self.queue.mark(claim, "record", read_json(folders[0].result))
+        self.trials.finish(claim, folders[0], records)
+        return self.queue.finish(claim, *self.trials.values(records))
 
-    def _record(self, claim: Claim, folder: RunFolder, outcome: str, reason: str) -> None:
-        name = f"{claim.cell.row} seed {claim.cell.seed}"
+    def _record(self, claim: Claim, cell: Cell, outcome: str, reason: str) -> None:
+        """Tell the queue how the claim ended, with the run `cell` of it."""
+        name, folder = f"{cell.row} seed {cell.seed}", self._folder(cell.training_hash)
         if outcome == "finished":
-            record = folder.read_result()
-            assert record is not None, "finished() was seen"
-            if not self._ask(lambda: self._finish(claim, folder, record), True):
+            if not self._ask(lambda: self._finish(claim), True):
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
         if outcome == "pruned" and isinstance(self.trials, SearchTrials):

@@ -5,6 +5,7 @@ and, in place of the translations, sacreBLEU's counts, from which every test of 
 runs are finished to every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
 """
 
+import hashlib
 import io
 import json
 import lzma
@@ -20,6 +21,7 @@ from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
 from lightning_tfm.study.tuned import FILE as TUNING
+from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""
@@ -58,11 +60,15 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     split = study.base.data.dev
     sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}\n" for i, (nll, pieces) in enumerate(cell.nll_S2))
     counts = "".join("\t".join(str(int(x)) for x in row) + "\n" for row in cell.bleu_S10)
-    return {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED} | {
-        f"{folder}/scores/{scores.name}/{split}.json": (scores / f"{split}.json").read_bytes(),
-        f"{folder}/scores/{scores.name}/{split}.sentences.tsv": f"line\tnll\ttokens\n{sentences}".encode(),
-        f"{folder}/scores/{scores.name}/{counts_file(split)}": counts.encode(),
-    }
+    score = (scores / f"{split}.json").read_bytes()
+    kept = {f"{split}.sentences.tsv": f"line\tnll\ttokens\n{sentences}".encode(), counts_file(split): counts.encode()}
+    plain = json.loads(score)
+    if "files" in plain:
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()}
+        score = to_json(signed(plain | {"files": files}))
+    kept[f"{split}.json"] = score
+    whole = {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED}
+    return whole | {f"{folder}/scores/{scores.name}/{name}": data for name, data in kept.items()}
 
 
 def unpack(file: Path, root: Path) -> tuple[str, int, int]:

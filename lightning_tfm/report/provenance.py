@@ -9,6 +9,7 @@ import numpy as np
 
 from lightning_tfm.config import Experiment, to_dict
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
+from lightning_tfm.sums import DamagedFile, intact
 
 LONGEST = 400
 """characters of a sentence that a page shows"""
@@ -126,8 +127,14 @@ def clipped(text: str, most: int = LONGEST) -> str:
 
 
 def collected(cell: FilledCell, name: str) -> Any:
-    """What `report --collect` wrote into the run's folder, or None."""
+    """What `report --collect` wrote into the run's folder, or None. Raises DamagedFile."""
+    path = cell.folder / "report" / f"{name}.json"
     try:
-        return json.loads((cell.folder / "report" / f"{name}.json").read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise DamagedFile(f"{path}: damaged ({error}): remove it; report --collect makes it again") from None
+    if not intact(found):
+        raise DamagedFile(f"{path}: damaged (its checksum does not match): remove it; report --collect makes it again")
+    return found

@@ -20,6 +20,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
 from lightning_tfm.study.rows import Row, differences, run_identity
 from lightning_tfm.study.study import Ablation, folder_of
+from lightning_tfm.sums import DamagedFile, check_files
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
@@ -136,7 +137,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
         folder = RunFolder(root, record.training_hash)
         try:
             filled[name, seed] = _cell(name, seed, folder, record, folder.scores(scores), split, counts)
-        except (OSError, ValueError, UnicodeDecodeError) as error:
+        except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = f"its scores cannot be read: {error}"
     signature = _common_signature(filled, empty)
     return Cells(study, filled, empty, signature, sources, references)
@@ -171,6 +172,11 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
 def _cell(
     row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counts: BleuCounts | None
 ) -> FilledCell:
+    check_files(folder.path, record.files)
+    beside = read_score(scores / f"{split}.json")
+    if isinstance(beside, Missing) and beside.damaged:
+        raise ValueError(f"{split}.json: {beside.reason}")
+    check_files(scores, beside.files if isinstance(beside, Score) else {})
     nll_S2 = read_sentences(scores / f"{split}.sentences.tsv")
     dev = record.scores["dev"]
     if not math.isclose(nll_S2[:, 0].sum(), dev.nll, rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev.tokens:
@@ -219,12 +225,16 @@ def read_curve(cell: FilledCell) -> list[tuple[int, float]]:
 
 
 def read_validations(folder: Path) -> dict[int, float]:
-    """step -> dev perplexity, from metrics.jsonl in a run's folder; empty where there is none."""
+    """step -> dev perplexity, from metrics.jsonl in a run's folder; empty where there is none.
+
+    Where the run was resumed with another dev text, only what belongs to the last one: two texts make no curve.
+    """
     try:
         lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
     except OSError:
         return {}
     found: dict[int, float] = {}
+    text: str | None = None
     for line in lines:
         try:
             record = json.loads(line)
@@ -234,6 +244,8 @@ def read_validations(folder: Path) -> dict[int, float]:
             step, value = int(record["step"]), float(record["dev_ppl"])
         except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
             continue
+        if record.get("dev", text) != text:
+            text, found = record["dev"], {}
         if math.isfinite(value) and value > 0:
             found[step] = value
     return found

@@ -70,10 +70,16 @@ def make(name: str, root: Path) -> SearchReport:
                 states={word: sum(line.state == word for line in lines) for word in STATES.values()},
                 best=leading,
                 gains=gains(
-                    search.objectives, search.based, values.get(BASE), {name: values[name] for name in leading}
+                    search.objectives,
+                    search.based,
+                    values.get(BASE),
+                    {name: values[name] for name in leading},
+                    {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in lines if t.by_seed},
                 ),
                 importance=_importance(folder / "importance.json", name),
                 trials=lines,
+                seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
+                ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
             )
         )
     )
@@ -103,10 +109,20 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
             run=str(trial["run"]),
             feasible=bool(trial["feasible"]),
             reason=str(trial["reason"]),
-            command=fit_command(search.at(dict(change))),
+            command=fit_command(search.of(str(trial["trial"]), dict(change))),
+            by_seed=_by_seed(search, trial),
+            tied={key: trial[key] for key in search.ties} or None,
         )
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
+
+
+def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float]] | None:
+    """objective -> seed -> value of a finished trial of several seeds."""
+    if len(search.trial_seeds) < 2:
+        return None
+    found = {aim: {str(s): trial[f"{aim} seed {s}"] for s in search.trial_seeds} for aim in search.objectives}
+    return found if all(v is not None for values in found.values() for v in values.values()) else None
 
 
 def _importance(path: Path, name: str) -> list[Importance]:
@@ -150,32 +166,55 @@ def _losses(line: Trial, objectives: Mapping[str, str]) -> list[float]:
 
 def to_csv(report: SearchSummary) -> str:
     """One line for each trial, full precision."""
-    names, aims = [p.name for p in report.space], list(report.objectives)
+    names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
+    each = [(aim, str(seed)) for aim in aims for seed in report.seeds or ()]
+    spread = [f"{aim} sd" for aim in aims if report.seeds] + [f"{aim} seed {seed}" for aim, seed in each]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["trial", "state", *names, *aims, "steps seen", "feasible", "run", "reason"])
+    writer.writerow(["trial", "state", *names, *aims, *spread, "steps seen", "feasible", "run", "reason"])
     for t in report.trials:
-        values = [*(t.change[name] for name in names), *(t.values[name] for name in aims)]
+        values = [*(set_of(t)[name] for name in names), *(t.values[name] for name in aims)]
+        values += [t.sd(aim) for aim in aims if report.seeds]
+        values += [(t.by_seed or {}).get(aim, {}).get(seed) for aim, seed in each]
         writer.writerow([t.trial, t.state, *values, t.steps_seen, t.feasible, t.run, t.reason])
     return out.getvalue()
 
 
 def to_markdown(report: SearchSummary) -> str:
     """The trials as a table, the best first, and what mattered."""
-    names, aims = [p.name for p in report.space], list(report.objectives)
+    names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
     heads = ["trial", "state", *names, *aims]
     body = [heads, ["---"] * len(heads)]
     order = sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial))
     for t in order:
-        shown = [*(t.change[name] for name in names), *(t.values[name] for name in aims)]
-        body.append([t.trial, t.state, *("" if v is None else f"{v:.4g}" if _number(v) else str(v) for v in shown)])
-    notes = [f"best: {', '.join(report.best) or 'none yet'}"]
+        shown = [_word(set_of(t)[name]) for name in names]
+        shown += [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
+        body.append([t.trial, t.state, *shown])
+    notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report)]
     notes += report.gains
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
         notes.append(f"importance for {record.objective} on {record.trials} finished trials: {parts}")
     table = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in body)
     return table + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
+
+
+def set_of(t: Trial) -> dict[str, Any]:
+    """What the trial sets: what was sampled, and what follows it."""
+    return t.change | (t.tied or {})
+
+
+def conditions(report: SearchSummary) -> list[str]:
+    """What holds for all trials, in words; nothing where each is one run and all parameters are sampled."""
+    found = [f"{key} is not sampled, it follows: {tie}" for key, tie in (report.ties or {}).items()]
+    if report.seeds:
+        seeds = ", ".join(map(str, report.seeds))
+        found.append(f"every trial is {len(report.seeds)} runs, at seeds {seeds}: mean ± standard deviation (n-1)")
+    return found
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if _number(value) else str(value)
 
 
 def _number(value: Any) -> bool:

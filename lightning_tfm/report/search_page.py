@@ -13,7 +13,8 @@ from lightning_tfm.study.space import Parameter
 def page(report: SearchSummary, live: str = "") -> str:
     """The HTML. `live` is the version that --serve asks for."""
     aims, names = list(report.objectives), [p.name for p in report.space]
-    columns = [("trial", "w"), ("state", "w"), *((name, "") for name in (*names, *aims)), ("steps", ""), ("note", "w")]
+    set_, heads = [*names, *(report.ties or {})], [("trial", "w"), ("state", "w")]
+    columns = [*heads, *((name, "") for name in (*set_, *aims)), ("steps", ""), ("note", "w")]
     courses = [figures.course(report, aim) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
     slices = [figures.slices(report, p, aim) for aim in aims for p in report.space]
@@ -23,6 +24,7 @@ def page(report: SearchSummary, live: str = "") -> str:
         report=report,
         live=live,
         head=_head(report),
+        set_of=lambda t: [(t.change | (t.tied or {}))[name] for name in set_],
         heads=columns,
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
@@ -64,6 +66,8 @@ def _head(report: SearchSummary) -> list[str]:
     return [
         f"{len(report.trials)} trials of {report.sampler}: {states or 'none yet'}",
         ", ".join(f"{direction} {name}" for name, direction in report.objectives.items()),
+        *(f"{key} follows: {tie}" for key, tie in (report.ties or {}).items()),
+        *([f"{len(report.seeds)} runs a trial, seeds {', '.join(map(str, report.seeds))}"] if report.seeds else []),
         *(f"limit: {name} ≤ {limit:,.0f}" for name, limit in report.constraints.items()),
         f"corpus {report.corpus}, {' to '.join(report.languages)}",
     ]

@@ -6,6 +6,7 @@ field is a key, with blanks for underscores.
 
 import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from statistics import stdev
 from typing import Any
 
 import numpy as np
@@ -462,7 +463,16 @@ class Trial:
     """within the limits"""
     reason: str
     command: str
-    """that trains it again by itself"""
+    """that trains it again by itself, at the first of its seeds"""
+    by_seed: dict[str, dict[str, float]] | None = field(default=None, metadata=OPTIONAL)
+    """objective -> seed -> value, where trials have several seeds and `values` are means"""
+    tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
+    """what the tied parameters come to"""
+
+    def sd(self, objective: str) -> float | None:
+        """Over the seeds (n-1); None below two."""
+        found = (self.by_seed or {}).get(objective, {})
+        return stdev(found.values()) if len(found) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -502,6 +512,10 @@ class SearchSummary:
     """over base, in words"""
     importance: list[Importance]
     trials: list[Trial]
+    seeds: list[int] | None = field(default=None, metadata=OPTIONAL)
+    """of every trial, where they are several"""
+    ties: dict[str, str] | None = field(default=None, metadata=OPTIONAL)
+    """parameters that are not sampled but follow the others -> how"""
 
     def with_values(self, *objectives: str) -> list[Trial]:
         """Trials with a value in each of the objectives."""

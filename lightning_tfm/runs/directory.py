@@ -127,7 +127,13 @@ class RunFolder:
         """All records of metrics.jsonl; a last line that a crash cut off is left out."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in _whole_lines(self.metrics.read_bytes())]
+        found = []
+        for number, line in enumerate(_whole_lines(self.metrics.read_bytes()), 1):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                raise UserError(f"{self.metrics}:{number}: damaged: not a line of JSON") from None
+        return found
 
     def newest(self) -> int:
         """Number of the newest attempt, 0 before the first."""
@@ -183,8 +189,9 @@ class RunFolder:
     def _record(self, number: int) -> dict[str, Any] | None:
         # written under the lock: a half-written one belongs to a process that died while claiming
         try:
-            return json.loads((self.attempts / f"{number:04d}.json").read_bytes())
-        except (FileNotFoundError, json.JSONDecodeError):
+            record = json.loads((self.attempts / f"{number:04d}.json").read_bytes())
+            return record if {"token", "ended"} <= record.keys() and Owner(**record["owner"]) else None
+        except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError):  # the last ones: damaged
             return None
 
     def _silent(self, number: int) -> float:
@@ -276,13 +283,24 @@ class Attempt:
             append_whole(self.folder.metrics, line.encode())
 
     def truncate_metrics(self, step: int) -> int:
-        """Drop the records after `step` (the checkpoint that the run resumes from); returns how many."""
+        """Drop the records after `step` (the checkpoint that the run resumes from); returns how many.
+
+        A damaged line stays: `restore_curve` replaces it, and where the checkpoint has no curve, a reader names it.
+        """
         if not self.folder.metrics.exists():
             return 0
         lines = _whole_lines(self.folder.metrics.read_bytes())
-        kept = [line for line in lines if json.loads(line)["step"] <= step]
+        kept = [line for line in lines if _step_of(line) <= step]
         self.write(self.folder.metrics, b"".join(kept))
         return len(lines) - len(kept)
+
+    def read_curve(self) -> str:
+        """The text of metrics.jsonl, for a checkpoint."""
+        return self.folder.metrics.read_text() if self.folder.metrics.exists() else ""
+
+    def restore_curve(self, text: str) -> None:
+        """Put the text back that a checkpoint holds: what became of the file since does not matter."""
+        self.write(self.folder.metrics, text.encode())
 
     def stop_asked(self) -> bool:
         """Whether `RunFolder.ask_to_stop` was called for this attempt."""
@@ -290,8 +308,9 @@ class Attempt:
 
     def release(self) -> None:
         """End the attempt: the run may be claimed at once, from any machine."""
+        self.check()
         record = self.folder._record(self.number)
-        assert record is not None, f"{self.file} was written by claim"
+        assert record is not None, f"{self.file} was checked"
         self.write_json(self.file, record | {"ended": time.time()})
         self.pulse.unlink(missing_ok=True)  # which also ends the heartbeat
 
@@ -311,8 +330,16 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; None where there is none or a crash left a part."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):
         return None
+
+
+def _step_of(line: bytes) -> float:
+    """Of a line of metrics.jsonl; minus infinity where it is damaged."""
+    try:
+        return float(json.loads(line)["step"])
+    except (KeyError, TypeError, ValueError):
+        return float("-inf")
 
 
 def _whole_lines(data: bytes) -> list[bytes]:

@@ -19,26 +19,38 @@ class Outcome:
     """exit code of the run's process; None where another process finds out"""
     retries: int | None = None
     """how often a cell is tried again after it; None: without limit"""
+    meaning: str = ""
+    """of the exit code, for people"""
 
 
 TABLE = (
-    Outcome("finished", 0),
-    Outcome("failed", 1, 2),
-    Outcome("refused", 2, 0),  # an error that only the user can mend
-    Outcome("owned", 75),
-    Outcome("stale", 76),
-    Outcome("out_of_memory", 77, 1),
-    Outcome("nan_loss", 78, 0),  # the same run gives the same NaN
-    Outcome("disk_full", 79, 1),
-    Outcome("pruned", 80),
+    Outcome("finished", 0, meaning="all that was asked for is there"),
+    Outcome("failed", 1, 2, "a run failed (its log.txt says why), or files differ from their checksums"),
+    Outcome("refused", 2, 0, "a mistake that only you can mend; the message says how, and nothing was begun"),
+    Outcome("owned", 75, meaning="another process works on this run"),
+    Outcome("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
+    Outcome("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
+    Outcome("nan_loss", 78, 0, "the loss was NaN or infinite; the same run gives the same again"),
+    Outcome("disk_full", 79, 1, "the disk is full; the same command goes on from the last checkpoint"),
+    Outcome("pruned", 80, meaning="a trial was stopped early as unpromising (only within a search)"),
     Outcome("killed", None, 2),
     Outcome("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down
 )
 STOPPED = (130, 143)
 """exit codes of a run that SIGINT or SIGTERM interrupted"""
+OF_THE_PROGRAM = {
+    130: "stopped by Ctrl-C (SIGINT), after a checkpoint",
+    141: "the program that read the output has left, such as head",
+    143: "stopped by SIGTERM, after a checkpoint",
+}
 EXIT_CODES = {outcome.name: outcome.code for outcome in TABLE if outcome.code is not None}
 RETRIES = {outcome.name: outcome.retries for outcome in TABLE if outcome.retries is not None}
 """How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
+
+
+def meanings() -> dict[int, str]:
+    """Every exit code of `lightning-tfm`, and what it says: for --help and the documents."""
+    return {outcome.code: outcome.meaning for outcome in TABLE if outcome.code is not None} | OF_THE_PROGRAM
 
 
 def named(code: int) -> str:

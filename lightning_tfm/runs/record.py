@@ -13,6 +13,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from lightning_tfm.sums import intact
+
 FINISHED = "finished"
 
 
@@ -35,6 +37,8 @@ class Score:
     """sacreBLEU's"""
     sentences: int | None = None
     evaluation_hash: str
+    files: dict[str, str] = field(default_factory=dict)
+    """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +112,26 @@ class Git:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Steps of a run that one attempt made and that count, and where it made them.
+
+    An earlier version's part of a run has no attempt, machine or versions.
+    """
+
+    attempt: int | None = None
+    first: int = 1
+    last: int
+    seconds: float | None = None
+    """of training and data, up to the last checkpoint"""
+    device: str = ""
+    """cpu or cuda"""
+    hardware: Machine = field(default_factory=Machine)
+    versions: dict[str, str] = field(default_factory=dict)
+    git: Git | None = None
+    inexact: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Texts:
     """What was trained and scored on: names and fingerprints."""
 
@@ -140,7 +164,7 @@ class RunRecord:
     """true tokens that were trained on, as are `source_tokens`"""
     source_tokens: int | None = None
     padding: float | None = None
-    """share of the cells of all batches; None with several processes"""
+    """share of the cells of all batches, of all processes; None where not all were counted"""
     flops: int | float
     """of training, by formula (model/size.py)"""
     seconds: Seconds
@@ -151,10 +175,11 @@ class RunRecord:
     matrix_flops_per_second: float | None = None
     """of a product of square matrices on one device (runs/environment.py)"""
     utilisation: float | None = None
-    """`flops_per_second` over that of all devices"""
+    """`flops_per_second` over that of all devices; None where attempts had different ones"""
     scores: dict[str, Score]
     """dev and test by the weights that the experiment asks for; dev_last, test_last, … by the others"""
     hardware: Machine = field(default_factory=Machine)
+    """of the attempt that ended and scored the run, as are `versions` and `git`; `ran` has all"""
     versions: dict[str, str] = field(default_factory=dict)
     git: Git | None = None
     """None outside a checkout"""
@@ -165,6 +190,10 @@ class RunRecord:
     started: float | None = None
     """seconds since 1970, as is `ended`"""
     ended: float | None = None
+    ran: list[Stretch] = field(default_factory=list)
+    """where the steps were made, the first ones first"""
+    files: dict[str, str] = field(default_factory=dict)
+    """files of the run's folder that belong to the record: name -> sha256"""
 
     def measured(self, name: str) -> float:
         """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/bleu, …"""
@@ -214,8 +243,12 @@ class _Malformed(ValueError):
 
 
 def to_plain(record: RunRecord | Score) -> dict[str, Any]:
-    """The content of its file."""
-    return asdict(record)
+    """The content of its file, but for its checksum (sums.signed). What older versions lack is left out if empty."""
+    plain = asdict(record)
+    for part in (plain, *plain.get("scores", {}).values()):
+        for name in [name for name in LATE if name in part and not part[name]]:
+            del part[name]
+    return plain
 
 
 def read(path: Path) -> RunRecord | Missing:
@@ -223,6 +256,8 @@ def read(path: Path) -> RunRecord | Missing:
     return _read(path, from_plain)
 
 
+LATE = ("ran", "files")
+"""fields that came later and need not be there"""
 Small = TypeVar("Small", Progress, LastWords)
 
 
@@ -239,6 +274,11 @@ def read_score(path: Path) -> Score | Missing:
     return _read(path, lambda plain: _made(Measures if "chrf" in plain else Score, plain, path.stem))
 
 
+def stretches(plain: list[dict[str, Any]]) -> list[Stretch]:
+    """Where the steps of a run were made, out of its checkpoint. Raises ValueError."""
+    return [_made(Stretch, one, "ran") for one in plain]
+
+
 def from_plain(plain: Any) -> RunRecord | Missing:
     """The record in the content of a result.json. Raises ValueError naming what is wrong."""
     status = plain.get("status") if isinstance(plain, dict) else None
@@ -249,7 +289,10 @@ def from_plain(plain: Any) -> RunRecord | Missing:
 
 def _read(path: Path, make: Any) -> Any:
     try:
-        return make(json.loads(path.read_bytes()))
+        plain = json.loads(path.read_bytes())
+        if not intact(plain):
+            return Missing("its record is damaged: its checksum does not match", damaged=True)
+        return make(plain)
     except FileNotFoundError:
         return Missing("there is none")
     except json.JSONDecodeError as error:

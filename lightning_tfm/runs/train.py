@@ -12,29 +12,32 @@ import torch.distributed as dist
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.size import AttentionPairs, training_flops
-from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
+from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
 from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
-from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, to_plain
+from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
+from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
+from lightning_tfm.runs.weights import averaged
+from lightning_tfm.runs.where import alike, where
 from lightning_tfm.scoring import bleu
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.training.callback import RunCallback, checkpoint_files
-from lightning_tfm.training.checkpoints import average
+from lightning_tfm.sums import of_files, signed
+from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.training.tally import Tally
 from lightning_tfm.training.what_ran import compile_layers, what_ran
+from lightning_tfm.training.writer import Writer
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises callback.Interrupted, sums.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        Raises callback.Interrupted, unread.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         prepare_process(self.hardware)
@@ -63,14 +66,14 @@ class Run:
         module.formulas.wanted = self.hardware.kernels
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
-        callback = RunCallback(
-            EventSchedule.of(self.hardware, self.experiment.training),
-            self.folder.checkpoints,
-            self.folder.snapshots,
-            self.attempt if rank == 0 else None,
-            evaluation_batches(dev)[rank::world],
-            len(dev),
-        )
+        events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
+        start = find_start(self.folder, events)
+        if rank == 0:
+            start.settle(self.attempt)
+            writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
+        tally = Tally(*where(self.experiment, self.hardware, self.attempt.number, start.step) if rank == 0 else ())
+        mark = prepared.fingerprint(self.experiment.data.dev)[:16]
+        callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
         callbacks = [agreement, callback]
         if self.hardware.profile and rank == 0:
@@ -78,24 +81,17 @@ class Run:
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
             compile_layers(module.transformer)
-        trainer.fit(module, datamodule=data, ckpt_path=self._resume(rank))
+        tally.here["device"] = trainer.strategy.root_device.type
+        trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
-        seconds = callback.seconds | {"decode": time.perf_counter() - began}
+        tally.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
-            record = self._record(prepared, callback, scores, seconds, started, module)
-            self.attempt.write_json(self.folder.result, to_plain(record))
+            record = self._record(prepared, tally, scores, started, module)
+            self.attempt.write_json(self.folder.result, signed(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
-
-    def _resume(self, rank: int) -> str | None:
-        """The checkpoint to resume from; rank 0 also cuts the record back to it."""
-        found = checkpoint_files(self.folder.checkpoints)
-        last = int(found[-1].stem.removeprefix("step-")) if found else 0
-        if rank == 0:
-            self.attempt.truncate_metrics(last)
-        return str(found[-1]) if found else None
 
     def _score(self, module: TransformerModule, prepared: Prepared, rank: int, world: int) -> dict[str, Score]:
         """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept.
@@ -109,7 +105,7 @@ class Run:
             weights.append("average")
         for which in weights:
             if which == "average":
-                module.transformer.load_state_dict(average(sorted(self.folder.snapshots.glob("step-*.pt"))))
+                module.transformer.load_state_dict(averaged(self.folder, self.experiment))
             how = replace(self.experiment.evaluation, weights=which)
             for name, split_name in splits.items():
                 if split_name:
@@ -125,19 +121,19 @@ class Run:
     def _record(
         self,
         prepared: Prepared,
-        callback: RunCallback,
+        tally: Tally,
         scores: dict[str, Score],
-        seconds: dict[str, float],
         started: float,
         module: TransformerModule,
     ) -> RunRecord:
         e, V, model = self.experiment, prepared.tokenizer.V, module.transformer
         world = self.hardware.devices * self.hardware.num_nodes
-        source, target, cells = (callback.tokens[k] for k in ("source", "target", "cells"))
-        parts = {k: round(v, 3) for k, v in seconds.items()}
+        source, target = tally.tokens["source"], tally.tokens["target"]
+        parts = {k: round(v, 3) for k, v in tally.seconds.items()}
         train = prepared.split(e.data.train)
         flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
-        rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root)
+        tally.note(what_ran(module))
+        rate, ran = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root), stretches(tally.ran())
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=json.loads(self.folder.identity.read_bytes()),
@@ -147,14 +143,14 @@ class Run:
             steps=e.training.steps,
             target_tokens=target,
             source_tokens=source,
-            padding=round(1 - (source + target) / cells, 5) if world == 1 else None,
+            padding=tally.padding(),
             flops=flops,
             seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
-            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in callback.parts.items()}),
+            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
             tokens_per_second=round(target / trained, 1),
             flops_per_second=round(flops / trained),
             matrix_flops_per_second=round(rate),
-            utilisation=round(flops / trained / (rate * world), 4),
+            utilisation=round(flops / trained / (rate * world), 4) if alike(ran) else None,
             scores=scores,
             hardware=machine(self.hardware),
             versions=versions(),
@@ -167,10 +163,12 @@ class Run:
                 tokenizer=prepared.tokenizer.fingerprint,
                 too_long=prepared.too_long(e.data.train, e.data.max_len),
             ),
-            inexact=inexact(e, self.hardware) + what_ran(module),
+            inexact=list(dict.fromkeys(reason for one in ran for reason in one.inexact)),
             attempts=self.attempt.number,
             started=started,
             ended=time.time(),
+            ran=ran,
+            files=of_files([self.folder.metrics]),
         )
 
 
@@ -258,29 +256,14 @@ def score_split(
         evaluation_hash=name,
     )
     folder = attempt.folder.scores(name)
-    attempt.write(folder / f"{split_name}.hyp.txt", "".join(f"{text}\n" for text in hypotheses).encode())
-    attempt.write(folder / f"{split_name}.sentences.tsv", _table(lines).encode())
-    attempt.write_json(folder / f"{split_name}.json", to_plain(score))
+    texts, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
+    attempt.write(texts, "".join(f"{text}\n" for text in hypotheses).encode())
+    attempt.write(table, _table(lines).encode())
+    score = replace(score, files=of_files([texts, table]))
+    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(score)))
     return score
 
 
 def _table(lines: list[Line]) -> str:
     head = "line\tnll\ttokens\tscore\n"
     return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
-
-
-def counted(model: Transformer) -> Parameters:
-    """Trainable numbers by part, whatever classes of the user's own it is made of."""
-    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
-    for name, parameter in model.named_parameters():
-        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
-        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
-    return Parameters(**sums, total=sum(sums.values()))
-
-
-def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
-    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
-    source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
-    epochs = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
-    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

@@ -20,10 +20,10 @@ def prepare_process(hardware: Hardware) -> None:
         torch.set_num_threads(hardware.threads)
     if hardware.keep_memory:
         keep_freed_memory()
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*`Trainer.fit.*val_dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    hints = "does not have many workers|`Trainer.fit.*val_dataloader|isinstance.treespec, LeafSpec|The `srun` command"
+    warnings.filterwarnings("ignore", f".*({hints})")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.Callback]) -> pl.Trainer:

@@ -13,7 +13,7 @@ TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores
 NEED = {"ja-mecab": ("MeCab", "ja"), "ko-mecab": ("mecab_ko", "ko")}
 """tokenizer -> module that it needs, and the extra of sacrebleu that brings it"""
 AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_every": 1}
-AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0}
+AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0, "checkpoint_minutes": 0}
 BASES = {
     "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
     "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),

@@ -76,6 +76,9 @@ class Spec(Schema):
     max: Number | None = None
     q: Number | None = None
     distribution: str | None = None
+    tie: str | Number | None = None
+    """not sampled: arithmetic on the others (study/ties.py), as is `of_base`"""
+    of_base: str | Number | None = None
 
     @property
     def given(self) -> list[str]:

@@ -3,16 +3,17 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from lightning_tfm.config import Experiment, from_dict, override, to_dict, training_hash, training_identity
+from lightning_tfm.config import Experiment, check, from_dict, override, to_dict, training_hash, training_identity
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import reach
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.study import ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
@@ -178,6 +179,10 @@ class Search(Study):
     pruner: Pruner
     based: bool = True
     """base is the first run; not in searches that were begun before it was"""
+    seeds: list[int] = field(default_factory=list)
+    """of every trial, whose values are the means over them; empty: base's own alone"""
+    ties: dict[str, Any] = field(default_factory=dict)
+    """dotted keys that are not sampled but follow the others (study/ties.py)"""
     KIND: ClassVar[str] = "search"
 
     @property
@@ -202,7 +207,7 @@ class Search(Study):
 
     def _points(self) -> tuple[list[dict[str, Any]], int]:
         points = [] if self.budget else grid(self.space)
-        kept = [point for point in points if all(value <= 0 for value in self.excess(point).values())]
+        kept = [point for point in points if not self.misses(point)]
         return kept, len(points) - len(kept)
 
     def finite(self) -> list[dict[str, Any]] | None:
@@ -210,24 +215,54 @@ class Search(Study):
         lists = [parameter.listed for parameter in self.space]
         if not all(lists) or prod(len(values or ()) for values in lists) > LISTED:
             return None
-        return [point for point in grid(self.space) if all(value <= 0 for value in self.excess(point).values())]
+        return [point for point in grid(self.space) if not self.misses(point)]
 
     def at(self, change: dict[str, Any]) -> Experiment:
-        """The base with the parameters of a trial, at the paper's scale. Raises UserError."""
-        return override(self.base, change, f"study '{self.name}'")
+        """The base with the parameters of a trial, and what follows them, at the paper's scale. Raises UserError."""
+        where = f"study '{self.name}'"
+        return override(self.base, ties.resolved(self.base, change | self.ties, where), where)
+
+    def of(self, row: str, change: dict[str, Any], seed: int | None = None) -> Experiment:
+        """The experiment of the trial `row` at one of its seeds, by default the first. Base is base, tied or not."""
+        experiment = self.base if row == BASE else self.at(change)
+        seed = self.trial_seeds[0] if seed is None else seed
+        return override(experiment, {"training.seed": seed}, f"study '{self.name}'")
+
+    @property
+    def trial_seeds(self) -> list[int]:
+        """Seeds of every trial."""
+        return self.seeds or [self.base.training.seed]
+
+    def tied(self, row: str, change: dict[str, Any]) -> dict[str, Any]:
+        """What the tied parameters come to in the trial `row`."""
+        experiment = self.of(row, change) if self.ties else self.base
+        return {key: value_of(experiment, key) for key in self.ties}
 
     def experiment(self, cell: Cell) -> Experiment:
-        return self.at(cell.change)
+        return self.of(cell.row, cell.change, cell.seed)
 
     def cell(self, number: int, change: dict[str, Any]) -> Cell:
         """The run of trial `number`."""
         return self._cell(f"t{number:04d}", change)
 
     def _cell(self, name: str, change: dict[str, Any]) -> Cell:
-        experiment = self.at(change)
-        identity = training_identity(experiment, self.prints.train, user_classes(experiment))
-        cost = predicted_cost(experiment.scaled(), self.V)
-        return Cell(name, experiment.training.seed, training_hash(identity), cost, change)
+        runs = []
+        for seed in self.trial_seeds:
+            experiment = self.of(name, change, seed)
+            identity = training_identity(experiment, self.prints.train, user_classes(experiment))
+            runs.append((seed, training_hash(identity)))
+        cost = predicted_cost(experiment.scaled(), self.V) * len(runs)
+        return Cell(name, *runs[0], cost, change, tuple(runs[1:]))
+
+    def misses(self, change: dict[str, Any]) -> str:
+        """Why a point must not run: what is tied does not come out, or a limit is exceeded; empty where it may."""
+        try:
+            if self.ties:
+                check(self.at(change).scaled())
+        except UserError as error:
+            return str(error)
+        over = [f"{name} is {value:,.0f} above its limit" for name, value in self.excess(change).items() if value > 0]
+        return ", ".join(over)
 
     def excess(self, change: dict[str, Any]) -> dict[str, float]:
         """By how much the limits that are known beforehand are exceeded, at most 0 where they are kept."""
@@ -243,14 +278,18 @@ class Search(Study):
             raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
         for parameter in self.space:
             for value in parameter.listed or [parameter.low, parameter.high]:
-                self.at({parameter.name: value}).scaled(f"{parameter.name}={value}")
+                override(self.base, {parameter.name: value}, self.name).scaled(f"{parameter.name}={value}")
+        if self.ties and (self.finite() == [] or (not self.budget and not self._points()[0])):
+            why = self.misses(grid(self.space)[0])
+            raise UserError(f"study '{self.name}': at no point of the space do the tied sizes come out: {why}")
 
     def to_plain(self) -> dict[str, Any]:
         plain = {"schema": SCHEMA, "kind": self.KIND, "name": self.name, "base": to_dict(self.base)}
         plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
         plain |= {"fingerprints": asdict(self.prints)}
         same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
-        return plain | {key: getattr(self, key) for key in same}
+        later = [key for key in ("seeds", "ties") if getattr(self, key)]
+        return plain | {key: getattr(self, key) for key in (*same, *later)}
 
     def joined(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
@@ -326,7 +365,8 @@ def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
         if plain.get("kind") == Search.KIND:
             same = ("sampler", "seed", "trials", "objectives", "constraints")
             common |= {key: plain[key] for key in same} | {"pruner": Pruner(**plain["pruner"])}
-            common["based"] = plain.get("based", False)
+            common |= {"based": plain.get("based", False), "seeds": plain.get("seeds", [])}
+            common["ties"] = plain.get("ties", {})
             return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
         rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
         return Ablation(**common, rows=rows, seeds=plain["seeds"])

@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, MinLen
 
 from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study import ties
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
@@ -116,6 +117,8 @@ class _Beside(Schema):
     seed: Annotated[int, Ge(0)] = 0
     trials: Count = 0
     """0 where it does not say"""
+    seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
+    """of every trial; empty: the experiment's own alone"""
     objectives: dict[Literal["dev/ppl", "dev/bleu", "parameters", "seconds"], Goal] = field(default_factory=dict)
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
@@ -173,6 +176,10 @@ class SearchFile:
     specs: dict[str, Spec]
     """the searched parameters"""
     file: YamlFile
+    seeds: list[int] = field(default_factory=list)
+    """of every trial; empty: the experiment's own alone"""
+    ties: dict[str, Any] = field(default_factory=dict)
+    """parameters that follow others"""
 
     def with_sampler(self, sampler: str) -> "SearchFile":
         """The same, with another sampler."""
@@ -287,6 +294,15 @@ def read_search(path: str | Path) -> SearchFile:
     if beside and more.sampler:
         sampler = check_sampler(more.sampler, asked.method, beside.where("sampler"))
     fixed = {key: spec.value for key, spec in asked.parameters.items() if spec.given == ["value"]}
+    tied = {
+        key: {kind: getattr(spec, kind)}
+        for key, spec in asked.parameters.items()
+        if (kind := "".join(spec.given)) in (ties.TIE, ties.OF_BASE) and spec.distribution is None
+    }
+    for key, tie in tied.items():
+        ties.untied({key: tie}, file.where("parameters", key))
+    if beside and more.seeds and "seed" in fixed | {k.removeprefix("training."): 0 for k in fixed}:
+        raise UserError(f"{beside.where('seeds')}: seeds={more.seeds}: {file.path} gives 'seed' one value; drop one")
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
         name=asked.name or file.path.stem,
@@ -300,8 +316,10 @@ def read_search(path: str | Path) -> SearchFile:
         pruner=more.pruner,
         early=early,
         arguments=_command(file, asked.command) + arguments,
-        specs={key: spec for key, spec in asked.parameters.items() if key not in fixed},
+        specs={key: spec for key, spec in asked.parameters.items() if key not in fixed | tied},
         file=file,
+        seeds=list(more.seeds),
+        ties=tied,
     )
 
 
@@ -325,6 +343,8 @@ def _beside(path: Path) -> tuple[YamlFile | None, _Beside]:
     asked = checked(_Beside, file)
     for name, goal in asked.objectives.items():
         _check_goal(file, ("objectives", name), name, goal)
+    if len(set(asked.seeds)) < len(asked.seeds) or ("seeds" in file.values and not asked.seeds):
+        raise UserError(f"{file.where('seeds')}: seeds={file.values['seeds']!r}: expected seeds, each once")
     for key in ("objectives", "constraints"):
         if key in file.values and not file.values[key]:
             raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")

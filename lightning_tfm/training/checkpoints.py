@@ -5,7 +5,6 @@ through a second copy in the folder for temporary files, which a kill leaves the
 RuntimeError.
 """
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,14 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from torch import Tensor
 
 from lightning_tfm.errors import UserError
-
-
-def write(value: Any, path: Path) -> None:
-    """`torch.save` by way of memory. Raises OSError and leaves nothing where the disk is full."""
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    try:
-        path.write_bytes(buffer.getbuffer())
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+from lightning_tfm.training.weight_files import load, write
 
 
 class Checkpoints(CheckpointIO):
     """How a Trainer writes and reads checkpoints."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        write(checkpoint, Path(path))
+        (storage_options or write)(checkpoint, Path(path))  # a run hands over how: its Writer's
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
@@ -42,14 +31,14 @@ class Checkpoints(CheckpointIO):
         Path(path).unlink()
 
 
-def average(snapshots: list[Path]) -> dict[str, Tensor]:
-    """Weights averaged in float64 and cast back. All snapshots must hold the same names and shapes."""
+def average(snapshots: list[Path], run: str) -> dict[str, Tensor]:
+    """Weights averaged in float64 and cast back. Raises UserError unless all are whole snapshots of run `run`."""
     if not snapshots:
         raise UserError("no snapshots to average: training.average_last was 0 when this run was trained")
     total: dict[str, Tensor] = {}
     first: dict[str, Tensor] = {}
     for path in snapshots:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
+        weights = load(path, run)
         first = first or weights
         if _shapes(weights) != _shapes(first):
             raise UserError(f"{path} and {snapshots[0]} hold different parameters: they are not snapshots of one run")

@@ -24,7 +24,7 @@ from lightning_tfm.training.loss import smoothed_nll, token_nll
 from lightning_tfm.training.optimizers import make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
-from lightning_tfm.training.sums import READ_EVERY, Sums
+from lightning_tfm.training.unread import READ_EVERY, Unread
 
 
 class TransformerModule(pl.LightningModule):
@@ -45,8 +45,9 @@ class TransformerModule(pl.LightningModule):
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
         self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
-        self.sums = Sums()
-        """loss and nll of this rank since the last `take_sums`"""
+        self.sums = np.zeros(2)
+        """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
+        self.unread = Unread()
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.lines: dict[int, Line] = {}
@@ -61,7 +62,7 @@ class TransformerModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.stopwatch = Stopwatch(self.device)
-        self.sums.every = 1 if self.device.type == "cpu" else READ_EVERY
+        self.unread.every = 1 if self.device.type == "cpu" else READ_EVERY
 
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
@@ -74,7 +75,9 @@ class TransformerModule(pl.LightningModule):
                 watch.lap("forward")
                 self.manual_backward(loss * scale)
                 watch.lap("backward")
-            self.sums.add(step.step, number, batch, loss, nll)
+            self.unread.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
+            if self.unread.every == 1:
+                self.look()
         if t.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
         for group in optimizer.param_groups:
@@ -83,7 +86,8 @@ class TransformerModule(pl.LightningModule):
         optimizer.zero_grad()
         watch.lap("optimizer")
         watch.settle()
-        self.sums.step_done(step.step)
+        if (step.step + 1) % self.unread.every == 0:
+            self.look()
 
     def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
@@ -94,9 +98,16 @@ class TransformerModule(pl.LightningModule):
         x_ND, y_N = self._target_rows(batch, noise)
         return smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
+    def look(self) -> None:
+        """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""
+        self.unread.add_to(self.sums)
+
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
-        return self._reduce(self.sums.take())
+        self.look()
+        total = self.reduce(self.sums)
+        self.sums = np.zeros(2)
+        return total
 
     def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """The decoder's output and the wanted piece of every true target position."""
@@ -118,7 +129,8 @@ class TransformerModule(pl.LightningModule):
         strategy = self.trainer.strategy
         return strategy.block_backward_sync() if hasattr(strategy, "block_backward_sync") else nullcontext()
 
-    def _reduce(self, values: np.ndarray) -> np.ndarray:
+    def reduce(self, values: np.ndarray) -> np.ndarray:
+        """`values` summed over all ranks. A collective."""
         if not (dist.is_available() and dist.is_initialized()):
             return values
         tensor = torch.from_numpy(values.copy()).to(self.device)

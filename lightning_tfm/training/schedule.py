@@ -35,6 +35,7 @@ class EventSchedule:
     checkpoint_every: int
     average_last: int = 0
     average_every: int = 1
+    checkpoint_minutes: float = 0.0
 
     @classmethod
     def of(cls, hardware: Hardware, training: Training) -> "EventSchedule":
@@ -42,7 +43,8 @@ class EventSchedule:
         steps = training.steps
         validate = hardware.validate_every or max(1, math.ceil(steps / 8))
         checkpoint = hardware.checkpoint_every or max(1, min(1500, math.ceil(steps / 10)))
-        return cls(steps, hardware.log_every, validate, checkpoint, training.average_last, training.average_every)
+        t, minutes = training, hardware.checkpoint_minutes
+        return cls(steps, hardware.log_every, validate, checkpoint, t.average_last, t.average_every, minutes)
 
     def logs(self, step: int) -> bool:
         return step % self.log_every == 0 or step == self.steps
@@ -53,7 +55,6 @@ class EventSchedule:
     def saves(self, step: int) -> bool:
         return step % self.checkpoint_every == 0 or step == self.steps
 
-    def snapshots(self, step: int) -> bool:
-        """The last `average_last` steps that lie whole multiples of `average_every` before the end."""
-        before = self.steps - step
-        return before % self.average_every == 0 and before // self.average_every < self.average_last
+    def snapshot_steps(self) -> list[int]:
+        """The last `average_last` steps that lie whole multiples of `average_every` before the end, in order."""
+        return [self.steps - k * self.average_every for k in reversed(range(self.average_last))]

@@ -129,7 +129,7 @@ def test_a_run_that_was_stopped_early_has_not_failed(tmp_path: Path) -> None:
     attempt = run(tmp_path, "aa", finished=False)
     attempt.write_outcome("pruned", "median at step 4", 5)
     attempt.release()
-    assert (listed(tmp_path)["aa"].state, listed(tmp_path)["aa"].reason) == ("pruned", "median at step 4")
+    assert (listed(tmp_path)["aa"].state, listed(tmp_path)["aa"].reason) == ("stopped early", "median at step 4")
 
 
 def test_a_run_that_a_study_uses_is_removed_by_force_alone(tmp_path: Path, capsys) -> None:

@@ -113,7 +113,7 @@ def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(t
     assert link == {"row": "r0", "seed": 1, "training_hash": make_cells(1)[0].training_hash}
     study(tmp_path, fake, 8, workers=1)  # two more rows
     assert Counter(row for row, _ in fake.notes("began")) == {f"r{i}": 1 for i in range(8)}
-    assert "s: 8 done, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
+    assert "s: 8 finished, 0 running, 0 waiting, 0 failed" in shown(tmp_path)
 
 
 def test_a_run_finished_elsewhere_is_not_run_again(tmp_path: Path) -> None:

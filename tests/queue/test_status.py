@@ -30,12 +30,12 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
         return capsys.readouterr().out
 
     (head,) = status().splitlines()
-    assert head.startswith("s: 3 done, 0 running, 0 waiting, 0 failed") and "gone" not in head
+    assert head.startswith("s: 3 finished, 0 running, 0 waiting, 0 failed") and "gone" not in head
     for cell in cells[1:]:
         shutil.rmtree(RunFolder(tmp_path, cell.training_hash).path)
     head, line = status().splitlines()
-    assert head.startswith("s: 2 done, 0 running, 0 waiting, 0 failed, 1 gone")
+    assert head.startswith("s: 2 finished, 0 running, 0 waiting, 0 failed, 1 gone")
     assert line.startswith("gone     r1 seed 1  its folder below")
     found = json.loads(status("--json"))
-    assert [cell["state"] for cell in found["cells"]] == ["done", "gone", "done"]
+    assert [cell["state"] for cell in found["cells"]] == ["finished", "gone", "finished"]
     assert "1 gone" in status("--watch")

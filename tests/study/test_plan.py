@@ -32,12 +32,16 @@ def plan(tmp_path: Path, sweep: str, *more: str) -> int:
 @pytest.mark.parametrize(
     ("sweep", "more", "words"),
     [
-        (TABLE, [], ["base", "A-h1", "seed 2", "4 runs: 0 done, 4 to run", "time unknown"]),
-        (GRID, ["--rate=1e9"], ["base ", "t0002", "4 runs: 0 done, 4 to run", "at 1.00e+09 FLOP/s each (as stated)"]),
+        (TABLE, [], ["base", "A-h1", "seed 2", "4 runs: 0 finished, 4 to run", "time unknown"]),
+        (
+            GRID,
+            ["--rate=1e9"],
+            ["base ", "t0002", "4 runs: 0 finished, 4 to run", "at 1.00e+09 FLOP/s each"],
+        ),
         (
             SEARCH,
             ["--trials=7"],
-            ["base ", "6 more to be proposed", "as drawn from the space", "7 runs: 0 done, 7 to run"],
+            ["base ", "6 more to be proposed", "as drawn from the space", "7 runs: 0 finished, 7 to run"],
         ),
     ],
 )
@@ -101,7 +105,7 @@ def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch
     assert plan(tmp_path, sweep, *more) == 0
     said = capsys.readouterr().out
     assert "stopped early: median at step 4" in said
-    assert "4 runs: 0 done, 2 to run, 2 stopped early or failed" in said
+    assert "4 runs: 0 finished, 2 to run, 2 stopped early or failed" in said
     if budget:
         assert plan(tmp_path, sweep, "--trials=3") == 2
 

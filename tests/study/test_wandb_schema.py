@@ -74,3 +74,16 @@ def test_a_search_is_valid_and_draws_from_our_ranges() -> None:
             value = point[parameter.name]
             inside = value in parameter.listed if parameter.listed else parameter.low <= value <= parameter.high
             assert inside, (parameter.name, value)
+
+
+def test_their_controller_refuses_a_tie_and_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "tied.yaml"
+    file.write_text(
+        "method: grid\nmetric: {name: dev/ppl, goal: minimize}\nparameters:\n  model.h: {values: [4, 8]}\n"
+        "  model.d_k: {tie: model.d_model / model.h}\n"
+        'command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]\n'
+    )
+    assert read_search(file).ties
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        theirs(str(file), "grid", 1)
+    assert "invalid hyperparameter configuration: model.d_k" in error.value.stderr

@@ -35,7 +35,7 @@ class Strike:
         """Patch the package in this process (for good: call it in a child) and return the counter."""
         from lightning_tfm.data.module import StepLoader
         from lightning_tfm.runs.directory import Attempt
-        from lightning_tfm.training import callback, evaluate, module
+        from lightning_tfm.training import evaluate, module, writer
 
         seen: Counter = Counter()
 
@@ -64,7 +64,7 @@ class Strike:
         before(Attempt, "append_metrics", "metrics")
         before(Attempt, "commit", "before a rename")
         before(StepLoader, "step", "epoch's end", lambda loader, step: step and step % loader.plan.steps_per_epoch == 0)
-        before(callback, "checkpoint_files", "after a rename")
+        before(writer, "checkpoint_files", "after a rename")
 
         whole = Path.write_bytes
 

@@ -57,7 +57,10 @@ def test_a_signal_writes_a_checkpoint_and_says_so(corpus, unbroken, tmp_path, si
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_stopped_on_one_layout_and_gone_on_with_on_another(corpus, unbroken, tmp_path, before, after):
-    """In mid-epoch. That every sentence still comes once, the plan's own tests say: the step is all its state."""
+    """In mid-epoch. That every sentence still comes once, the plan's own tests say: the step is all its state.
+
+    The record says where both parts were made, and counts the padding of all ranks: it came out negative.
+    """
     e = experiment(corpus / "text", **EXACT)
     found, path = in_child(struck, e, tmp_path, often(before), Strike("update", 13, signal.SIGTERM))
     assert (found, len(metrics(path))) == (143, 13 + 2)
@@ -67,6 +70,11 @@ def test_stopped_on_one_layout_and_gone_on_with_on_another(corpus, unbroken, tmp
     assert [line["step"] for line in ours] == [line["step"] for line in theirs]
     for mine, other in zip(ours, theirs, strict=True):
         assert mine == pytest.approx(other, rel=1e-9)
+    record = json.loads((path / "result.json").read_bytes())
+    parts = [(x["attempt"], x["first"], x["last"], x["hardware"]["processes"], x["device"]) for x in record["ran"]]
+    assert parts == [(1, 1, 13, before, "cpu"), (2, 14, STEPS, after, "cpu")]
+    assert all(one["versions"]["torch"] and one["seconds"] > 0 for one in record["ran"])
+    assert 0 < record["padding"] < 0.5 and record["utilisation"] is None
 
 
 def out_of_memory() -> None:

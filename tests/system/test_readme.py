@@ -32,7 +32,7 @@ from tests.calling import Call
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
-WRITTEN_FROM_CODE = {"fields.md", "verbs.md"}
+WRITTEN_FROM_CODE = {"fields.md", "verbs.md", "codes.md"}
 WRITTEN = [
     path
     for path in sorted((ROOT / "docs").rglob("*.md"))
@@ -88,6 +88,7 @@ class Foreign:
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
+    "lightning-tfm demo": Run(),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
     "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
@@ -109,6 +110,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
+    "lightning-tfm status": Run(),
+    "lightning-tfm resume table3": Run(),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
@@ -151,6 +154,7 @@ EXPERIMENTS: dict[str, Run] = {
     "base-en-fr.yaml": Run(FULL),
     "big.yaml": Run(FULL),
     "big-bf16.yaml": Run(FULL, long=True),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -284,6 +288,12 @@ class Place:
         for section, name in (option.removeprefix("--").split(".") for option in options):
             short.setdefault(section, {})[name] = yaml.safe_load(next(options))
         (folder / "short.yaml").write_text(yaml.safe_dump(short))
+        demo = yaml.safe_load((shipped("experiments") / "demo.yaml").read_text())  # it takes no options
+        demo["data"] |= {"pairs": 300, "vocab_size": 300}
+        demo["training"]["warmup"] = 2
+        demo["miniature"] |= {"width": 16, "steps": 25000}
+        (folder / "experiments").mkdir()
+        (folder / "experiments" / "demo.yaml").write_text(yaml.safe_dump(demo))
         for name, content in files().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content)

@@ -14,7 +14,7 @@ def test_small_weights_beside_a_large_one_are_not_lost(tmp_path):
     for i, value in enumerate(values):
         paths.append(tmp_path / f"{i}.pt")
         torch.save({"w": torch.tensor([value, -value]), "half": torch.tensor([i / 4]).bfloat16()}, paths[-1])
-    found = average(paths)
+    found = average(paths, "")
     assert found["w"].dtype == torch.float32 and found["half"].dtype == torch.bfloat16
     assert found["w"].tolist() == [(2**24 + 4) / 5, -(2**24 + 4) / 5]
     assert found["half"].item() == 0.5
@@ -23,23 +23,23 @@ def test_small_weights_beside_a_large_one_are_not_lost(tmp_path):
 def test_one_snapshot_is_itself(tmp_path):
     w = torch.randn(5)
     torch.save({"w": w}, tmp_path / "a.pt")
-    assert torch.equal(average([tmp_path / "a.pt"])["w"], w)
+    assert torch.equal(average([tmp_path / "a.pt"], "")["w"], w)
 
 
 def test_none_or_strangers_are_refused(tmp_path):
     with pytest.raises(UserError, match="average_last"):
-        average([])
+        average([], "")
     torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
     torch.save({"v": torch.ones(2)}, tmp_path / "b.pt")
     with pytest.raises(UserError, match=r"b\.pt"):
-        average([tmp_path / "a.pt", tmp_path / "b.pt"])
+        average([tmp_path / "a.pt", tmp_path / "b.pt"], "")
 
 
 def test_strangers_of_another_shape_are_refused(tmp_path):
     torch.save({"w": torch.ones(2, 3)}, tmp_path / "a.pt")
     torch.save({"w": torch.ones(3)}, tmp_path / "b.pt")
     with pytest.raises(UserError, match=r"b\.pt"):
-        average([tmp_path / "a.pt", tmp_path / "b.pt"])
+        average([tmp_path / "a.pt", tmp_path / "b.pt"], "")
 
 
 def test_a_checkpoint_from_a_gpu_is_read_without_one(tmp_path, monkeypatch):

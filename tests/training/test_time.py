@@ -51,7 +51,8 @@ def stopped_at_20(e, root):
     def show(self, step, phase, force=False):
         shown(self, step, phase, force=True)
         if step == 19:
-            self.parts = {part: seconds + LONG_AGO for part, seconds in self.parts.items()}
+            parts = self.tally.parts
+            self.tally.parts = {part: seconds + LONG_AGO for part, seconds in parts.items()}
             os.kill(os.getpid(), signal.SIGTERM)
 
     RunCallback._show = show

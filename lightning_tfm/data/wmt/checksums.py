@@ -1,6 +1,5 @@
 """What a file was when it was first used: sizes and checksums, checked ever after."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.sums import DamagedFile, sha256
 
 NAME = "checksums.json"
 
@@ -47,6 +47,17 @@ class Checksums:
             )
         return True
 
+    def check(self, prefix: str) -> None:
+        """Raise DamagedFile unless the recorded files whose names begin with `prefix` are as they were recorded."""
+        for name, record in self.read().items():
+            if name.startswith(prefix):
+                path, expected = self.folder / name, record.get("sha256") if isinstance(record, dict) else None
+                if not path.is_file() or sha256(path) != expected:
+                    what = (
+                        f"damaged: not what {NAME} says of it" if path.is_file() else f"missing, though {NAME} lists it"
+                    )
+                    raise DamagedFile(f"{path}: {what}: remove {self.folder}; it will be made again")
+
     def verify(self) -> Iterator[tuple[str, str]]:
         """(name, what is wrong with it) for every recorded file: "" for nothing, "absent" where it is not there."""
         for name, record in self.read().items():
@@ -65,8 +76,3 @@ def record_all(folder: Path) -> None:
     paths = sorted(path for path in folder.iterdir() if path.name != NAME)
     records = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
     write_atomic(folder / NAME, (json.dumps(records, indent=1) + "\n").encode())
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus, read_pairs
-from lightning_tfm.data.wmt.checksums import Checksums, sha256
+from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.download import Remote, Say, fetch
 from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
 from lightning_tfm.data.wmt.unpack import extract
 from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.sums import sha256
 
 MIRROR = "LIGHTNING_TFM_MIRROR"
 """environment variable: an address whose folder holds the archives under their names, asked before all others"""

@@ -1,0 +1,216 @@
+"""What people see while a study or a run works: a picture that is redrawn on a terminal, plain lines in a log file."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from lightning_tfm.queue.progress import SCORING, Best, Left, Overview, Running, Watch
+from lightning_tfm.queue.queue import CellState, Queue
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PLAIN_EVERY = (10.0, 300.0)
+"""seconds between two lines where the output is not a terminal, at least and at most: a twentieth of what has passed"""
+LIVE_EVERY = 0.5
+WIDEST = 110
+"""columns of a picture"""
+
+
+def follow(
+    queue: Queue,
+    watch: Watch,
+    view: "View",
+    every: float,
+    check: Callable[[], None] = lambda: None,
+    states: Callable[[], list[CellState]] | None = None,
+) -> None:
+    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise.
+
+    `states` are those of the queue, unless the caller knows better.
+    """
+    states = states or queue.states
+    try:
+        while not queue.done():
+            check()
+            if view.due():
+                view.show(watch.look(states()))
+            time.sleep(every)
+        view.show(watch.look(states()))
+    finally:
+        view.close()
+
+
+class View:
+    """Shows overviews of the study `name`, or of a run alone where it is empty."""
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self._name = name
+        self._stream = stream or sys.stderr
+        self._live = None
+        self._began = time.monotonic()
+        self._shown = float("-inf")
+        if self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            # no refresh thread of its own: the launcher forks workers, and a fork copies locks but no threads
+            console = Console(file=self._stream)
+            self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+
+    def due(self) -> bool:
+        """Whether it is time to look again."""
+        now = time.monotonic()
+        every = LIVE_EVERY if self._live else min(max(PLAIN_EVERY[0], (now - self._began) / 20), PLAIN_EVERY[1])
+        return now - self._shown >= every
+
+    def show(self, overview: Overview) -> None:
+        """Redraw the picture, or print a line."""
+        self._shown = time.monotonic()
+        if self._live is None:
+            print(line(self._name, overview), file=self._stream, flush=True)
+        else:
+            self._live.update(picture(self._name, overview), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Print a message; on a terminal above the picture."""
+        if self._live is None:
+            print(text, file=self._stream, flush=True)
+        else:
+            self._live.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the terminal in order."""
+        if self._live is not None:
+            self._live.stop()
+
+
+# --- a line ---
+
+
+def line(name: str, overview: Overview) -> str:
+    """An overview in one line of text."""
+    runs = [run_line(r, f"{r.row}/{r.seed}" if name else "") for r in overview.running]
+    return " | ".join([head(name, overview), *runs] if name else runs)
+
+
+def head(name: str, overview: Overview) -> str:
+    """The study in one line, without its runs."""
+    counts = ", ".join(f"{number} {state}" for state, number in overview.counts.items())
+    counts += f", {overview.coming} to be proposed" * bool(overview.coming)
+    return ", ".join(filter(None, (f"{name}: {counts}", left_words(overview.left), best_words(overview.best))))
+
+
+def run_line(r: Running, name: str) -> str:
+    """A run in one line."""
+    at = r.phase if r.step is None else f"{r.step}/{r.steps}" + f" {r.phase}" * (r.phase != "train")
+    loss = None if r.loss is None else f"loss {r.loss:.3f}"
+    ppl = None if r.ppl is None or r.best_ppl is None else f"dev PPL {number(r.ppl)}"
+    ppl = f"{ppl} (best {number(r.best_ppl)})" if ppl and r.best_ppl != r.ppl else ppl
+    speed = None if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f} tok/s"
+    change = f"({change_words(r.change)})" if r.change else ""
+    first = " ".join(filter(None, (name, change, at)))
+    return ", ".join(filter(None, (first, loss, ppl, speed, left_words(r.left))))
+
+
+def clock(seconds: float | None) -> str:
+    """Hours, minutes, seconds; empty for None."""
+    if seconds is None:
+        return ""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+def left_words(left: Left | None) -> str:
+    """Empty where nothing is known."""
+    return "" if left is None else f"{'over ' * left.at_least}{clock(left.seconds)} left"
+
+
+def best_words(best: Best | None) -> str:
+    if best is None:
+        return ""
+    place = best.row if best.seed is None else f"{best.row}/{best.seed}"
+    return f"best: {best.name} {number(best.value)} ({place})"
+
+
+def change_words(change: dict[str, Any]) -> str:
+    """Parameters of a trial, without their sections."""
+    return ", ".join(f"{key.partition('.')[2] or key}={_value(value)}" for key, value in change.items())
+
+
+def _value(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def number(value: float | None) -> str:
+    """Four digits that count, or all before the point; empty for None."""
+    return "" if value is None else f"{value:.4g}" if value < 1e4 else f"{value:,.0f}"
+
+
+# --- a picture ---
+
+
+def picture(name: str, overview: Overview) -> "RenderableType":
+    """An overview for a terminal, some 80 columns wide."""
+    from rich.console import Group
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_runs(overview.running)] if overview.running else []
+    if name:
+        parts += [_bar(name, overview), Text(_counted(overview), style="dim")]
+    elif overview.running:
+        parts.append(_bar("", overview))
+    return Constrain(Group(*parts), WIDEST)
+
+
+def _runs(running: list[Running]) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=1)
+    for title, width in {"step": 9, "loss": 6, "dev PPL": 7, "best": 6, "tok/s": 7, "left": 7}.items():
+        table.add_column(title, justify="right", no_wrap=True, min_width=width)
+    for r in running:
+        step = "" if r.step is None else f"{r.step}/{r.steps}"
+        left = "" if r.left is None else f"{'>' * r.left.at_least}{clock(r.left.seconds)}"
+        speed = f"{r.tokens_per_second:,.0f}" if r.tokens_per_second is not None else _doing(r.phase)
+        loss = "" if r.loss is None else f"{r.loss:.3f}"
+        table.add_row(f"{r.row}/{r.seed}", step, loss, number(r.ppl), number(r.best_ppl), speed, left)
+    trials = [(f"{r.row}", change_words(r.change)) for r in running if r.change]
+    if not trials:
+        return table
+    from rich.console import Group
+
+    lines = [Text(f"{row}  {words}", style="cyan", overflow="ellipsis", no_wrap=True) for row, words in trials]
+    return Group(table, *lines)
+
+
+def _doing(phase: str) -> str:
+    """A phase without a speed, in a word."""
+    return "scoring" if phase.startswith(SCORING) else {"validate": "validating", "train": ""}.get(phase, phase)
+
+
+def _bar(name: str, overview: Overview) -> "RenderableType":
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    if name:
+        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    bar = ProgressBar(total=1.0, completed=overview.share)
+    last = f"{overview.share:.0%}" + (f", {left}" if (left := left_words(overview.left)) else "")
+    grid.add_row(*[name] * bool(name), bar, last if name else f"{overview.share:.0%}")
+    return grid
+
+
+def _counted(overview: Overview) -> str:
+    counts = [f"{count} {state}" for state, count in overview.counts.items() if count]
+    counts += [f"{overview.coming} to be proposed"] * bool(overview.coming)
+    return " · ".join(filter(None, (*counts, best_words(overview.best))))

@@ -1,0 +1,83 @@
+"""Where a run goes on: its newest whole checkpoint, with all the snapshots that its average will need."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lightning_tfm.durable import TEMPORARY
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import Attempt, RunFolder
+from lightning_tfm.sums import DamagedFile
+from lightning_tfm.training.schedule import EventSchedule
+from lightning_tfm.training.weight_files import verify
+from lightning_tfm.training.writer import checkpoint_files, snapshot_file, step_of
+
+ASIDE = ".damaged"
+"""suffix of a damaged checkpoint that was passed over"""
+
+
+@dataclass
+class Start:
+    """Where a run goes on."""
+
+    checkpoint: Path | None = None
+    """None: at the beginning"""
+    step: int = 0
+    """the last step that is not made again"""
+    damaged: list[Path] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """lines for whoever reads the run's log"""
+
+    def settle(self, attempt: Attempt) -> None:
+        """What one process does before the run goes on: damaged checkpoints and half-written files leave the way."""
+        for line in self.remarks:
+            print(line, flush=True)
+        with attempt.guard():
+            for path in self.damaged:
+                os.replace(path, path.with_suffix(ASIDE))
+            for folder in (attempt.folder.checkpoints, attempt.folder.snapshots):
+                for path in folder.glob(f".*{TEMPORARY}"):
+                    path.unlink()
+        attempt.truncate_metrics(self.step)
+
+
+def find_start(folder: RunFolder, events: EventSchedule) -> Start:
+    """The newest checkpoint that is whole, as are the snapshots up to its step; every rank comes to the same.
+
+    Raises UserError where checkpoints are there and none will do: to begin again is for the user to decide.
+    """
+    start, found = Start(), checkpoint_files(folder.checkpoints)
+    for path in reversed(found):
+        try:
+            old = not verify(path, folder.training_hash)
+        except DamagedFile as error:
+            start.damaged.append(path)
+            start.remarks.append(str(error))
+            continue
+        missing = _wanting(folder, events, step_of(path))
+        if not missing:
+            start.checkpoint, start.step = path, step_of(path)
+            if old:
+                start.remarks.append(f"{path}: written before checkpoints had checksums; taken as it is")
+            if path != found[-1]:
+                start.remarks.append(f"going on from {path} instead")
+            return start
+        start.remarks += [f"{path} needs a snapshot: {why}" for why in missing]
+    if found:
+        reasons = "; ".join(dict.fromkeys(start.remarks))
+        raise UserError(
+            f"the run cannot go on: {reasons}. Put whole files back, or train it from the beginning: "
+            f"lightning-tfm runs remove {folder.path.name}, then the same command again"
+        )
+    return start
+
+
+def _wanting(folder: RunFolder, events: EventSchedule, step: int) -> list[str]:
+    """What is wrong with the snapshots up to `step`."""
+    found = []
+    for wanted in (s for s in events.snapshot_steps() if s <= step):
+        try:
+            verify(snapshot_file(folder.snapshots, wanted), folder.training_hash)
+        except DamagedFile as error:
+            found.append(str(error))
+    return found

@@ -1,0 +1,52 @@
+"""Checksums: a damaged file is refused by its name, and never read as something else.
+
+Records (JSON) carry the sha256 of all else in them under `sha256`; files beside a record stand in it under `files`,
+name -> sha256. What was written before there were checksums has neither and is read as it is.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError
+
+KEY = "sha256"
+
+
+class DamagedFile(UserError):
+    """A file is not what was written; the message names it."""
+
+
+def sha256(path: Path) -> str:
+    """Of a file, 64 hex digits. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def of_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Name -> sha256 of those of the files that are there."""
+    return {path.name: sha256(path) for path in paths if path.is_file()}
+
+
+def signed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a record with its checksum."""
+    return {**plain, KEY: _digest(plain)}
+
+
+def intact(plain: Any) -> bool:
+    """Whether the content of a record is what was signed; also where it was written without a checksum."""
+    return not isinstance(plain, dict) or KEY not in plain or plain[KEY] == _digest(plain)
+
+
+def check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise DamagedFile unless the files of `folder` are those of a record: name -> sha256. Absent ones pass."""
+    for name, expected in files.items():
+        if (folder / name).is_file() and sha256(folder / name) != expected:
+            raise DamagedFile(f"{folder / name}: damaged: its content is not what its run wrote (by its checksum)")
+
+
+def _digest(plain: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in plain.items() if key != KEY}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

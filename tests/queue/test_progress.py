@@ -1,0 +1,169 @@
+"""What people see while it works: numbers of made-up records, an ETA that knows what is to come, and 80 columns."""
+
+import io
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lightning_tfm.queue import view
+from lightning_tfm.queue.progress import Best, Left, Watch
+from lightning_tfm.queue.queue import CellState
+from lightning_tfm.queue.view import View, left_words, line, picture
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Seconds
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Search
+from lightning_tfm.study.sweeps import Pruner
+from tests.records import leave
+from tests.report.synthetic import BASE, SPACE
+
+
+def cell(number: int, cost: float = 1.0, **change: object) -> Cell:
+    return Cell(f"r{number}", 1, f"{number:03d}".ljust(64, "0"), cost, change)
+
+
+def state(of: Cell, name: str, seconds: float | None = None, value: float | None = None) -> CellState:
+    return CellState(of, name, "", None, 1, seconds, () if value is None else (value,))
+
+
+def finished(root: Path, number: int, total: float, cost: float = 1.0, decode: float = 2.0) -> CellState:
+    """A finished run of `total` seconds; Optuna's clock (1 s) is that of a try that found it there."""
+    attempt = RunFolder(root, cell(number).training_hash).claim()
+    leave(attempt, seconds=Seconds(train=total - decode, validate=0.0, data=0.0, decode=decode, total=total))
+    attempt.release()
+    return state(cell(number, cost), "done", 1.0, 3.0 + number)
+
+
+def running(root: Path, number: int, step: int, steps: int, phase: str = "train", cost: float = 1.0) -> CellState:
+    """A run of which every step took 0.1 s."""
+    attempt = RunFolder(root, cell(number).training_hash).claim()
+    for at in range(10, step + 1, 10):
+        attempt.append_metrics({"step": at, "loss": 5.0 - at / 100, "seconds": at / 10})
+        attempt.append_metrics({"step": at, "dev_ppl": 9.0 + abs(50 - at) / 10})
+    attempt.write_progress(step, steps, 5210.0 if phase == "train" else 0.0, phase)
+    attempt.release()
+    return state(cell(number, cost), "running")
+
+
+def search(**changes: object) -> Search:
+    fields = {"name": "found", "base": BASE, "prints": Fingerprints("", ""), "V": 300, "store": "", "space": SPACE[:1]}
+    fields |= {"sampler": "tpe", "seed": 0, "trials": 10, "objectives": {"dev/bleu": "maximize"}, "constraints": {}}
+    return Search(**(fields | {"pruner": Pruner()} | changes))
+
+
+def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, 1)
+    (r,) = watch.look([running(tmp_path, 0, 60, 100)]).running
+    assert (r.step, r.loss, r.ppl, r.best_ppl, r.tokens_per_second) == (60, 4.4, 10.0, 9.0, 5210.0)
+    assert r.left is not None and r.left.at_least and r.left.seconds == pytest.approx(4.0, abs=0.5)
+    assert left_words(r.left).startswith("over 0:0")
+    done = finished(tmp_path, 1, 30.0, decode=20.0)
+    (r,) = watch.look([running(tmp_path, 2, 60, 100), done]).running
+    assert r.left is not None and not r.left.at_least and r.left.seconds == pytest.approx(24.0, abs=0.5)
+
+
+def test_what_is_new_of_a_curve_is_read_and_one_that_was_cut_back_from_its_start(tmp_path: Path) -> None:
+    watch, first = Watch(tmp_path, 1), running(tmp_path, 0, 60, 100)
+    assert watch.look([first]).running[0].loss == 4.4
+    folder = RunFolder(tmp_path, first.cell.training_hash)
+    with folder.metrics.open("a") as file:
+        file.write('{"step": 70, "loss": 4.3}\n{"step": 80, "lo')
+    assert watch.look([first]).running[0].loss == 4.3
+    folder.claim().truncate_metrics(20)
+    (r,) = watch.look([first]).running
+    assert (r.loss, r.best_ppl) == (4.8, 12.0)
+
+
+def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_path: Path) -> None:
+    fresh = state(cell(0), "running")
+    overview = Watch(tmp_path, 1).look([fresh, state(cell(1), "waiting")])
+    assert overview.left is None and overview.running[0].left is None
+    assert line("s", overview) == "s: 0 finished, 1 running, 1 waiting, 0 failed | r0/1 starting"
+    overview = Watch(tmp_path, 1).look([running(tmp_path, 2, 100, 100, "translate val")])
+    said = line("s", overview)
+    assert "tok/s" not in said and "0:00" not in said and "100/100 translate val" in said
+
+
+def test_time_left_counts_what_waits_by_its_cost_and_what_finished_runs_took(tmp_path: Path) -> None:
+    states = [finished(tmp_path, 0, 10.0), finished(tmp_path, 1, 30.0, cost=3.0)]
+    states += [state(cell(n, cost), "waiting") for n, cost in ((2, 1.0), (3, 2.0), (4, 3.0))]
+    look = Watch(tmp_path, 1).look(states)
+    assert look.left == Left(pytest.approx(60.0), False) and look.best == Best("r0", 1, "dev/ppl", 3.0)
+    assert look.share == pytest.approx(0.4)
+    two = Watch(tmp_path, 2).look(states).left
+    assert two is not None and two.seconds == pytest.approx(30.0), "30 and 20 + 10"
+
+
+def test_small_models_take_more_than_their_share_of_arithmetic(tmp_path: Path) -> None:
+    states = [finished(tmp_path, n, 20.0 + 10.0 * cost, cost) for n, cost in enumerate((1.0, 2.0, 4.0))]
+    left = Watch(tmp_path, 1).look([*states, state(cell(9, 10.0), "waiting")]).left
+    assert left is not None and left.seconds == pytest.approx(120.0)
+
+
+def test_a_run_that_was_there_already_does_not_make_the_others_look_instant(tmp_path: Path) -> None:
+    left = Watch(tmp_path, 1).look([finished(tmp_path, 0, 100.0), state(cell(1), "waiting")]).left
+    assert left is not None and left.seconds == pytest.approx(100.0)
+
+
+def test_trials_that_are_not_proposed_yet_count_as_those_that_ended(tmp_path: Path) -> None:
+    states = [finished(tmp_path, 0, 30.0), state(cell(1), "pruned", 10.0)]
+    overview = Watch(tmp_path, 1, search()).look(states)
+    assert overview.coming == 8 and overview.left is not None and overview.left.seconds == pytest.approx(8 * 20.0)
+    assert overview.best == Best("r0", 1, "dev/bleu", 3.0)
+    assert line("s", overview).startswith("s: 1 finished, 0 running, 0 waiting, 0 failed, 1 stopped early, 8 to be pro")
+    few = Watch(tmp_path, 1, search(space=[SPACE[3]])).look(states)
+    assert few.coming == 1, "two points and base"
+    assert (
+        Watch(tmp_path, 1, search(objectives={"dev/ppl": "minimize", "seconds": "minimize"})).look(states).best is None
+    )
+
+
+def shown(name: str, overview, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(picture(name, overview))
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_all_of_it_within_its_width(tmp_path: Path, width: int) -> None:
+    long = cell(1, **{"training.lr_factor": 0.731234, "model.P_drop": 0.1, "model.N": 4, "model.positions": "learned"})
+    states = [running(tmp_path, 0, 60, 100), finished(tmp_path, 5, 30.0)]
+    states.append(replace(running(tmp_path, 1, 100, 100, "translate val"), cell=long))
+    states.append(replace(running(tmp_path, 2, 10, 100), cell=replace(cell(2), row="warmup=4000, norm=sandwich, d=4")))
+    lines = shown("found", Watch(tmp_path, 3, search()).look(states), width)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width
+    for words in (
+        "dev PPL",
+        "4.400",
+        "5,210",
+        "scoring",
+        "lr_factor=0.731, P_drop=0.1, N=4",
+        "best: dev/bleu 8 (r5/1)",
+    ):
+        assert words in text, text
+    assert " left" in text and "3 running" in text and "6 to be proposed" in text
+
+
+def test_a_log_gets_lines_ever_more_seldom(monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = View("s", io.StringIO())
+    assert log.due()
+    for at, every in ((0.0, 10.0), (600.0, 30.0), (3600.0, 180.0), (1e6, 300.0)):
+        now[0] = at
+        log._shown = at
+        now[0] = at + every * 0.9
+        assert not log.due()
+        now[0] = at + every * 1.1
+        assert log.due()
+
+
+def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:
+    overview = Watch(tmp_path, 1).look([running(tmp_path, 0, 60, 100)])
+    assert line("", overview).startswith("60/100, loss 4.400, dev PPL 10 (best 9), 5,210 tok/s, over 0:0")
+    assert any("60/100" in text for text in shown("", overview, 80)) and view.clock(3725) == "1:02:05"

@@ -1,0 +1,36 @@
+"""`lightning-tfm demo` as it stands: stopped, taken up again, repeated."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from tests.calling import Call
+from tests.waiting import wait_for
+
+
+def demo(folder: Path) -> Call:
+    return Call(lambda: main(["demo"]), folder=folder)
+
+
+@pytest.mark.long
+def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
+    first = demo(tmp_path)
+    wait_for(lambda: list(tmp_path.glob("results/runs/*/checkpoints/step-*.ckpt")), 120, "a checkpoint")
+    os.kill(first.pid, signal.SIGINT)
+    said = first.wait()
+    assert said.code == 130 and "goes on from the last checkpoint" in said.err and "Traceback" not in said.err
+    second = demo(tmp_path).wait()
+    assert second.code == 0, second.err
+    found = re.search(r"dev perplexity ([\d.]+), BLEU ([\d.]+)", second.out)
+    assert found and float(found[1]) < 3.5 and float(found[2]) > 35, second.out  # as experiments/demo.yaml says
+    assert second.out.count("translation  ") == 3 and "lightning-tfm translate" in second.out
+    page = tmp_path / "results/studies/demo/report.html"
+    assert page.is_file() and "attention" in page.read_text().lower()
+    again = demo(tmp_path).wait()
+    unclocked = [re.sub(r"In \d+ seconds", "", said.out) for said in (second, again)]
+    assert again.code == 0 and unclocked[0] == unclocked[1]
+    assert len(list((tmp_path / "results/runs").iterdir())) == 1
