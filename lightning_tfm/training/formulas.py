@@ -15,9 +15,14 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
 from lightning_tfm.model.transformer import Noise
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
+from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
+from lightning_tfm.training.precision import lowered_dtype
 
 CHECKED = ((0, (0, 3, 41), (1, 5, 17)), ((1 << 32) + 5, (2, 1 << 20), (23, 4)))
 """(step, sentences, lengths) whose masks a device draws before it is believed"""
+
+
+SAFE = "leave it out, or give --trainer.kernels masks"
 
 
 class DeviceMasks:
@@ -82,7 +87,21 @@ class Formulas:
             print(f"dropout masks are drawn on the CPU, and {device} waits for them: {remedy}", file=sys.stderr)
         return self.masks
 
+    def smoothed_nll(
+        self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
+    ) -> tuple[Tensor, Tensor]:
+        """As loss.smoothed_nll. Raises UserError where kernels are asked for that do not run here."""
+        if self.wanted != "all" or E_WD.dtype is torch.float64:
+            return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
+        if not kernels.runs_on(x_ND.device):
+            raise UserError(f"trainer.kernels=all needs a GPU beside Triton, and this run is on {x_ND.device}: {SAFE}")
+        from lightning_tfm.model.kernels import loss
+
+        weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
+        return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
+
     def said(self) -> list[str]:
-        """What computed here that is not the CPU's own way, for the record."""
+        """What computes here in a way that is not a CPU's, for the record."""
         drawn = any(isinstance(masks, DeviceMasks) for masks in self._drawing.values())
-        return ["dropout masks by Triton, the same bits"] if drawn else []
+        found = ["dropout masks by Triton, the same bits"] if drawn else []
+        return found + (["loss by Triton"] if self.wanted == "all" else [])

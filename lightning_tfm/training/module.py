@@ -20,7 +20,7 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.formulas import Formulas
-from lightning_tfm.training.loss import smoothed_nll, token_nll
+from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
@@ -96,7 +96,7 @@ class TransformerModule(pl.LightningModule):
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
         x_ND, y_N = self._target_rows(batch, noise)
-        return smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+        return self.formulas.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
     def look(self) -> None:
         """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""

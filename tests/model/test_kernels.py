@@ -7,8 +7,10 @@ import sys
 import pytest
 import torch
 
-from lightning_tfm.config import Model
+from lightning_tfm.config import Hardware, Model
+from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
+from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.formulas import Formulas
 
@@ -36,3 +38,13 @@ def test_masks_that_a_gpu_waits_for_are_said(monkeypatch, capsys, triton, wanted
     formula = SentenceMasks(Model(N=1, d_model=16), 1)
     assert Formulas(formula, wanted)._choose(torch.device("cuda:0")) is formula
     assert "cuda:0 waits for them" in (said := capsys.readouterr().err) and remedy in said
+
+
+def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    x, E = torch.zeros(3, 4), torch.zeros(5, 4)
+    with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU beside Triton, and this run is on cpu"):
+        Formulas(None, "all").smoothed_nll(x, E, torch.zeros(3, dtype=torch.long), 0.1, "vocabulary")
+    with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
+        check_accelerator(Hardware(kernels="all", accelerator="cpu"))
+    check_accelerator(Hardware(accelerator="cpu"))

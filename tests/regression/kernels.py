@@ -28,16 +28,23 @@ class Compiled:
     divisible: tuple[str, ...]
     """arguments that sixteen divides, beside all pointers"""
     elements: int
-    """that one program makes"""
+    """that one program passes, over its loops once"""
+    warps: int = 4
 
 
 def kernels() -> dict[str, Compiled]:
-    from lightning_tfm.model.kernels import masks
+    from lightning_tfm.model.kernels import loss, masks
 
     numbers = dict.fromkeys(("B", "L", "D", "step", "side", "limit"), "i32")
     places = {"key": "*i64", "index": "*i64", "lengths": "*i64"}
     block = {"BLOCK": masks.MOST}
+    rows = {"y": "*i64", "loss": "*fp32", "nll": "*fp32", "V": "i32", "q_y": "fp32", "b": "fp32"}
     return {
+        f"loss {kind}": Compiled(
+            loss.rows, {"z": f"*{kind}", **rows}, {"BLOCK": loss.BLOCK}, (), 2 * loss.BLOCK, loss.WARPS
+        )
+        for kind in ("fp32", "bf16")
+    } | {
         f"masks {kind}": Compiled(
             masks.draw, {"out": f"*{kind}", "kept": f"*{kind}", **places, **numbers}, block, ("D",), 16 * masks.MOST
         )
@@ -59,7 +66,9 @@ def measured(one: Compiled, capability: int) -> dict[str, int]:
         constexprs={(names.index(name),): value for name, value in one.constants.items()},
         attrs=hints,
     )
-    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": one.warps}).asm[
+        "cubin"
+    ]
     programs = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         Path(file.name).write_bytes(binary)
@@ -72,7 +81,7 @@ def measured(one: Compiled, capability: int) -> dict[str, int]:
     useful = [name for name in instructions if name != "NOP"]
     return {
         "instructions": len(useful),
-        "per_element_thousandths": round(1000 * len(useful) * 128 / one.elements),
+        "per_element_thousandths": round(1000 * len(useful) * 32 * one.warps / one.elements),
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["LOCAL"]),
         "shared_bytes": int(used["SHARED"]),
