@@ -18,6 +18,7 @@ from unittest.mock import patch
 from lightning_tfm.cli import arguments
 from lightning_tfm.cli.main import VERBS
 from lightning_tfm.config import ADDED, IDENTIFYING, WORDS, Data, Evaluation, Hardware, Miniature, Model, Training
+from lightning_tfm.runs import record
 from lightning_tfm.runs.outcome import meanings
 
 SECTIONS = {
@@ -46,6 +47,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 def write(docs: Path) -> None:
     """Write the generated pages below `docs`, those that did not change left alone."""
     pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page(), "reference/codes": codes_page()}
+    pages |= {"reference/files": files_page(), "reference/records": records_page(), "reference/storage": storage_page()}
     pages |= {page: copied(name, page) for name, page in COPIED.items() if page.startswith("also/")}
     for page, text in pages.items():
         path = docs / f"{page}.md"
@@ -203,3 +205,203 @@ def _verb(verb: str) -> Iterator[str]:
         text = parser._get_formatter()._expand_help(action) if action.help else ""
         yield f"| `{words.replace('|', chr(92) + '|')}` | {_cell(text)} |"
     yield ""
+
+
+# --- files ---
+
+Described = dict[str, str]
+RUN: Described = {
+    "identity.json": "what the run's hash is the hash of",
+    "experiment.json": "the experiment at the sizes that are trained; `Experiment` of lightning_tfm/config.py",
+    "cell.json": "the row and seed that it was last asked for as; no part of its identity",
+    "attempts/NUMBER.json": "who works, or worked, on the run: host, process, time. The highest number owns it",
+    "attempts/NUMBER.beat": "touched every ten seconds by the owner",
+    "attempts/lock": "decides which of two claimers wins",
+    "progress.json": "where it stands: step, phase, rate",
+    "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, target_tokens, seconds) and at every "
+    "validation (dev_nll, dev_ppl)",
+    "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data",
+    "snapshots/step-NUMBER.pt": "weights alone, where `training.average_last` asks for them",
+    "result.json": "what a finished run leaves; its presence means finished",
+    "outcome.json": "how the last attempt ended, where it did not finish",
+    "log.txt": "what the run's process printed, tracebacks included",
+    "scores/EVALUATION/SPLIT.json": "scores of a text under one way of decoding and scoring",
+    "scores/EVALUATION/SPLIT.hyp.txt": "the translations, line by line",
+    "scores/EVALUATION/SPLIT.sentences.tsv": "nll, tokens and BLEU's counts of every sentence: what tests resample",
+    "report/attention.json": "attention weights on a few dev sentences (`report --collect`)",
+    "report/calibration.json": "how often the likeliest piece is right (`report --collect`)",
+    "profile/trace.json": "a trace of ten steps (`fit --profile`)",
+    "profile/operators.txt": "its operators by time",
+    "wandb.json": "under which W&B run all of it has arrived",
+    "export/FORMAT/FILE": "the trained model for other programs (`export`)",
+}
+"""file of <out>/runs/<start of its training hash>/ -> what it is"""
+STUDY: Described = {
+    "study.json": "the study: base, rows and seeds, or the space of a search",
+    "command.json": "how it was started, for `resume`",
+    "journal.log": "the queue, an Optuna journal, unless a database holds it",
+    "journal.log.NAME.exclusive": "lock of the queue",
+    "journal.log.flock": "lock of the journal",
+    "storage": "address of the study's database, without the password",
+    "shared": "a token by which other machines see whether they share these files",
+    ".study.lock": "lock of study.json",
+    "cells/ROW/SEED.json": "which run is this cell",
+    "table.md": "the table, as it was printed",
+    "table.csv": "the table, a line a row",
+    "table.json": "the table with agreement and claims",
+    "report.html": "the page, whole in one file",
+    "report-to-ROW.html": "the page against another reference (`report --reference`)",
+    "compare.html": "`compare --format html`",
+    "looks.json": "`--seeds auto`: interim looks, and what each added",
+    "tuning.json": "`--tune`: what every row was tried at, and what it took",
+    "trials.json": "a search: every trial",
+    "trials.csv": "the same as a table",
+    "importance.json": "a search: how much each parameter mattered",
+    "best.yaml": "a search: its best trial as an experiment file",
+    "best-TRIAL.yaml": "the same where there are several objectives",
+    "mirror.log": "what went wrong with W&B",
+    "wandb/FILE": "W&B's own files, offline",
+    "slurm/FILE": "output of the jobs",
+}
+"""file of <out>/studies/<name>/ -> what it is"""
+DATA: Described = {
+    "card.json": "the data card: counts, fingerprints, what was left out and why",
+    "checksums.json": "of every file beside it (`data verify`)",
+    "tokenizer.model": "SentencePiece's model",
+    "SPLIT.SIDE.ids": "pieces of all sentences in a row, memory-mapped",
+    "SPLIT.SIDE.offsets": "where each sentence begins",
+    "SPLIT.SIDE.txt": "raw lines of dev and test",
+}
+"""file of <out>/data/<start of its hash>/ -> what it is"""
+MACHINES: Described = {
+    "HASH.json": "how fast a machine multiplies matrices, measured once: what `utilisation` is a share of"
+}
+"""file of <out>/machines/ -> what it is"""
+
+
+def files_page() -> str:
+    """Every file of a results folder."""
+    head = [
+        "# Files of a results folder",
+        "",
+        "All of it lies under `--out`, which is `results`. Capitals stand for names.",
+        "",
+    ]
+    parts = {
+        "A run: `runs/HASH/`": (
+            "Named by the first 16 hex digits of its training hash. One run may be a cell of many studies.",
+            RUN,
+        ),
+        "A study: `studies/NAME/`": ("Safe to copy; without the runs it is only a plan.", STUDY),
+        "Prepared data: `data/HASH/`": ("Shared by all runs on the same text and settings.", DATA),
+        "Machines: `machines/`": ("One file for each that has trained here.", MACHINES),
+    }
+    return "\n".join(
+        [*head, *(line for title, (about, files) in parts.items() for line in _files(title, about, files))]
+    )
+
+
+def _files(title: str, about: str, files: Described) -> Iterator[str]:
+    yield from (f"## {title}", "", about, "", "| file | what it is |", "| --- | --- |")
+    yield from (f"| `{name}` | {_cell(text)} |" for name, text in files.items())
+    yield ""
+
+
+def described(path: str) -> bool:
+    """Whether a file, relative to the results folder, is one that the page describes."""
+    kind, _, rest = path.partition("/")
+    known = {"runs": RUN, "studies": STUDY, "data": DATA, "machines": MACHINES}.get(kind, {})
+    name = rest if kind == "machines" else rest.partition("/")[2]
+    patterns = (re.sub(r"[A-Z]{3,}", "\0", file) for file in known)
+    return any(re.fullmatch(re.escape(pattern).replace("\0", ".+"), name) for pattern in patterns)
+
+
+# --- records ---
+
+RECORDS = {
+    "result.json": (record.RunRecord, record.Score, record.Parameters, record.Seconds, record.TrainSeconds),
+    "its machine and texts": (record.Machine, record.Git, record.Texts),
+    "scores/EVALUATION/SPLIT.json": (record.Measures,),
+    "progress.json and outcome.json": (record.Progress, record.LastWords),
+}
+
+
+def records_page() -> str:
+    """The fields of a run's records."""
+    head = [
+        "# Records of a run",
+        "",
+        "What a finished run leaves is `result.json`, a `RunRecord`. Fields are keys of the file. Numbers are as",
+        "computed, not rounded. Reports, tables and W&B are made from these records, never the other way round.",
+        "",
+    ]
+    return "\n".join([*head, *(line for title, classes in RECORDS.items() for line in _record(title, classes))])
+
+
+def _record(title: str, classes: tuple[Any, ...]) -> Iterator[str]:
+    texts = arguments.documentation(record.__name__)
+    yield from (f"## {title}", "")
+    for cls in classes:
+        yield from (f"### {cls.__name__}", "", cls.__doc__.splitlines()[0], "")
+        yield from ("| field | type | meaning |", "| --- | --- | --- |")
+        for f in fields(cls):
+            kind = getattr(f.type, "__name__", None) if isinstance(f.type, type) else str(f.type)
+            yield f"| `{f.name}` | `{str(kind).replace('|', 'or')}` | {_cell(texts.get((cls.__name__, f.name), ''))} |"
+        yield ""
+
+
+# --- storage ---
+
+TRIAL = {
+    "row": "row of the cell, or number of the trial",
+    "seed": "seed of the cell",
+    "run": "training hash: the folder of the run is named by its start",
+    "cost": "predicted FLOPs; the longest waiting cell is taken first",
+    "change": "of a search: dotted field -> value",
+    "attempt": "which try of the cell this is, from 1",
+    "tries": "outcome -> how many tries ended so",
+    "owner": "who works on it: host, process, start of the machine",
+    "outcome": "how the try ended, where it did not finish",
+    "retry_of": "number of the trial that this one is a copy of",
+    "beat": "when the owner last showed that it lives; seconds since 1970",
+    "reason": "why it failed, was stopped, or must not run",
+    "final": "true where a failed cell is not tried again",
+    "record": "the whole result.json, where machines share no files",
+    "pruned_by": "step at which the search's rule stopped it",
+    "stopped_at": "step at which training had stopped",
+}
+"""user attribute of a trial -> what it holds"""
+NOTES = {
+    "definition": "study.json, for machines that do not see the folder",
+    "shared": "the token of the file of that name",
+    "exhausted": "every point of the space has been tried",
+    "more runs to come": "true while `--seeds auto` may add cells: those who have joined wait",
+}
+"""user attribute of a study -> what it holds"""
+
+
+def storage_page() -> str:
+    """What lies in the journal or the database."""
+    lines = [
+        "# Storage of a study",
+        "",
+        "The queue of a study is an Optuna study in Optuna's own schema, in the journal file of its folder or in",
+        "PostgreSQL (`--storage`), so any program for Optuna reads it. A trial is one try at a cell: `WAITING`,",
+        "`RUNNING`, `COMPLETE` (finished; its value is dev perplexity, or the objectives of a search), `PRUNED`",
+        "(stopped early) or `FAIL`. A try that was lost, handed back or failed stays `FAIL`, and a copy of it waits;",
+        "the newest trial speaks for its cell. Who may write into a run is decided by the run's folder, not here.",
+        "",
+        "## User attributes of a trial",
+        "",
+        "| key | what it holds |",
+        "| --- | --- |",
+        *(f"| `{key}` | {_cell(text)} |" for key, text in TRIAL.items()),
+        "",
+        "## User attributes of the study",
+        "",
+        "| key | what it holds |",
+        "| --- | --- |",
+        *(f"| `{key}` | {_cell(text)} |" for key, text in NOTES.items()),
+        "",
+    ]
+    return "\n".join(lines)

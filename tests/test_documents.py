@@ -1,6 +1,5 @@
 """The documents as pages: the reference names all there is; a build has no warning and no link that leads nowhere."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from urllib.parse import unquote
 import pytest
 
 from lightning_tfm.cli.main import VERBS
+from tests.documents import load_generated
 
 ROOT = Path(__file__).parents[1]
-_spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "generated.py")
-generated = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(generated)
+generated = load_generated()
 FIELDS = [(section, f.name, cls) for section, cls in generated.SECTIONS.items() for f in fields(cls)]
 
 

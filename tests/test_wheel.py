@@ -51,7 +51,10 @@ def test_a_wheel_works_outside_the_clone(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"lightning_tfm/_files/experiments/table3.yaml", "lightning_tfm/_files/sweeps/table3.yaml"} <= set(names)
     templates = [path.relative_to(ROOT).as_posix() for path in (ROOT / "lightning_tfm/report/templates").iterdir()]
-    assert {"report.css", "report.js"} < {Path(name).name for name in templates} and set(templates) <= set(names)
+    templates += [path.relative_to(ROOT).as_posix() for path in (ROOT / "lightning_tfm/dashboard/templates").iterdir()]
+    assert {"report.css", "report.js", "dashboard.css", "dashboard.js", "base.html"} < {
+        Path(name).name for name in templates
+    } and set(templates) <= set(names)
     assert not [n for n in names if n.startswith(("experiments", "sweeps", "tests"))]
     subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True)
 

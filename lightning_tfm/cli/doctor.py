@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
+from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -18,9 +20,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     print(f"{'git':16} {'not a checkout' if git is None else git.commit + ', changed' * git.changed}")
     print(f"{'cpu':16} {cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
 
+    print(f"{'random draws':16} {said() or 'as committed: initial weights and orders do not depend on the NumPy'}")
+
+    check_cores(hardware)
+    from_environment = ", by OMP_NUM_THREADS" if asked_threads(hardware) and not hardware.threads else ""
+
     import torch
 
-    print(f"{'threads':16} {hardware.threads or torch.get_num_threads()} in a run of its own")
+    print(f"{'threads':16} {hardware.threads or torch.get_num_threads()} in a run of its own{from_environment}")
+    print(f"{'waiting threads':16} {waiting()}")
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     print(f"{'gpus':16} {', '.join(gpus) or 'none'}")
 

@@ -21,6 +21,7 @@ from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.outcome import STOPPED
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
+from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_trainable
 
@@ -48,6 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     exact = settings.exact
     check_trainable(settings.experiment, settings.name)
     check_accelerator(hardware)
+    check_cores(hardware)
     classes = user_classes(settings.experiment)
 
     from lightning_tfm.data.prepare import prepare

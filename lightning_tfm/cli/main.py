@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.runs.threads import wait_quietly
 
 VERBS = {
     "demo": ("demo", "half a minute: one tiny run, a few translations, its page"),
@@ -23,10 +24,12 @@ VERBS = {
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
     "report": ("report", "a study as one HTML file, or its table with tests as Markdown, CSV, JSON, LaTeX"),
+    "dashboard": ("dashboard", "studies, searches and runs in the browser, while they run"),
     "compare": ("compare", "studies with the same rows side by side, with tests"),
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
     "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),
     "runs": ("runs", "list runs, retry or remove one, free disk space"),
+    "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
     "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
 }
 """verb -> module of this package with `main(verb, argv) -> exit code`, and help"""
@@ -35,6 +38,7 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lightning-tfm` and return its exit code (runs/outcome.py: meanings)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    wait_quietly()
     try:
         return _main(arguments)
     except UserError as error:

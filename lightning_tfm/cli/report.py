@@ -102,26 +102,13 @@ def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]
 
 
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
-    from lightning_tfm.report.serve import Live, make_server, version
+    from urllib.parse import quote
+
+    from lightning_tfm.cli.dashboard import show
 
     check_exists(root, name)
-
-    def render(now: str) -> str:
-        made = _make(name, root, options["reference"])
-        return made.render("html", texts=not options["no_text"], live=now)
-
-    try:
-        server = make_server(Live(render, lambda: version(name, root)), options["port"])
-    except OSError as error:
-        raise UserError(
-            f"--port={options['port']}: {error.strerror}; choose another --port, or 0 for any free one"
-        ) from None
-    print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)", flush=True)
-    try:
-        server.serve_forever()
-    finally:
-        server.server_close()
-    return 0
+    asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
+    return show(root, options["port"], f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:

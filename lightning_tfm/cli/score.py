@@ -9,6 +9,7 @@ from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_tokenizer
 from lightning_tfm.study.settings import Settings, checked
@@ -27,6 +28,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     name = settings.verb["set"] or getattr(experiment.data, which)
     if not name:
         raise UserError(f"data.{which} is empty: this run has no {which} text; name one with --set")
+
+    check_cores(settings.hardware)
 
     import torch
 

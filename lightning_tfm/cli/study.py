@@ -13,6 +13,7 @@ from lightning_tfm.queue.devices import check_accelerator, find_devices, visible
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
+from lightning_tfm.runs.threads import asked_threads, check_cores
 from lightning_tfm.study.mistakes import check_hardware
 from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
@@ -51,15 +52,17 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     hardware = replace(hardware, num_nodes=_nodes(options, hardware))
     if slurm is None:
         check_accelerator(hardware)
+        check_cores(hardware, options["workers"])
+    asked = asked_threads(hardware) if slurm is None else hardware.threads
     cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
     devices = None
     if slurm is None and (gpu or per_run or runs):
-        devices = find_devices(gpu, hardware.threads, hardware.devices, runs or 1)
+        devices = find_devices(gpu, asked, hardware.devices, runs or 1)
         workers = options["workers"] or len(devices)
     else:
-        workers = options["workers"] or max(1, cpus // (max(1, hardware.threads) * hardware.devices))
+        workers = options["workers"] or max(1, cpus // (max(1, asked) * hardware.devices))
     workers = 1 if hardware.num_nodes > 1 else workers
-    threads = hardware.threads or max(1, cpus // (workers * hardware.devices))
+    threads = asked or max(1, cpus // (workers * hardware.devices))
     if slurm is not None and options["no_shared_files"]:
         raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
     return Resources(

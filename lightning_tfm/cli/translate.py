@@ -14,6 +14,7 @@ from lightning_tfm.cli.score import find
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.runs.threads import check_cores
 
 if TYPE_CHECKING:
     from lightning_tfm.inference.load import Trained, Translation
@@ -33,6 +34,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     folder, experiment, settings = find(parser, argv)
     options, hardware = settings.verb, settings.hardware
     check_accelerator(hardware)
+    check_cores(hardware)
     if not 1 <= options["n_best"] <= experiment.evaluation.beam:
         raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
     with ExitStack() as stack:

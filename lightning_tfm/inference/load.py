@@ -77,7 +77,7 @@ class Trained:
     def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:
         """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
         lines = iter(lines)
-        while block := [line.rstrip("\n") for line in islice(lines, BLOCK)]:
+        while block := [line.removesuffix("\n").removesuffix("\r") for line in islice(lines, BLOCK)]:
             yield from self._block(block, n_best)
 
     def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:

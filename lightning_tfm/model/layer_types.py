@@ -109,12 +109,16 @@ class Convolution(LayerType):
         return State()
 
 
+CYCLE = 8
+"""layers after which dilations begin again at 1"""
+
+
 class Dilated(Convolution):
-    """A convolution whose positions lie k^l apart in layer l = 0, 1, …: after L layers one sees k^L positions
-    (Kalchbrenner et al. 2016, ByteNet, there by powers of 2)."""
+    """A convolution whose positions lie 1, 2, 4, … apart from layer to layer, 1 again in the ninth (Kalchbrenner et al.
+    2016, ByteNet): with k = 3, L layers see 2^L - 1 positions to each side."""
 
     def spread(self, sizes: LayerSizes) -> int:
-        return sizes.kernel**sizes.number
+        return 1 << sizes.number % CYCLE
 
 
 class Separable(Convolution):

@@ -64,6 +64,34 @@ def open_journal(path: Path, say: Callable[[str], None]) -> JournalStorage:
         raise UserError(f"{path}: not a journal of Optuna ({type(error).__name__}: {error})") from None
 
 
+class Glance(BaseJournalBackend):
+    """A journal as it is at a moment, to read: what a crash cut off is passed over instead of repaired."""
+
+    def __init__(self, path: Path) -> None:
+        self._logs = []
+        for number, line in enumerate(_lines(path.read_bytes()), 1):
+            whole = line if _is_record(line) else line[max(line.rfind(RECORD), 0) :]
+            if not _is_record(whole):
+                raise UserError(_damaged(path, number))
+            self._logs.append(json.loads(whole))
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """Records from the given number on."""
+        yield from self._logs[log_number_from:]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Refuse."""
+        raise PermissionError(f"a journal that is only looked at was to take {len(logs)} records")
+
+
+def look_at_journal(path: Path) -> JournalStorage:
+    """The storage in `path` as it is now, without touching the file. Raises UserError where it cannot be read."""
+    try:
+        return JournalStorage(Glance(path))
+    except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"{path}: not a journal of Optuna ({type(error).__name__}: {error})") from None
+
+
 def check_journal(path: Path) -> None:
     """Raise UserError naming the line of a journal that cannot be repaired; writes nothing."""
     for number, line in enumerate(_lines(path.read_bytes()), 1):

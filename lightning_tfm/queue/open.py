@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.storage import JOURNAL, find_storage, remembered
+from lightning_tfm.queue.storage import JOURNAL, ReadOnly, find_storage, remembered
 from lightning_tfm.study.study import Study, check_exists, file_of, folder_of, from_plain, load
 
 
@@ -34,6 +34,17 @@ def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], No
     if file_of(root, name).is_file() or queue.noted("definition") is not None:
         queue.budget = study_of(queue, root).budget
     return queue
+
+
+def open_to_read(root: Path, name: str) -> Queue:
+    """The queue of study `name` on its own journal, to look at: nothing is created, locked or repaired.
+
+    Raises UserError where the study has no journal here, or a damaged one.
+    """
+    path = folder_of(root, name) / JOURNAL
+    if not path.is_file():
+        raise UserError(f"study '{name}': {path} does not exist: its queue is elsewhere, or it was not started")
+    return Queue(name, ReadOnly(path), lambda text: None, create=False)
 
 
 def make_queue(study: Study, root: Path, resources: Resources, say: Callable[[str], None]) -> Queue:

@@ -234,7 +234,9 @@ class SearchTrials(Trials):
     def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
         """Report new dev perplexities; yields the steps after which the run is unpromising."""
         reported = self._reported.setdefault(claim.trial_id, set())
-        fresh = {r["step"]: r["dev_ppl"] for r in folder.read_metrics() if "dev_ppl" in r and r["step"] not in reported}
+        text = self.search.prints.dev[:16]  # what a run was validated on before this search took it over does not count
+        lines = [r for r in folder.read_metrics() if "dev_ppl" in r and r.get("dev", text) == text]
+        fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported}
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
                 if self._study.pruner.prune(self._study, self.queue.trial(claim)):

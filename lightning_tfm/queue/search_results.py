@@ -16,12 +16,19 @@ from optuna.trial import FrozenTrial, TrialState
 from lightning_tfm.config import to_dict
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.queue.open import open_queue
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sampling import BY_SEED
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of
 
 LEAST = 10
 """finished trials below which an importance says nothing"""
+
+
+def found(search: Search, queue: Queue) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The content of trials.json and importance.json as the queue has it now; writes nothing."""
+    trials = [t for t in queue.trials() if "run" in t.user_attrs and not _repeated(t)]
+    return _records(search, trials), importances(search, trials)
 
 
 def report(search: Search, root: Path, storage: str = "") -> str:

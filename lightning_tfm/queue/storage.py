@@ -9,13 +9,13 @@ from pathlib import Path
 
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages import BaseStorage, RDBStorage, get_storage
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from lightning_tfm.durable import locked, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.journal import check_journal, open_journal
+from lightning_tfm.queue.journal import check_journal, look_at_journal, open_journal
 
 
 class StorageUnreachable(UserError):
@@ -68,6 +68,22 @@ class JournalStore(Storage):
             yield
 
 
+class ReadOnly(Storage):
+    """A journal that is only looked at, while others write it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self, say: Callable[[str], None]) -> BaseStorage:
+        return look_at_journal(self._path)
+
+    def check(self) -> None:
+        check_journal(self._path)
+
+    def exclusive(self, study: str) -> AbstractContextManager[None]:
+        raise UserError(f"{self._path}: study '{study}' was opened to look at, not to change it")
+
+
 class PostgresStore(Storage):
     """A PostgreSQL database. No connection outlives a transaction, so that none crosses a fork."""
 
@@ -77,6 +93,16 @@ class PostgresStore(Storage):
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         with self._holding(b"lightning_tfm"):  # it makes Optuna's tables where there are none
             return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
+
+    def open_to_read(self) -> BaseStorage:
+        """Optuna's storage over connections that PostgreSQL lets change nothing; finished trials are asked for once."""
+        read_only = {"options": "-c default_transaction_read_only=on"}
+        storage = RDBStorage(
+            self._url,
+            engine_kwargs={"poolclass": NullPool, "connect_args": read_only},
+            skip_table_creation=True,
+        )
+        return get_storage(storage)
 
     def check(self) -> None:
         self._connect().close()

@@ -15,6 +15,7 @@ from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, FactorSum
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import NOTHING, compared, effect_numbers, millions, paper, score
 from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
 
@@ -249,7 +250,7 @@ def _runs(report: Summary, cells: Cells, texts: bool) -> list[dict[str, Any]]:
             "state": _state(r),
             "missing": r.missing,
             "runs": [
-                (provenance.facts(cell), provenance.fit_command(apply(cells.study.base, rows[cell.row], cell.seed)))
+                (provenance.facts(cell), fit_command(apply(cells.study.base, rows[cell.row], cell.seed)))
                 for cell in cells.of(r.name)
             ],
             "examples": examples.get(r.name, []),

@@ -1,14 +1,12 @@
 """Where every cell comes from, and where its translations differ most from those of base, or another reference."""
 
 import json
-import shlex
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.config import Experiment, to_dict
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
+from lightning_tfm.runs.record import Stretch
 from lightning_tfm.sums import DamagedFile, intact
 
 LONGEST = 400
@@ -16,33 +14,11 @@ LONGEST = 400
 EXAMPLES = 3
 
 
-def fit_command(e: Experiment) -> str:
-    """A command line that trains `e`: every field that differs from the defaults, at its true size."""
-    exact, default = to_dict(e.scaled()), _defaults()
-    parts = [
-        f"--{section}.{key}={_value(value)}"
-        for section, keys in exact.items()
-        for key, value in keys.items()
-        if value != default[section][key]
-    ]
-    return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    return to_dict(Experiment())
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def facts(cell: FilledCell) -> dict[str, str]:
     """What the page says of one run, in order."""
     record = cell.record
-    git, hardware, data = record.git, record.hardware, record.data
-    machine = [hardware.cpu, *hardware.gpus]
-    machine.append(f"{_known(hardware.processes)} process(es) of {_known(hardware.threads)} thread(s)")
+    git, data = record.git, record.data
+    parts = record.ran or [Stretch(last=record.steps or 0, hardware=record.hardware, versions=record.versions)]
     found = {
         "run": cell.folder.name,
         "seed": str(cell.seed),
@@ -51,13 +27,33 @@ def facts(cell: FilledCell) -> dict[str, str]:
         "BLEU signature": cell.dev.signature,
         "training text and tokenizer": f"{data.train[:16]}, {data.tokenizer[:16]}",
         "dev text": data.dev[:16],
-        "hardware": ", ".join(part for part in machine if part),
+        "hardware": _by_steps(parts, [_machine(part) for part in parts]),
         "seconds": f"{record.seconds.total:,.0f}, attempt {_known(record.attempts)}",
-        "versions": ", ".join(f"{k} {v}" for k, v in record.versions.items()),
+        "versions": _by_steps(parts, [", ".join(f"{k} {v}" for k, v in part.versions.items()) for part in parts]),
     }
     if record.inexact:
         found["inexact"] = "; ".join(record.inexact)
     return found
+
+
+def _machine(part: Stretch) -> str:
+    hardware = part.hardware
+    processes = f"{_known(hardware.processes)} process(es) of {_known(hardware.threads)} thread(s)"
+    return ", ".join(text for text in (hardware.cpu, *hardware.gpus, processes) if text)
+
+
+def _by_steps(parts: list[Stretch], said: list[str]) -> str:
+    """What holds of a run's parts: once where it is the same of all, else with the steps that each made."""
+    found: list[tuple[int, int, str]] = []
+    for part, text in zip(parts, said, strict=True):
+        text = text or "not recorded"
+        if found and found[-1][2] == text:
+            found[-1] = (found[-1][0], part.last, text)
+        elif part.last >= part.first or not found:
+            found.append((part.first, part.last, text))
+    if len(found) == 1:
+        return found[0][2]
+    return "; ".join(f"steps {first}\u2013{last}: {text}" for first, last, text in found)
 
 
 def _known(count: int | None) -> str:

@@ -17,6 +17,7 @@ from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
 from lightning_tfm.study.rows import Row, differences, run_identity
 from lightning_tfm.study.study import Ablation, folder_of
@@ -63,7 +64,7 @@ def _record(study: Ablation, folder: RunFolder) -> RunRecord | Missing:
 def _why_not(folder: RunFolder) -> str:
     outcome, progress = folder.read_outcome(), folder.read_progress()
     at = f" at step {progress.step} of {progress.steps}" if progress else ""
-    if folder.owner() is not None:
+    if is_alive(folder.path):
         return f"running{at}"
     if outcome is not None and outcome.outcome != "interrupted":
         return f"{outcome.outcome}{at}: {outcome.reason}"

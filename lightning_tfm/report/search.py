@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.report.provenance import fit_command
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
 
@@ -46,9 +46,16 @@ class SearchReport:
 
 def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
-    search = load_as(Search, root, name)
     folder = folder_of(root, name)
-    trials = _read(folder / "trials.json", name)
+    trials, importance = folder / "trials.json", folder / "importance.json"
+    search = load_as(Search, root, name)
+    return of_trials(search, _read(trials, name), _read(importance, name), folder)
+
+
+def of_trials(
+    search: Search, trials: list[dict[str, Any]], importance: list[dict[str, Any]], folder: Path = Path()
+) -> SearchReport:
+    """The report of a search from what its trials.json and importance.json (in `folder`) hold. Raises UserError."""
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
     leading = best(lines, search.objectives)
@@ -76,7 +83,7 @@ def make(name: str, root: Path) -> SearchReport:
                     {name: values[name] for name in leading},
                     {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in lines if t.by_seed},
                 ),
-                importance=_importance(folder / "importance.json", name),
+                importance=_importance(importance, folder / "importance.json"),
                 trials=lines,
                 seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
                 ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
@@ -125,9 +132,9 @@ def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float
     return found if all(v is not None for values in found.values() for v in values.values()) else None
 
 
-def _importance(path: Path, name: str) -> list[Importance]:
+def _importance(records: list[dict[str, Any]], path: Path) -> list[Importance]:
     found = []
-    for record in _read(path, name):
+    for record in records:
         try:
             shares = record.get("importance")
             known = None if shares is None else {str(key): float(share) for key, share in shares.items()}

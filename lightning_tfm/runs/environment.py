@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.record import Git, Machine
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
@@ -117,7 +118,7 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     """What may keep another machine from the same numbers up to the order of sums."""
     from lightning_tfm.training.precision import uses_gpu
 
-    reasons = []
+    reasons = [found] if (found := said()) else []
     if e.training.masks == "device" and e.model.P_drop:
         reasons.append("dropout masks come from the device's generator: equal in distribution only")
     if uses_gpu(hardware):

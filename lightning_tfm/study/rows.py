@@ -48,7 +48,7 @@ class Row:
     def on(self, base: Experiment) -> "Row":
         """This row laid on `base`. Raises UserError where its sizes do not come out there."""
         change = ties.resolved(base, self.change, f"{self.where}: row '{self.name}'")
-        tied = {key: value for key, value in self.change.items() if change[key] != value}
+        tied = {key: value for key, value in self.change.items() if key in change and change[key] != value}
         return replace(self, change=change, ties=tied) if tied else self
 
     @property

@@ -2,6 +2,7 @@
 
     model.d_k: {tie: model.d_model / model.h}     whatever width and heads the row has in the end
     model.N: {of_base: 1/3}                       a third of the depth of the base that the row is laid on
+    training.average_every: {of_base: 2/5, if: training.average_last}     nothing where that field of base is 0
 
 The arithmetic knows names of fields (`model.*`, `training.*`), numbers, + - * / and parentheses, and is exact. All at
 the paper's scale, before a miniature divides. A row is resolved when it is laid on a base; what is no whole number in a
@@ -17,7 +18,7 @@ from typing import Any
 from lightning_tfm.config import Experiment, Model, Training, override
 from lightning_tfm.errors import UserError, nearest
 
-TIE, OF_BASE = "tie", "of_base"
+TIE, OF_BASE, IF = "tie", "of_base", "if"
 LONGEST = 200
 """characters of an expression"""
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
@@ -48,6 +49,7 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
 
     Raises UserError where a number does not fit its field, or ties go round in a circle.
     """
+    change = {key: value for key, value in change.items() if _acts(base, value)}
     trees = {key: _parsed(key, value, where) for key, value in change.items() if isinstance(value, dict)}
     if not trees:
         return change
@@ -69,10 +71,17 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
     return {key: found[key] for key in change}
 
 
+def _acts(base: Experiment, value: Any) -> bool:
+    """Whether a value of a change takes part over this base."""
+    return not isinstance(value, dict) or IF not in value or bool(_field(base, value[IF]))
+
+
 def _parsed(key: str, value: dict[str, Any], where: str) -> ast.expr:
     """The expression of a tie, every name and operation of it known."""
-    if list(value) not in ([TIE], [OF_BASE]):
+    if list(value) not in ([TIE], [OF_BASE], [TIE, IF], [OF_BASE, IF]):
         raise UserError(f"{where}: {key}={value!r}: expected a value, {{{TIE}: EXPRESSION}} or {{{OF_BASE}: NUMBER}}")
+    if IF in value and value[IF] not in NUMBERS:
+        raise UserError(f"{where}: {key}.{IF}={value[IF]!r}: unknown field: {_near(str(value[IF]))}")
     if key not in NUMBERS:
         raise UserError(
             f"{where}: {key}={value!r}: only numbers of a model or training can follow others: " + _near(key)

@@ -72,6 +72,9 @@ def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
     common = [str(run[0]), "--input", str(tmp_path / "in.txt"), "--evaluation.extra_len", "2", "--trainer.threads", "1"]
     assert main(["translate", *common, "--to", str(tmp_path / "one.txt"), "--trainer.accelerator", "cpu"]) == 0
+    (tmp_path / "in.txt").write_bytes(
+        "".join(f"{line}\r\n" for line in lines).encode()
+    )  # line ends as corpora take them
     assert main(["translate", *common, "--to", str(tmp_path / "two.txt"), "--trainer.devices", "2"]) == 0
     one = (tmp_path / "one.txt").read_text()
     assert one == (tmp_path / "two.txt").read_text() and one.count("\n") == 1500

@@ -1,7 +1,6 @@
 """The page in a real browser: 20 rows at 5 seeds; asks nobody, logs nothing, and every control does its work."""
 
 import json
-import threading
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -9,7 +8,6 @@ from playwright.sync_api import sync_playwright
 
 from lightning_tfm.report import search
 from lightning_tfm.report.build import make
-from lightning_tfm.report.serve import Live, make_server, version
 from lightning_tfm.study.rows import all_rows
 from tests.browser import chromium
 from tests.report.synthetic import Generator, write_search
@@ -247,23 +245,3 @@ def test_search_page_sorts_filters_and_highlights(search_page):
     lit = picture.locator(".series.on")
     assert lit.count() == 1 and lit.get_attribute("data-row") == "t0000"
     assert search_page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_live_page_reloads_when_a_run_finishes(browser, made):
-    study = made.study
-
-    def render(now):
-        return make("made", made.root).render("html", live=now)
-
-    server = make_server(Live(render, lambda: version("made", made.root)), 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    page = browser.new_page()
-    try:
-        page.goto(f"http://127.0.0.1:{server.server_address[1]}/")
-        assert "99 of 100 runs finished" in page.inner_text("header")
-        made.write(study.rows[-1], 5, 0.0)
-        page.get_by_text("100 of 100 runs finished").wait_for(timeout=60_000)
-    finally:
-        page.close()
-        server.shutdown()
-        server.server_close()

@@ -1,11 +1,17 @@
 """Records that are not what they should be: their own cell says so, the study goes on."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.report.build import make, write_table
+from lightning_tfm.report.provenance import facts
+from lightning_tfm.report.records import FilledCell, read_validations
+from lightning_tfm.runs.record import Machine, Stretch, from_plain, to_plain
+from tests.records import record
 
 
 def without(*keys):
@@ -115,3 +121,33 @@ def test_a_sweep_ends_by_naming_its_report(made, capsys):
         assert "lightning-tfm report made" in said.err
     finally:
         path.rmdir()
+
+
+def test_dev_perplexities_of_two_texts_make_no_curve(tmp_path):
+    """A run that was begun on one dev text and resumed with another: the record's curve is that of the last one."""
+    lines = [(5, 9.0, {"dev": "a"}), (10, 8.0, {"dev": "a"}), (15, 90.0, {"dev": "b"}), (20, 80.0, {"dev": "b"})]
+    text = "".join(json.dumps({"step": s, "dev_ppl": p} | more) + "\n" for s, p, more in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert read_validations(tmp_path) == {15: 90.0, 20: 80.0}
+    (tmp_path / "metrics.jsonl").write_text(text.replace(', "dev": "a"', ""))  # of an earlier version
+    assert read_validations(tmp_path) == {15: 90.0, 20: 80.0}
+    (tmp_path / "metrics.jsonl").write_text('{"step": 5, "dev_ppl": 9.0}\n')
+    assert read_validations(tmp_path) == {5: 9.0}
+
+
+def test_the_page_says_where_all_attempts_ran():
+    two = Machine(cpu="a CPU", processes=2, threads=1)
+    one = Machine(cpu="a CPU", processes=1, threads=1)
+    parts = [
+        Stretch(last=40),
+        Stretch(attempt=2, first=41, last=90, hardware=two, versions={"torch": "2.12"}),
+        Stretch(attempt=3, first=91, last=90, hardware=one, versions={"torch": "2.14"}),
+        Stretch(attempt=4, first=91, last=120, hardware=one, versions={"torch": "2.12"}),
+    ]
+    made = record(ran=parts)
+    assert from_plain(to_plain(made)) == made
+    found = facts(FilledCell("base", 1, Path("x"), made, np.zeros((1, 2)), None))
+    two_one = "steps 41\u201390: a CPU, 2 process(es) of 1 thread(s); steps 91\u2013120: a CPU, 1 process(es)"
+    assert two_one in found["hardware"]
+    assert found["versions"] == "steps 1\u201340: not recorded; steps 41\u2013120: torch 2.12"
+    assert "process(es)" in facts(FilledCell("base", 1, Path("x"), record(), np.zeros((1, 2)), None))["hardware"]

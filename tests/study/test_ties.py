@@ -55,6 +55,24 @@ def test_over_the_papers_sizes_the_rows_are_as_printed():
         assert json.dumps(found) == json.dumps(PRINTED)  # types and order, too
 
 
+def test_big_keeps_the_paper_s_snapshots_where_base_keeps_any():
+    """20, ten minutes and 600 of its steps apart; base's own 5, 1,500 apart, are not what the paper averaged."""
+    big = all_rows()["big"]
+    t = apply(load_experiment("experiments/base.yaml"), big).training
+    assert (t.average_last, t.average_every, t.steps) == (20, 600, 300_000)
+    assert apply(Experiment(), big).training.average_every == 1500  # inert, and named in every hash
+    for name in ("big", "big-bf16"):
+        t = load_experiment(f"experiments/{name}.yaml").training
+        assert (t.average_last, t.average_every, t.steps) == (20, 600, 300_000)
+
+
+def test_a_condition_names_a_field(tmp_path):
+    path = tmp_path / "rows.yaml"
+    path.write_text("mine: {group: X, change: {model.N: {of_base: 2, if: training.average_lost}}}\n")
+    with pytest.raises(UserError, match=r"average_lost.*training\.average_last"):
+        load_rows(path)
+
+
 def test_over_other_sizes_a_row_is_the_same_change():
     base = load_experiment("experiments/multi30k.yaml")  # d_model 128, N 3, h 4, 4000 steps
     exact = {name: apply(base, row) for name, row in all_rows().items()}

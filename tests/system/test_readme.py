@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -27,19 +28,21 @@ import yaml
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.calling import Call
+from tests.documents import load_generated
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
-WRITTEN_FROM_CODE = {"fields.md", "verbs.md", "codes.md"}
-WRITTEN = [
+WRITTEN_BY_HAND = [
     path
     for path in sorted((ROOT / "docs").rglob("*.md"))
-    if path.name not in WRITTEN_FROM_CODE and path.parent.name != "also"
+    if path.parent.name != "also" and (path.parent.name != "reference" or path.name == "index.md")
 ]
 DOCUMENTS = {
-    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *WRITTEN]
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *WRITTEN_BY_HAND]
 }
 """what people wrote; the pages that docs/generated.py writes are tests/test_documents.py's"""
 TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
@@ -53,10 +56,11 @@ FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.ave
 
 @dataclass(frozen=True)
 class Run:
-    """It comes to its end with `more` appended."""
+    """It comes to its end with `more` appended, once the command `after` has been run."""
 
     more: str = ""
     long: bool = False
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Foreign:
     long: bool = False
 
 
+GENERATED = load_generated()
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
@@ -112,6 +117,10 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm status": Run(),
     "lightning-tfm resume table3": Run(),
+    "lightning-tfm dashboard": Stops("a port lies between", "someone to end it with Ctrl-C", "--port 70000"),
+    "lightning-tfm dashboard --out results --storage postgresql+psycopg://HOST/DB": Stops(
+        "cannot be reached", "a PostgreSQL host"
+    ),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
@@ -132,11 +141,14 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm table table3 --format markdown": Run(),
     "lightning-tfm report table3 --reference A-h1": Run(),
     "lightning-tfm table table3 --reference A-h1": Run(),
-    "lightning-tfm compare table3 careful": Run(),
+    "lightning-tfm compare table3 careful": Run(
+        after="lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8"
+    ),
     "lightning-tfm table --params": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
     "lightning-tfm runs list": Run(),
+    "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm doctor": Run(),
     "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
     "lightning-tfm predict-cost experiments/base.yaml --trainer.micro_tokens 4000 --devices 8": Run(FULL),
@@ -147,6 +159,43 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm plan sweeps/table3.yaml --name full --config experiments/base.yaml --rate 1e14 --workers 8": Run(
         FULL
     ),
+}
+ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
+MINE = "lightning-tfm sweep my-sweep.yaml"
+COMMANDS |= {
+    f"{ROW} my-rows.yaml --row both --print_config": Run(),
+    "lightning-tfm plan my-sweep.yaml": Run(SHORT),
+    MINE: Run(f"{SHORT} --seeds 51,52", long=True),
+    "lightning-tfm status mine": Run(long=True, after=MINE),
+    "lightning-tfm table mine": Run(long=True, after=MINE),
+    "lightning-tfm report mine --format md": Run(long=True, after=MINE),
+    f"{MINE} --seeds 51-55": Run(f"{SHORT} --seeds 51-53", long=True, after=MINE),
+    f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51", long=True),
+    "lightning-tfm report mine --format tex --to table.tex": Run(long=True, after=MINE),
+    "lightning-tfm records pack mine mine.tar.xz": Run(long=True, after=MINE),
+    "lightning-tfm runs gc": Run(),
+    "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
+    "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
+        "eight GPUs"
+    ),
+    "lightning-tfm data show files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
+    "--pairs 3": Run("--data.vocab_size 44 --data.max_len 60"),
+    "lightning-tfm data pack files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
+    "--file mine.tar": Run("--data.vocab_size 44 --data.max_len 60"),
+    "lightning-tfm fit --config experiments/miniature.yaml --data.corpus my_corpus.Counting --data.pairs 500 "
+    "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''", long=True),
+    "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
+    "--trainer.compile true": Parsed("a GPU"),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
+    f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
+    f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
+    "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
+    "lightning-tfm sweep sweeps/table3.yaml --wandb offline": Parsed("W&B's service, which check_replay starts"),
+    "lightning-tfm sweep sweeps/table3.yaml --wandb online": Parsed("the internet"),
+    "wandb sweep sweeps/table3.yaml": Foreign("check_wandb"),
+    "CUDA_VISIBLE_DEVICES=0 wandb agent SWEEP": Foreign("check_wandb"),
+    "CUDA_VISIBLE_DEVICES=1 wandb agent SWEEP": Foreign("check_wandb"),
 }
 EXPERIMENTS: dict[str, Run] = {
     "base.yaml": Run(FULL),
@@ -176,6 +225,7 @@ ROWS |= {"layers.yaml": "layers.yaml"}
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
+    "docs/howto/notebook.md": (),
     "docs/howto/python.md": (
         ("max_steps=40", "max_steps=2"),
         ("val_check_interval=20", "val_check_interval=1"),
@@ -297,15 +347,20 @@ class Place:
         for name, content in files().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content)
+        self.run_before: set[str] = set()
         code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml {SHORT}")
         assert code == 0, said
 
-    def run(self, line: str) -> tuple[int, str]:
-        """Exit code and all output. RUN is base's run at seed 21, FOLDER the small text's, HOST does not answer."""
-        if "RUN" in line:
+    def filled(self, text: str) -> str:
+        """RUN is base's run at seed 21, FOLDER that of the small text, HOST one that does not answer."""
+        if "RUN" in text:
             cell = json.loads((self.folder / "results/studies/table3/cells/base/21.json").read_bytes())
-            line = line.replace("RUN", cell["training_hash"][:16])
-        first, *rest = line.replace("HOST/DB", NO_HOST).replace("FOLDER", "data/tiny").split(" | ")
+            text = text.replace("RUN", cell["training_hash"][:16])
+        return text.replace("HOST/DB", NO_HOST).replace("FOLDER", "data/tiny")
+
+    def run(self, line: str) -> tuple[int, str]:
+        """Exit code and all output."""
+        first, *rest = self.filled(line).split(" | ")
         given = subprocess.run(shlex.split(first), capture_output=True, text=True).stdout if rest else ""
         program, *argv = shlex.split(rest[0] if rest else first)
         assert program == "lightning-tfm", line
@@ -337,7 +392,12 @@ def check(line: str, how: Run | Stops | Parsed | Foreign, place: Place) -> None:
         check_mentioned(line)
         check_parsed(line)
         return
+    if isinstance(how, Run) and how.after and how.after not in place.run_before:
+        before = COMMANDS[how.after]
+        assert isinstance(before, Run)
+        check(how.after, before, place)
     code, said = place.run(f"{line} {how.more}")
+    place.run_before.add(line)
     if isinstance(how, Run):
         assert code == 0, said
     else:
@@ -381,12 +441,19 @@ def test_every_program_is_listed():
 @pytest.mark.parametrize("how", [pytest.param("shortened"), pytest.param("whole", marks=pytest.mark.long)])
 @pytest.mark.parametrize("document", sorted(SNIPPETS))
 def test_python(document, how, place):
-    code = programs()[document]
+    code = place.filled(programs()[document])
     for word, other in SNIPPETS[document] if how == "shortened" else ():
         assert word in code, f"{document} has no {word} any more"
         code = code.replace(word, other)
     ended, said = called(lambda: exec(code, {"__name__": "__main__"}), place.folder)
     assert not ended, said
+
+
+def test_every_file_of_a_results_folder_is_in_the_reference(place):
+    """Of those that the tests above have left; journals and folders in the making apart."""
+    found = {path.relative_to(place.folder / "results") for path in (place.folder / "results").rglob("*")}
+    files = sorted(str(path) for path in found if (place.folder / "results" / path).is_file())
+    assert len(files) > 30 and not [name for name in files if not GENERATED.described(name)]
 
 
 # --- other programs ---
@@ -411,6 +478,24 @@ def check_wheel(line: str, place: Place) -> None:
     """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert shlex.split(line)[-1] == f"{project['name']}-{project['version']}-py3-none-any.whl"
+
+
+def check_wandb(line: str, place: Place) -> None:
+    """W&B's program is installed, and a file that it is given is one that we read, too."""
+    words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=.*", word)]
+    assert [e.name for e in entry_points(group="console_scripts", name=words[0])] == ["wandb"]
+    if words[1] == "sweep":
+        read_sweep(words[2])
+    else:
+        assert words[1:] == ["agent", "SWEEP"]
+
+
+def check_pytest(line: str, place: Place) -> None:
+    """In an interpreter of its own: pytest rewrites modules."""
+    words = [sys.executable, *shlex.split(line)[1:], "-q", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=place.folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr
 
 
 def check_file(line: str, place: Place) -> None:
@@ -460,11 +545,11 @@ def check_mentioned(code: str) -> None:
     elif words[0] == "pytest":
         assert (ROOT / words[-1]).exists(), code
     elif words[0] in VERBS or words[0].startswith("--"):
-        verbs = [words[0]] if words[0] in VERBS else ["fit", "sweep"]
+        verbs = [words[0]] if words[0] in VERBS else [*VERBS]
         known = set().union(*map(options_of, verbs))
         for word in words:
             if word.startswith("--"):
-                assert word in known, f"{' and '.join(verbs)} have no {word}: {code}"
+                assert word in known, f"{' and '.join(verbs[:3])} have no {word}: {code}"
             elif re.fullmatch(r"(experiments|sweeps)/.*", word):
                 find_file(word)
     else:
@@ -503,7 +588,7 @@ def test_command_in_the_head_of_a_file(file, line):
 def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", DOCUMENTS[name]):
         path, _, heading = "".join(target).partition("#")
-        if path.startswith("https://") or Path(path).name in WRITTEN_FROM_CODE:
+        if path.startswith("https://") or Path(path).parent.name == "reference":
             continue
         there = (ROOT / name).parent / path if path else ROOT / name
         assert there.exists(), path

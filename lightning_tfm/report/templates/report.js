@@ -89,7 +89,7 @@ function attentionMaps(runs) {
 function reloading(seen) {
   setInterval(async () => {
     try {
-      const version = await (await fetch('/version')).text();
+      const version = await (await fetch(location.pathname.replace(/\/$/, '') + '/version')).text();
       if (version !== seen) {
         sessionStorage.y = scrollY;
         location.reload();

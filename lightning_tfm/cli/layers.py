@@ -1,0 +1,64 @@
+"""`layers`: Table 1 of the paper, measured here."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain, words
+from lightning_tfm.cli.report import write_to
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
+from lightning_tfm.runs.environment import cpu_model
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(
+        verb,
+        "Measure Table 1 of the paper: operations, seconds, chains of operators and path lengths of self-attention and "
+        "of what may stand in its place. Two to five minutes on two cores.",
+        experiment=False,
+    )
+    parser.add_argument(
+        "--layer",
+        action="extend",
+        type=words,
+        default=[],
+        help="types to measure, yours by import path [all that ship]",
+    )
+    parser.add_argument("--d_model", type=int, default=512, help="width, 8 heads of an eighth each [512]")
+    parser.add_argument("--kernel", type=int, default=3, help="positions that a convolution sees, k [3]")
+    parser.add_argument("--neighbourhood", type=int, default=32, help="positions of restricted attention, r [32]")
+    parser.add_argument("--longest", type=int, default=4096, help="positions of the longest text that is timed [4096]")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves the choice to torch [0]")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="format of the output [text]")
+    parser.add_argument("--figure", help="also write a figure to this SVG file")
+    options = parse_plain(parser, argv)
+    for name, least in {"kernel": 1, "neighbourhood": 1, "threads": 0, "longest": 128}.items():
+        if options[name] < least:
+            raise UserError(f"--{name}={options[name]}: must be at least {least}")
+    base = Model(kernel=options["kernel"], neighbourhood=options["neighbourhood"])
+    d = options["d_model"]
+    if d < 2 * base.h or d % (2 * base.h):
+        raise UserError(f"--d_model={d}: must be divisible by {2 * base.h}: {base.h} heads, and two directions")
+
+    import torch
+
+    from lightning_tfm.measure.layers import measure, sized
+    from lightning_tfm.model.classes import find_class
+    from lightning_tfm.model.layer_types import LAYERS, LayerType
+    from lightning_tfm.report import layer_table
+    from lightning_tfm.yaml_files import see_working_directory
+
+    see_working_directory()
+    if options["threads"]:
+        torch.set_num_threads(options["threads"])
+    models = [replace(sized(base, d), layer=name) for name in options["layer"] or BUILTIN_LAYERS]
+    for model in models:
+        find_class("model.layer", model.layer, LAYERS, (LayerType,))
+    machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"
+    table = measure(models, options["longest"], machine)
+    print(layer_table.to_json(table) if options["format"] == "json" else layer_table.to_text(table), end="")
+    if options["figure"]:
+        write_to(Path(options["figure"]), layer_table.to_svg(table))
+    return 0

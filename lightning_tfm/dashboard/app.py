@@ -1,0 +1,217 @@
+"""The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
+
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.diff_page import DiffPages
+from lightning_tfm.dashboard.index_page import Index
+from lightning_tfm.dashboard.markup import asset, render, static
+from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
+from lightning_tfm.dashboard.reports import Reports
+from lightning_tfm.dashboard.run_page import RunPages, file_text
+from lightning_tfm.dashboard.study_page import StudyPages
+from lightning_tfm.errors import UserError
+
+HOSTS = ["127.0.0.1", "localhost"]
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class OwnOrigin:
+    """Answers only pages of this server, and people who follow a link to it; refuses what other pages ask for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
+        if not _welcome(headers):
+            await PlainTextResponse("another site may not ask this server", 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {key for key, _ in message["headers"]}
+                message["headers"] += [
+                    (key.lower().encode(), value.encode())
+                    for key, value in HEADERS.items()
+                    if key.lower().encode() not in known
+                ]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _welcome(headers: dict[bytes, str]) -> bool:
+    origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
+    if origin is not None and origin != f"http://{headers.get(b'host', '')}":
+        return False
+    if site in (None, "same-origin", "none"):
+        return True
+    return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+
+
+class Dashboard:
+    """Answers for one results folder. Its methods run in threads; `board` is shared by all of them."""
+
+    def __init__(self, board: Board, texts: bool = True) -> None:
+        """`texts=False` leaves out every line of the corpus."""
+        self.board, self._texts = board, texts
+        self._frame = Frame(board.root)
+        self._index = Index()
+        self._runs = RunPages(board, texts)
+        self._studies = StudyPages(board.root)
+        self._diffs = DiffPages(board.root, self._runs, texts)
+        self._reports = Reports(board.root, texts)
+
+    def app(self) -> Starlette:
+        """The application, to be served on loopback."""
+        routes = [
+            Route("/", self._guarded(lambda _: self.index())),
+            Route("/news", self._guarded(self.index_news)),
+            Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
+            Route("/study/{name}/news", self._guarded(lambda r: self._news(r, self._study(r).news()))),
+            Route("/study/{name}/report", self._guarded(self.report)),
+            Route("/study/{name}/report/version", self._guarded(self.report_version)),
+            Route("/compare", self._guarded(self.comparison)),
+            Route("/run/{name}", self._guarded(lambda r: self._page(self._run(r)))),
+            Route("/run/{name}/news", self._guarded(lambda r: self._news(r, self._run(r).news()))),
+            Route("/run/{name}/file", self._guarded(self.file)),
+            Route("/diff", self._guarded(lambda r: self._page(self._diff(r)))),
+            Route("/diff/news", self._guarded(lambda r: self._news(r, self._diff(r).news()))),
+            Route(static("css"), lambda r: _asset("css", "text/css")),
+            Route(static("js"), lambda r: _asset("js", "text/javascript")),
+        ]
+        middleware = [
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+            Middleware(OwnOrigin),
+        ]
+        return Starlette(routes=routes, middleware=middleware, exception_handlers={404: self._not_found})
+
+    # --- pages ---
+
+    def index(self) -> Response:
+        return _html(self._index.page(self._frame, self.board.look()))
+
+    def index_news(self, request: Request) -> Response:
+        seen = self.board.look()
+        since = request.query_params.get("since", "")
+        if _has(request, str(seen.version)):
+            return _unchanged(str(seen.version))
+        return self._news(request, self._index.news(seen, int(since) if since.isdecimal() else 0))
+
+    def report(self, request: Request) -> Response:
+        """The report page of a study, as `report` writes it, which asks for a newer version of itself."""
+        name = self._existing(request)
+        version = self._reports.version(name)
+        if _has(request, version):
+            return _unchanged(version)
+        return _html(self._reports.page(name, request.query_params.get("reference")), version, policy=False)
+
+    def report_version(self, request: Request) -> Response:
+        return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})
+
+    def comparison(self, request: Request) -> Response:
+        """Studies compared with tests, as `compare` writes it."""
+        names = request.query_params.getlist("study")
+        known = self.board.look().studies
+        if len(set(names)) < 2 or not set(names) <= set(known):
+            raise NoSuchPage("name two studies of this folder: /compare?study=…&study=…")
+        return _html(self._reports.comparison(names), policy=False)
+
+    def file(self, request: Request) -> Response:
+        """A text of a run's folder."""
+        name = request.path_params["name"]
+        if name not in self.board.look().runs:
+            raise NoSuchPage(f"there is no run '{name}'")
+        text = file_text(self.board.root / "runs" / name, request.query_params.get("path", ""), self._texts)
+        return PlainTextResponse(text, headers={"Cache-Control": "no-store", "Content-Security-Policy": "sandbox"})
+
+    def _study(self, request: Request) -> Page:
+        return self._studies.page(self.board.look(), request.path_params["name"])
+
+    def _run(self, request: Request) -> Page:
+        return self._runs.page(self.board.look(), request.path_params["name"])
+
+    def _diff(self, request: Request) -> Page:
+        runs, studies = (request.query_params.getlist(what) for what in ("run", "study"))
+        if runs and studies:
+            raise NoSuchPage("runs are compared with runs, studies with studies")
+        seen = self.board.look()
+        return self._diffs.studies(seen, studies) if studies else self._diffs.runs(seen, runs)
+
+    # --- how they are sent ---
+
+    def _existing(self, request: Request) -> str:
+        name = request.path_params["name"]
+        if name not in self.board.look().studies:
+            raise NoSuchPage(f"there is no study '{name}'")
+        return name
+
+    def _page(self, page: Page) -> Response:
+        return _html(page.render(self._frame))
+
+    def _news(self, request: Request, news: News) -> Response:
+        if _has(request, news.tag):
+            return _unchanged(news.tag)
+        return Response(news.body(), media_type="application/json", headers=_fresh(news.tag))
+
+    def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def answered(request: Request) -> Response:
+            try:
+                return answer(request)
+            except NoSuchPage as error:
+                return self._wrong("Not found", str(error), 404)
+            except UserError as error:
+                return self._wrong("This page cannot be made", str(error), 503)
+
+        return answered
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        return self._wrong("Not found", f"{request.url.path}: {getattr(error, 'detail', error)}", 404)
+
+    def _wrong(self, title: str, words: str, status: int) -> Response:
+        return HTMLResponse(render("wrong.html", **self._frame.plain(title), words=words), status, headers=_fresh(""))
+
+
+def _html(content: str, tag: str = "", policy: bool = True) -> Response:
+    return HTMLResponse(content, headers=_fresh(tag) | ({"Content-Security-Policy": POLICY} if policy else {}))
+
+
+def _fresh(tag: str) -> dict[str, str]:
+    return {"Cache-Control": "no-store"} | ({"ETag": f'"{tag}"'} if tag else {})
+
+
+def _has(request: Request, tag: str) -> bool:
+    """Whether the one who asks has this version already."""
+    return f'"{tag}"' in [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers=_fresh(tag))
+
+
+def _asset(kind: str, media: str) -> Response:
+    """The style sheet or the script: its address names its content, so that it may be kept for ever."""
+    headers = {"Cache-Control": "max-age=31536000, immutable"}
+    return Response(asset(kind), media_type=media, headers=headers)

@@ -1,0 +1,133 @@
+"""A results folder at a moment: what the pages show, looked at again when somebody asks, at most once a second."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from lightning_tfm.dashboard.runs import Reader, RunView
+from lightning_tfm.dashboard.studies import Outline, Outlines, StudyView, viewed
+from lightning_tfm.runs.record import RunRecord
+
+EVERY = 1.0
+"""seconds within which the folder is not looked at twice"""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a run belongs."""
+
+    study: str
+    row: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Runs and studies at a moment, and at which version each of them was last different."""
+
+    version: int = 0
+    runs: dict[str, RunView] = field(default_factory=dict)
+    studies: dict[str, StudyView] = field(default_factory=dict)
+    outlines: dict[str, Outline] = field(default_factory=dict)
+    homes: dict[str, tuple[Home, ...]] = field(default_factory=dict)
+    """name of a run -> the cells that it fills"""
+    since: dict[str, int] = field(default_factory=dict)
+    """run/NAME or study/NAME -> version"""
+    notes: tuple[str, ...] = ()
+    """what is wrong with the storage"""
+
+    def called(self, name: str) -> str:
+        """A run in words: row and seed where a study names it."""
+        homes = self.homes.get(name)
+        return f"{homes[0].row}, seed {homes[0].seed}" if homes else name
+
+
+class Elsewhere(Protocol):
+    """Studies that a storage knows of (storage.py)."""
+
+    def look(self) -> None: ...
+    @property
+    def outlines(self) -> dict[str, Outline]: ...
+    @property
+    def runs(self) -> dict[str, RunView]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    def record(self, name: str) -> RunRecord | None: ...
+
+
+class Board:
+    """Follows the results folder `root`, and `elsewhere` beside it. Safe to be asked by several threads."""
+
+    def __init__(self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY) -> None:
+        self.root, self.elsewhere = root, elsewhere
+        self._every, self._last = every, -every
+        self._lock = threading.Lock()
+        self._readers: dict[str, Reader] = {}
+        self._outlines = Outlines(root)
+        self._seen = Seen()
+
+    def look(self) -> Seen:
+        """The newest state, or that of a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._last >= self._every:
+                self._look()
+                self._last = time.monotonic()
+            return self._seen
+
+    def record(self, name: str) -> RunRecord | None:
+        """What a run left whose files are elsewhere."""
+        return self.elsewhere.record(name) if self.elsewhere is not None else None
+
+    def _look(self) -> None:
+        old = self._seen
+        runs, outlines = self._runs(), {outline.name: outline for outline in self._outlines.look()}
+        notes: tuple[str, ...] = ()
+        if self.elsewhere is not None:
+            self.elsewhere.look()
+            runs = _merged(self.elsewhere.runs, runs)
+            outlines = self.elsewhere.outlines | outlines
+            notes = self.elsewhere.notes
+        if outlines == old.outlines and runs == old.runs and notes == old.notes:
+            return
+        studies = {name: viewed(outline, runs) for name, outline in outlines.items()}
+        homes = old.homes if outlines == old.outlines else _homes(outlines)
+        version = old.version + 1
+        since = {}
+        for kind, now, before in (("run", runs, old.runs), ("study", studies, old.studies)):
+            for name, view in now.items():
+                same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
+                since[f"{kind}/{name}"] = old.since[f"{kind}/{name}"] if same else version
+        self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
+
+    def _runs(self) -> dict[str, RunView]:
+        try:
+            with os.scandir(self.root / "runs") as entries:
+                names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+        except OSError:
+            names = []
+        self._readers = {name: self._readers.get(name) or Reader(self.root / "runs" / name) for name in sorted(names)}
+        for reader in self._readers.values():
+            reader.look()
+        return {name: reader.view for name, reader in self._readers.items() if reader.view is not None}
+
+
+def _merged(there: dict[str, RunView], here: dict[str, RunView]) -> dict[str, RunView]:
+    """The files know more, unless the run went on elsewhere."""
+    ahead = {
+        name: view
+        for name, view in there.items()
+        if (view.state == "finished" and here.get(name, view).state != "finished")
+        or (view.state == "running" and here.get(name, view).state not in ("finished", "running"))
+    }
+    return there | here | ahead
+
+
+def _homes(outlines: dict[str, Outline]) -> dict[str, tuple[Home, ...]]:
+    found: dict[str, list[Home]] = {}
+    for outline in outlines.values():
+        for place in outline.places:
+            found.setdefault(place.run, []).append(Home(outline.name, place.row, place.seed))
+    return {name: tuple(homes) for name, homes in found.items()}

@@ -1,0 +1,248 @@
+"""Runs, or studies, beside each other: fields, curves, scores, and the same sentences."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from lightning_tfm.config import to_dict
+from lightning_tfm.dashboard.board import Seen
+from lightning_tfm.dashboard.chart import Chart, Curve
+from lightning_tfm.dashboard.course import DEV
+from lightning_tfm.dashboard.files import read_object
+from lightning_tfm.dashboard.markup import NOTHING, clock, number
+from lightning_tfm.dashboard.page import NoSuchPage, Page
+from lightning_tfm.dashboard.run_page import RunPages
+from lightning_tfm.dashboard.runs import RunView
+from lightning_tfm.dashboard.studies import StudyView
+from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
+from lightning_tfm.runs.record import RunRecord, read
+from lightning_tfm.study.study import Ablation
+
+MOST = 12
+"""runs or studies beside each other"""
+PARTS = ["scores", "fields", "rows", "texts"]
+KEYS = {
+    "loss": "Training loss",
+    "nll": "Training nll",
+    DEV: "Dev perplexity",
+    "lr": "Learning rate",
+    "grad_norm": "Gradient norm",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of those that are compared."""
+
+    name: str
+    link: str
+    colour: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the configuration, on each side."""
+
+    name: str
+    values: list[str]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.values)) > 1
+
+
+class DiffPages:
+    """Makes pages of runs or studies below `root`."""
+
+    def __init__(self, root: Path, runs: RunPages, texts: bool = True) -> None:
+        self._root, self._runs, self._texts = root, runs, texts
+
+    def runs(self, seen: Seen, names: Sequence[str]) -> Page:
+        """Two runs or more. Raises NoSuchPage."""
+        views = [_known(seen.runs, name, "run") for name in _checked(names, "run")]
+        sides = [Side(_called(seen, view, views), f"/run/{view.name}", i) for i, view in enumerate(views)]
+        folders = [self._root / "runs" / view.name for view in views]
+        records = [
+            found if isinstance(found := read(folder / "result.json"), RunRecord) else None for folder in folders
+        ]
+        fields = _fields([read_object(folder / "experiment.json") for folder in folders])
+        sentences, why = self._sentences([side.name for side in sides], folders, records)
+        data = {
+            "sides": sides,
+            "scores": _run_scores(views, records),
+            "rows": [],
+            "fields": fields,
+            "differing": any(field.differs for field in fields),
+            "sentences": sentences,
+            "note": "Where they differ most from the first; marked: words that the first does not have there.",
+            "why": why,
+            "link": "",
+        }
+        busy = any(view.state == "running" for view in views)
+        title = " · ".join(side.name for side in sides[:3])
+        return Page("diff.html", title, _asked("run", names), PARTS, data, self._charts(sides, views), busy)
+
+    def _charts(self, sides: list[Side], views: list[RunView]) -> dict[str, Chart]:
+        courses = [self._runs.course(view.name) for view in views]
+        last = float(max((view.steps or 0 for view in views), default=0)) or None
+        found = {}
+        for key in (DEV, "loss", "nll", "grad_norm", "lr"):
+            curves = [
+                Curve(side.name, course.of(key).points(), side.colour)
+                for side, course in zip(sides, courses, strict=True)
+                if course.of(key)
+            ]
+            if curves:
+                found[f"chart-{key}"] = Chart(KEYS[key], curves, log=key == DEV, last=last)
+        return found
+
+    def _sentences(
+        self, names: list[str], folders: list[Path], records: list[RunRecord | None]
+    ) -> tuple[list[Sentence], str]:
+        """The same dev sentences on all sides, or why they cannot be shown."""
+        if not self._texts:
+            return [], "Lines of the corpus are left out here."
+        known = [record for record in records if record is not None]
+        if len(known) < len(records):
+            return [], "Not all of them have finished: their translations come with their scores."
+        prints = {record.data.dev for record in known}
+        if len(prints) > 1:
+            return [], "They were scored on different dev texts."
+        found = [hypotheses(folder, record) for folder, record in zip(folders, known, strict=True)]
+        if not all(found):
+            return [], "Their translations are not here (records that were packed travel without text)."
+        return side_by_side(names, found, dev_lines(self._root, known[0])), ""
+
+    def studies(self, seen: Seen, names: Sequence[str]) -> Page:
+        """Two studies or more. Raises NoSuchPage."""
+        views = [_known(seen.studies, name, "study") for name in _checked(names, "study")]
+        sides = [Side(view.name, f"/study/{quote(view.name, safe='')}", i) for i, view in enumerate(views)]
+        bases = [study.base if (study := seen.outlines[view.name].study) else None for view in views]
+        fields = _fields([to_dict(base) if base else {} for base in bases])
+        tables = all(isinstance(seen.outlines[view.name].study, Ablation) for view in views)
+        data = {
+            "sides": sides,
+            "scores": _study_scores(views),
+            "rows": _study_rows(seen, views),
+            "fields": fields,
+            "differing": any(field.differs for field in fields),
+            "sentences": [],
+            "note": "",
+            "why": "",
+            "link": f"/compare?{urlencode([('study', view.name) for view in views])}" if tables else "",
+        }
+        busy = any(view.counts.get("running") for view in views)
+        title = " · ".join(side.name for side in sides[:3])
+        return Page("diff.html", title, _asked("study", names), PARTS, data, _study_charts(seen, sides), busy)
+
+
+def _checked(names: Sequence[str], what: str) -> list[str]:
+    found = list(dict.fromkeys(names))
+    if not 2 <= len(found) <= MOST:
+        raise NoSuchPage(f"choose two to {MOST} of them: /diff?{what}=…&{what}=…")
+    return found
+
+
+def _known(found: dict[str, Any], name: str, what: str) -> Any:
+    if name not in found:
+        raise NoSuchPage(f"there is no {what} '{name}'")
+    return found[name]
+
+
+def _called(seen: Seen, view: RunView, views: list[RunView]) -> str:
+    """Row and seed, with the study where several have the same."""
+    said = seen.called(view.name)
+    if sum(seen.called(other.name) == said for other in views) == 1:
+        return said
+    homes = seen.homes.get(view.name, ())
+    return f"{homes[0].study}: {said}" if homes else said
+
+
+def _asked(what: str, names: Sequence[str]) -> str:
+    return f"/diff/news?{urlencode([(what, name) for name in dict.fromkeys(names)])}"
+
+
+def _fields(sides: list[dict[str, Any]]) -> list[Field]:
+    """All fields of nested objects; a dash where one is missing on a side."""
+    flat = [dict(_flat(side)) for side in sides]
+    keys = list(dict.fromkeys(key for side in flat for key in side))
+    return [Field(key, [side.get(key, NOTHING) for side in flat]) for key in keys]
+
+
+def _flat(plain: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found = []
+    for key, value in plain.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", str(value))]
+    return found
+
+
+def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:
+    names = list(dict.fromkeys(name for record in records if record for name in record.scores))
+    found: list[tuple[str, list[str]]] = [("state", [view.state for view in views])]
+    for name in names:
+        for metric, digits in (("ppl", 3), ("bleu", 2)):
+            values = [
+                getattr(record.scores[name], metric) if record and name in record.scores else None for record in records
+            ]
+            found.append((f"{name} {metric.upper()}", _with_differences(values, digits)))
+    found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
+    found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
+    found.append(
+        ("tokens/s", [NOTHING if v.tokens_per_second is None else f"{v.tokens_per_second:,.0f}" for v in views])
+    )
+    return [*found, ("time", [clock(view.seconds) for view in views])]
+
+
+def _with_differences(values: list[float | None], digits: int) -> list[str]:
+    first = values[0]
+    said = []
+    for i, value in enumerate(values):
+        text = number(value, digits)
+        said.append(text if i == 0 or value is None or first is None else f"{text} ({value - first:+.{digits}f})")
+    return said
+
+
+def _study_scores(views: list[StudyView]) -> list[tuple[str, list[str]]]:
+    return [
+        ("state", [view.state for view in views]),
+        ("done", [f"{view.ended} of {view.total}" for view in views]),
+        ("best", [f"{number(view.best[1])} ({view.best[0]})" if view.best else NOTHING for view in views]),
+    ]
+
+
+def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]]]:
+    """Rows that at least two of the studies have."""
+    means = [_row_means(seen, view.name, lambda run: run.ppl) for view in views]
+    bleus = [_row_means(seen, view.name, lambda run: run.bleu) for view in views]
+    shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
+    return [
+        (row, [*_with_differences([m.get(row) for m in means], 3), *_with_differences([b.get(row) for b in bleus], 2)])
+        for row in shared
+    ]
+
+
+def _row_means(seen: Seen, name: str, of: Callable[[RunView], float | None]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for place in seen.outlines[name].places:
+        view = seen.runs.get(place.run)
+        if view is not None and view.state == "finished" and (value := of(view)) is not None:
+            values.setdefault(place.row, []).append(value)
+    return {row: fmean(every) for row, every in values.items()}
+
+
+def _study_charts(seen: Seen, sides: list[Side]) -> dict[str, Chart]:
+    """Dev curves of all runs, in the colours of their studies."""
+    curves = [
+        Curve(f"{side.name}: {place.row}, {place.seed}", seen.runs[place.run].curve, side.colour)
+        for side in sides
+        for place in seen.outlines[side.name].places
+        if place.run in seen.runs and seen.runs[place.run].curve
+    ]
+    return (
+        {"chart-dev": Chart("Dev perplexity", curves, "every run, in the colour of its study", log=True)}
+        if curves
+        else {}
+    )

@@ -1,0 +1,141 @@
+"""Templates of the dashboard and how numbers, times and states are said in them."""
+
+import json
+import math
+from datetime import datetime
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+import lightning_tfm.report
+
+NOTHING = "–"
+SYMBOLS = {
+    "running": "●",
+    "waiting": "○",
+    "interrupted": "◐",
+    "failed": "✕",
+    "damaged": "⚠",
+    "stopped early": "■",
+    "finished": "✓",
+}
+"""beside every state's word, so that its colour is not alone in saying it"""
+CLASSES = {"stopped early": "stopped-early"}
+
+
+@cache
+def environment() -> Environment:
+    """The templates; a name that is not known in one of them raises jinja2.UndefinedError."""
+    found = Environment(
+        loader=PackageLoader("lightning_tfm.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    found.filters |= {
+        "number": number,
+        "whole": lambda value: NOTHING if value is None else f"{value:,.0f}",
+        "clock": clock,
+        "when": when,
+        "key": lambda value: "" if value is None else str(value)[:80],
+        "size": size,
+        "symbol": lambda state: SYMBOLS[state],
+        "state_class": lambda state: f"s-{CLASSES.get(state, state)}",
+    }
+    found.globals |= {"style": static("css"), "script": static("js")}
+    found.globals["ui"] = found.get_template("macros.html").module
+    return found
+
+
+def render(template: str, **data: Any) -> str:
+    """A whole page."""
+    return environment().get_template(template).render(data)
+
+
+def blocks(template: str, names: list[str], **data: Any) -> dict[str, str]:
+    """Some blocks of a page, each by itself."""
+    found: Template = environment().get_template(template)
+    context = found.new_context(data)
+    return {name: "".join(found.blocks[name](context)) for name in names}
+
+
+@cache
+def asset(kind: str) -> bytes:
+    """The style sheet (css), which begins with the report page's, or the script (js)."""
+    here = (Path(__file__).parent / "templates" / f"dashboard.{kind}").read_bytes()
+    if kind == "js":
+        return here
+    return (Path(lightning_tfm.report.__file__).parent / "templates" / "report.css").read_bytes() + here
+
+
+def static(kind: str) -> str:
+    """Its address, which changes with its content."""
+    return f"/static/{blake2b(asset(kind), digest_size=6).hexdigest()}.{kind}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """With so many digits after the point, in powers of ten where that says nothing; a dash for None."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.2e}"
+
+
+def clock(seconds: float | None) -> str:
+    """12 s, 4:05 min, 3:20 h, 2 d 4 h; a dash for None."""
+    if seconds is None:
+        return NOTHING
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    if whole < 86400:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def when(moment: float | None) -> Markup:
+    """A time, which the script turns into "3 min ago"; a dash for None."""
+    if moment is None:
+        return Markup(NOTHING)
+    said = datetime.fromtimestamp(moment).astimezone()
+    return Markup('<time datetime="{}" data-t="{:.0f}">{}</time>').format(
+        said.isoformat(timespec="seconds"), moment, f"{said:%Y-%m-%d %H:%M}"
+    )
+
+
+def size(count: int) -> str:
+    """Bytes in words."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def spark(points: tuple[tuple[float, float], ...], steps: int | None) -> Markup:
+    """A small curve, on a logarithmic axis, over the whole length of the training."""
+    if len(points) < 2:
+        return Markup("")
+    values = [math.log(value) for _, value in points]
+    low, high, last = min(values), max(values), max(steps or 0, points[-1][0])
+    span = (high - low) or 1.0
+    drawn = " ".join(
+        f"{1 + 62 * x / last:.1f},{1 + 16 * (high - value) / span:.1f}"
+        for (x, _), value in zip(points, values, strict=True)
+    )
+    return Markup('<svg class="spark" viewBox="0 0 64 18" aria-hidden="true"><polyline points="{}"/></svg>').format(
+        drawn
+    )
+
+
+def dumped(value: Any) -> str:
+    """JSON, compact."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

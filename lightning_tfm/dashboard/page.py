@@ -1,0 +1,69 @@
+"""What all pages have: their frame, and what the script is told when something is different."""
+
+import time
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.dashboard.chart import Chart
+from lightning_tfm.dashboard.markup import blocks, dumped, render
+
+
+class NoSuchPage(Exception):
+    """There is no such run or study."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around every page."""
+
+    root: Path
+
+    def plain(self, title: str, live: str = "", tag: str = "") -> dict[str, Any]:
+        """For base.html; `live` is where the script asks for news, `tag` the state that the page shows."""
+        return {"root": str(self.root), "title": title, "live": live, "tag": tag, "now": f"{time.strftime('%H:%M:%S')}"}
+
+
+@dataclass(frozen=True)
+class News:
+    """What the script replaces: parts of the page by id, data of charts, rows of tables."""
+
+    tag: str
+    parts: dict[str, str] = field(default_factory=dict)
+    charts: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
+    pause: int = 2000
+    """milliseconds until the script asks again"""
+
+    def body(self) -> str:
+        found = {"tag": self.tag, "parts": self.parts, "pause": self.pause}
+        found |= {"charts": self.charts} if self.charts else {}
+        return dumped(found | ({"rows": self.rows} if self.rows else {}))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page made of blocks that change and charts."""
+
+    template: str
+    title: str
+    live: str
+    parts: list[str]
+    """names of its blocks that change"""
+    data: dict[str, Any]
+    """what the template is given, but for `charts`"""
+    charts: dict[str, Chart]
+    busy: bool = False
+
+    def render(self, frame: Frame) -> str:
+        """The whole page."""
+        around = frame.plain(self.title, self.live, self.news().tag)
+        return render(self.template, **around, **self.data, charts=self.charts)
+
+    def news(self) -> News:
+        """All of it that changes; its tag is the same as long as nothing does."""
+        parts = blocks(self.template, self.parts, **self.data)
+        charts = {id: chart.plain() for id, chart in self.charts.items()}
+        tag = blake2b(dumped([parts, charts]).encode(), digest_size=12).hexdigest()
+        return News(tag, parts, charts, pause=2000 if self.busy else 5000)

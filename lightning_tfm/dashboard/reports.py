@@ -1,0 +1,87 @@
+"""The report pages of studies, made anew only when a record has changed, and without writing anything."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.study import Ablation, Search, folder_of, load, load_as
+
+OWN = ("study.json", "looks.json", "trials.json", "importance.json")
+KEPT = 8
+"""pages kept in memory"""
+
+
+def version(name: str, root: Path) -> str:
+    """Changes whenever a run of the study may have: counts and newest times of the records."""
+    folder = folder_of(root, name)
+    times = [path.stat().st_mtime_ns for path in map(folder.joinpath, OWN) if path.is_file()]
+    for pattern in ("*/result.json", "*/outcome.json", "*/report/*.json"):
+        times += [path.stat().st_mtime_ns for path in (root / "runs").glob(pattern)]
+    return f"{len(times)}-{max(times, default=0)}"
+
+
+class Reports:
+    """Pages of the newest version, made once for each version however many ask. Imports statistics when first asked."""
+
+    def __init__(self, root: Path, texts: bool = True) -> None:
+        self._root, self._texts = root, texts
+        self._lock = threading.Lock()
+        self._made: dict[tuple[str, ...], tuple[str, str]] = {}
+
+    def version(self, name: str) -> str:
+        return version(name, self._root)
+
+    def page(self, name: str, reference: str | None = None) -> str:
+        """The report of a study, which asks at its own address + /version for newer ones. Raises UserError.
+
+        `reference` is the row that differences are to, None for base.
+        """
+        key = ("report", name, reference or "")
+        return self._kept(key, self.version(name), lambda now: self._report(name, reference, now))
+
+    def comparison(self, names: Sequence[str]) -> str:
+        """Studies of tables side by side, with tests. Raises UserError."""
+        now = " ".join(map(self.version, names))
+        return self._kept(("compare", *names), now, lambda _: self._compared(names))
+
+    def _kept(self, names: tuple[str, ...], now: str, make: Callable[[str], str]) -> str:
+        with self._lock:  # one at a time: a report takes memory, too
+            known = self._made.pop(names, None)
+            if known is None or known[0] != now:
+                known = (now, make(now))
+            self._made[names] = known
+            for old in list(self._made)[:-KEPT]:
+                del self._made[old]
+            return known[1]
+
+    def _report(self, name: str, reference: str | None, now: str) -> str:
+        study = load(self._root, name)
+        if isinstance(study, Search):
+            return self._search(study, now)
+        from lightning_tfm.report.build import make
+
+        return make(name, self._root, reference).render("html", texts=self._texts, live=now)
+
+    def _search(self, study: Search, now: str) -> str:
+        """From its storage as it is now; from trials.json where there is none."""
+        from lightning_tfm.queue.open import open_to_read
+        from lightning_tfm.queue.search_results import found
+        from lightning_tfm.report import search
+
+        try:
+            made = search.of_trials(study, *found(study, open_to_read(self._root, study.name)))
+        except UserError:
+            if not (folder_of(self._root, study.name) / "trials.json").is_file():
+                raise
+            made = search.make(study.name, self._root)
+        return made.render("html", live=now)
+
+    def _compared(self, names: Sequence[str]) -> str:
+        from lightning_tfm.report import comparison_text
+        from lightning_tfm.report.build import make
+        from lightning_tfm.report.comparison import compare
+
+        for name in names:
+            load_as(Ablation, self._root, name)
+        return comparison_text.to_html(compare([make(name, self._root) for name in names]))

@@ -1,0 +1,244 @@
+"""One run's page."""
+
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import Experiment, from_dict, to_dict
+from lightning_tfm.dashboard.board import Board, Seen
+from lightning_tfm.dashboard.chart import Chart, Curve
+from lightning_tfm.dashboard.course import DEV, Course
+from lightning_tfm.dashboard.files import read_object
+from lightning_tfm.dashboard.markup import clock
+from lightning_tfm.dashboard.page import NoSuchPage, Page
+from lightning_tfm.dashboard.texts import of_the_end, over_time
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.glance import read_attempts
+from lightning_tfm.runs.record import RunRecord, read
+from lightning_tfm.study.command import fit_command
+from lightning_tfm.study.study import Ablation
+
+SHOWN = (".txt", ".json", ".jsonl", ".tsv", ".yaml", ".log")
+"""files that the page opens"""
+LARGEST = 4 * 2**20
+"""bytes of a file that are shown: its end"""
+MOST_FILES = 300
+PARTS = ["head", "translations", "time", "origin", "attempts", "files"]
+SERIES = {"lr": "Learning rate", "grad_norm": "Gradient norm"}
+OTHERS = {"loss", "nll", "lr", "grad_norm", DEV, "dev_nll", "target_tokens", "seconds"}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the run's time."""
+
+    name: str
+    seconds: float
+    share: int
+    """in percent"""
+    start: int
+    """on a bar of 1000, as is `width`"""
+    width: int
+    colour: int
+
+
+@dataclass(frozen=True)
+class FileView:
+    """A file of the run's folder."""
+
+    path: str
+    """below the folder"""
+    bytes: int
+    changed: float
+    shown: bool
+    """whether the dashboard opens it"""
+
+
+class RunPages:
+    """Makes the page of a run of `board`; keeps the courses of the runs that were looked at last."""
+
+    def __init__(self, board: Board, texts: bool = True, most: int = 64) -> None:
+        self._root, self._elsewhere, self._texts, self._most = board.root, board.record, texts, most
+        self._courses: OrderedDict[str, Course] = OrderedDict()
+
+    def course(self, name: str) -> Course:
+        """The run's course as it is now."""
+        found = self._courses.setdefault(name, Course(self._root / "runs" / name / "metrics.jsonl"))
+        self._courses.move_to_end(name)
+        if len(self._courses) > self._most:
+            self._courses.popitem(last=False)
+        found.look()
+        return found
+
+    def page(self, seen: Seen, name: str) -> Page:
+        """Raises NoSuchPage."""
+        if name not in seen.runs:
+            raise NoSuchPage(f"there is no run '{name}'")
+        folder, view = self._root / "runs" / name, seen.runs[name]
+        found = read(folder / "result.json")
+        record = found if isinstance(found, RunRecord) else self._elsewhere(name)
+        experiment = _experiment(read_object(folder / "experiment.json") or (record.experiment if record else {}))
+        files = list_files(folder, self._texts)
+        over = over_time(folder) if self._texts else []
+        data: dict[str, Any] = {
+            "view": view,
+            "said": seen.called(name),
+            "homes": seen.homes.get(name, ()),
+            "base": _base(seen, name),
+            "folder": str(folder),
+            "over_time": bool(over),
+            "sentences": over or (of_the_end(self._root, folder, record) if record and self._texts else []),
+            "phases": _phases(record) if record else [],
+            "facts": _facts(record) if record else [],
+            "command": fit_command(experiment) if experiment else "",
+            "config": _config(experiment) if experiment else [],
+            "attempts": read_attempts(folder),
+            "files": files[:MOST_FILES],
+            "more_files": max(0, len(files) - MOST_FILES),
+        }
+        charts = run_charts(self.course(name), view.steps)
+        return Page("run.html", seen.called(name), f"/run/{name}/news", PARTS, data, charts, view.state == "running")
+
+
+def run_charts(course: Course, steps: int | None) -> dict[str, Chart]:
+    """All that is logged in the course of training."""
+    last = float(steps) if steps else None
+    across = {key: course.of(key).points() for key in ("seconds", "target_tokens") if course.of(key)}
+    found = {}
+    if course.of("loss"):
+        curves = [Curve("loss", course.of("loss").points(), 1), Curve("nll", course.of("nll").points(), 3)]
+        note = "per target token, in nats; nll is the loss without label smoothing"
+        found["chart-loss"] = Chart("Training loss", curves, note, smooth=True, last=last, across=across)
+    if course.of(DEV):
+        dev = [Curve("dev PPL", course.of(DEV).points(), 4)]
+        found["chart-dev"] = Chart("Dev perplexity", dev, "per piece", log=True, last=last, across=across)
+    more = {key: key for key in course.series if key not in OTHERS}
+    for key, title in (SERIES | more).items():
+        if course.of(key):
+            curve = [Curve(title, course.of(key).points(), 2)]
+            found[f"chart-{key}"] = Chart(title, curve, smooth=key != "lr", last=last, across=across)
+    if rates := _rates(course):
+        curve = [Curve("tokens/s", rates, 6)]
+        found["chart-rate"] = Chart(
+            "Target tokens per second", curve, scales=False, smooth=True, last=last, across=across
+        )
+    return found
+
+
+def _rates(course: Course) -> list[tuple[float, float]]:
+    tokens, seconds = course.of("target_tokens"), course.of("seconds")
+    if len(tokens) != len(seconds):
+        return []
+    found, before = [], (0.0, 0.0)
+    for step, n, s in zip(tokens.steps, tokens.values, seconds.values, strict=True):
+        if s > before[1]:
+            found.append((step, (n - before[0]) / (s - before[1])))
+        before = (n, s)
+    return found
+
+
+def _experiment(plain: dict[str, Any]) -> Experiment | None:
+    """What a run trains, at its true sizes; None where its file is missing or of another version."""
+    try:
+        return from_dict(Experiment, plain) if plain else None
+    except (UserError, TypeError, ValueError):
+        return None
+
+
+def _base(seen: Seen, name: str) -> str:
+    """The run of base at the same seed, to compare with; empty where there is none or it is this one."""
+    for home in seen.homes.get(name, ()):
+        outline = seen.outlines[home.study]
+        if isinstance(outline.study, Ablation):
+            for place in outline.places:
+                same = place.row == outline.study.base_row and place.seed == home.seed
+                if same and place.run != name and place.run in seen.runs:
+                    return place.run
+    return ""
+
+
+def _phases(record: RunRecord) -> list[Phase]:
+    s, parts = record.seconds, record.train_seconds
+    named: dict[str, float | None] = {"training": s.train}
+    if parts is not None:
+        rest = s.train - parts.forward - parts.backward - parts.optimizer
+        named = {"forward": parts.forward, "backward": parts.backward, "optimizer": parts.optimizer}
+        named["rest of training"] = max(0.0, rest)
+    named |= {"data": s.data, "validation": s.validate, "checkpoints": s.checkpoint, "scoring": s.decode}
+    known = [(name, seconds) for name, seconds in named.items() if seconds]
+    total = sum(seconds for _, seconds in known)
+    found, start = [], 0.0
+    for colour, (name, seconds) in enumerate(known):
+        width = 1000 * seconds / total
+        found.append(Phase(name, seconds, round(width / 10), round(start), max(1, round(width)), colour % 8))
+        start += width
+    return found
+
+
+def _facts(record: RunRecord) -> list[tuple[str, str]]:
+    git, machine, data = record.git, record.hardware, record.data
+    found = [
+        (f"{name}, {score.weights} weights", f"perplexity {score.ppl:.4f}, BLEU {score.bleu:.2f} ({score.signature})")
+        for name, score in record.scores.items()
+    ]
+    found.append(("parameters", f"{record.parameters.total:,}"))
+    found.append(("trained on", f"{record.target_tokens or 0:,} target tokens, {record.flops:.3g} FLOPs"))
+    if record.utilisation is not None:
+        found.append(("share of a matrix product's speed", f"{record.utilisation:.1%}"))
+    found.append(("time", ", ".join(f"{k} {clock(v)}" for k, v in vars(record.seconds).items() if v)))
+    where = [
+        machine.host,
+        machine.cpu,
+        *machine.gpus,
+        f"{machine.processes} × {machine.threads} threads",
+        machine.system,
+    ]
+    found.append(("machine", ", ".join(part for part in where if part)))
+    if machine.command:
+        found.append(("started by", " ".join(machine.command)))
+    found.append(("commit", "not from a checkout" if git is None else git.commit + " (changed)" * git.changed))
+    found.append(("versions", ", ".join(f"{k} {v}" for k, v in record.versions.items())))
+    prints = f"training text {data.train[:16]}, dev text {data.dev[:16]}, tokenizer {data.tokenizer[:16]}"
+    found.append(("data", f"{data.corpus}, {record.V} pieces; {prints}"))
+    if record.inexact:
+        found.append(("inexact", "; ".join(record.inexact)))
+    return found
+
+
+def _config(experiment: Experiment) -> list[tuple[str, list[tuple[str, str]]]]:
+    plain = to_dict(experiment)
+    return [(section, [(key, str(value)) for key, value in fields.items()]) for section, fields in plain.items()]
+
+
+def list_files(folder: Path, texts: bool = True) -> list[FileView]:
+    """Plain files below a run's folder, by path; links are left out. Without `texts` none that holds text is shown."""
+    found = []
+    for here, _, names in os.walk(folder):
+        for name in names:
+            path = Path(here) / name
+            try:
+                state = path.lstat()
+            except OSError:
+                continue
+            if os.path.isfile(path) and not os.path.islink(path):
+                relative = path.relative_to(folder).as_posix()
+                shown = path.suffix in SHOWN and state.st_size <= LARGEST and (texts or not _holds_text(relative))
+                found.append(FileView(relative, state.st_size, state.st_mtime, shown))
+    return sorted(found, key=lambda file: (file.path.count("/"), file.path))
+
+
+def _holds_text(path: str) -> bool:
+    return path.endswith(".hyp.txt") or path.startswith("report/") or path == "samples.jsonl"
+
+
+def file_text(folder: Path, path: str, texts: bool = True) -> str:
+    """The content of a file that the page lists. Raises NoSuchPage for all others."""
+    listed = {file.path for file in list_files(folder, texts) if file.shown}
+    if path not in listed:
+        raise NoSuchPage(f"the run has no file '{path}' to show")
+    try:
+        return (folder / path).read_bytes()[-LARGEST:].decode(errors="replace")
+    except OSError as error:
+        raise NoSuchPage(f"{path}: {error.strerror}") from None

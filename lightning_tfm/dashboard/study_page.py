@@ -1,0 +1,242 @@
+"""A study's page while it runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+from urllib.parse import quote
+
+from lightning_tfm.dashboard.board import Seen
+from lightning_tfm.dashboard.chart import Chart, Curve
+from lightning_tfm.dashboard.course import Points
+from lightning_tfm.dashboard.files import Kept, read_object, tail
+from lightning_tfm.dashboard.page import NoSuchPage, Page
+from lightning_tfm.dashboard.runs import STATES, RunView
+from lightning_tfm.dashboard.studies import Outline, Place, value_of
+from lightning_tfm.study.study import Ablation, Search, file_of
+
+BAD = ("failed", "damaged", "interrupted")
+LOG_LINES = 12
+PARTS = ["head", "cells", "failures"]
+
+
+@dataclass(frozen=True)
+class CellView:
+    """A cell of the table; `view` is None where nobody has begun it."""
+
+    view: RunView | None
+    said: str
+
+
+@dataclass(frozen=True)
+class RowView:
+    """A row of an ablation: its cells, and means over finished ones."""
+
+    name: str
+    change: str
+    first: bool
+    """of its group"""
+    cells: list[CellView]
+    ppl: float | None
+    ppl_sd: float | None
+    bleu: float | None
+    bleu_sd: float | None
+    against: float | None
+    """by how many percent its mean perplexity differs from base's"""
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """A trial of a search; values and scores in the order of the table's columns."""
+
+    name: str
+    runs: list[tuple[int, RunView | None]]
+    """by seed; None where nobody has begun it"""
+    values: list[Any]
+    scores: list[float | None]
+    """means over its seeds once all have finished"""
+
+    @property
+    def view(self) -> RunView | None:
+        """Its first run."""
+        return self.runs[0][1]
+
+    @property
+    def state(self) -> str:
+        """Of its runs the one that one wants to see first."""
+        found = {view.state if view else "waiting" for _, view in self.runs}
+        return next(state for state in STATES if state in found)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended badly, and the end of its log."""
+
+    view: RunView
+    said: str
+    log: str
+
+
+class StudyPages:
+    """Makes the page of a study below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._experiment = Kept(read_object, 20_000)
+        self._log = Kept(lambda path: tail(path, LOG_LINES), 200)
+
+    def page(self, seen: Seen, name: str) -> Page:
+        """Raises NoSuchPage."""
+        if name not in seen.studies:
+            raise NoSuchPage(f"there is no study '{name}'")
+        view, outline = seen.studies[name], seen.outlines[name]
+        rows = self._rows(outline, seen) if isinstance(outline.study, Ablation) else []
+        trials = self._trials(outline, seen) if isinstance(outline.study, Search) else []
+        data = {
+            "view": view,
+            "here": file_of(self._root, name).is_file(),
+            "counts": [(state, view.counts[state]) for state in STATES if state in view.counts],
+            "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
+            "rows": rows,
+            "trials": trials,
+            "parameters": [p.name for p in outline.study.space] if isinstance(outline.study, Search) else [],
+            "objectives": list(outline.study.objectives) if isinstance(outline.study, Search) else [],
+            "failures": self._failures(outline, seen),
+        }
+        charts = _charts(outline, seen, trials)
+        busy = bool(view.counts.get("running"))
+        return Page("study.html", name, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
+
+    def _rows(self, outline: Outline, seen: Seen) -> list[RowView]:
+        study = outline.study
+        assert isinstance(study, Ablation)
+        places = {(place.row, place.seed): seen.runs.get(place.run) for place in outline.places}
+        found: dict[str, list[RunView | None]] = {
+            row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
+        }
+        base = _mean(found.get(study.base_row or "", []), lambda view: view.ppl)[0]
+        made, group = [], None
+        for row in study.rows:
+            ppl, ppl_sd = _mean(found[row.name], lambda view: view.ppl)
+            bleu, bleu_sd = _mean(found[row.name], lambda view: view.bleu)
+            against = 100 * (ppl / base - 1) if ppl and base and row.name != study.base_row else None
+            change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in row.change.items())
+            cells = [
+                CellView(view, f"{row.name}, seed {seed}: {view.state if view else 'waiting'}")
+                for view, seed in zip(found[row.name], study.seeds, strict=True)
+            ]
+            first = group is not None and row.group != group
+            group = row.group
+            made.append(RowView(row.name, change, first, cells, ppl, ppl_sd, bleu, bleu_sd, against))
+        return made
+
+    def _trials(self, outline: Outline, seen: Seen) -> list[TrialView]:
+        study = outline.study
+        assert isinstance(study, Search)
+        by_row: dict[str, list[Place]] = {}
+        for place in outline.places:
+            by_row.setdefault(place.row, []).append(place)
+        return [self._trial(study, row, places, seen) for row, places in by_row.items()]
+
+    def _trial(self, study: Search, row: str, places: list[Place], seen: Seen) -> TrialView:
+        runs = [(place.seed, seen.runs.get(place.run)) for place in places]
+        plain = self._experiment(self._root / "runs" / places[0].run / "experiment.json")
+        values = [_value(plain, parameter.name) for parameter in study.space]
+        found = [[value_of(view, name) if view else None for _, view in runs] for name in study.objectives]
+        scores = [None if None in each else fmean(x for x in each if x is not None) for each in found]
+        return TrialView(row, runs, values, scores)
+
+    def _failures(self, outline: Outline, seen: Seen) -> list[Failure]:
+        bad = [(place, seen.runs[place.run]) for place in outline.places if place.run in seen.runs]
+        return [
+            Failure(view, f"{place.row}, seed {place.seed}", self._log(self._root / "runs" / view.name / "log.txt"))
+            for place, view in bad
+            if view.state in BAD
+        ]
+
+
+def _value(plain: dict[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    found = plain.get(section)
+    value = found.get(name) if isinstance(found, dict) else None
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _mean(views: list[RunView | None], of: Callable[[RunView], float | None]) -> tuple[float | None, float | None]:
+    values = [x for view in views if view is not None and view.state == "finished" and (x := of(view)) is not None]
+    return (fmean(values) if values else None), (stdev(values) if len(values) > 1 else None)
+
+
+def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
+    if outline.study is None:
+        return {}
+    table = isinstance(outline.study, Ablation)
+    curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
+    last = max((seen.runs[p.run].steps or 0 for p in outline.places if p.run in seen.runs), default=0)
+    note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
+    found = (
+        {"chart-dev": Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)}
+        if curves
+        else {}
+    )
+    if trials and (history := _history(outline, trials)):
+        name, _ = outline.objective
+        found = {"chart-history": Chart(f"{name} by trial", history, "the line: the best so far", dots=True)} | found
+    return found
+
+
+def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
+    """The mean of each row over its finished seeds; before there are any, over those under way."""
+    assert isinstance(outline.study, Ablation)
+    by_row: dict[str, list[RunView]] = {}
+    for place in outline.places:
+        view = seen.runs.get(place.run)
+        if view is not None and view.curve:
+            by_row.setdefault(place.row, []).append(view)
+    colours = _colours([row.group for row in outline.study.rows])
+    groups = {row.name: row.group for row in outline.study.rows}
+    found = []
+    for row, views in by_row.items():
+        chosen = [view for view in views if view.state == "finished"] or views
+        found.append(Curve(row, mean_curve([view.curve for view in chosen]), colours[groups[row]]))
+    return found
+
+
+def mean_curve(curves: Sequence[Sequence[tuple[float, float]]]) -> Points:
+    """The mean of curves at the steps that all of them have."""
+    steps: dict[float, list[float]] = {}
+    for curve in curves:
+        for step, value in curve:
+            steps.setdefault(step, []).append(value)
+    return sorted((step, fmean(values)) for step, values in steps.items() if len(values) == len(curves))
+
+
+def _colours(groups: list[str]) -> dict[str, int]:
+    return {group: number for number, group in enumerate(dict.fromkeys(groups))}
+
+
+def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list[Curve]:
+    """The mean of each trial's runs, the best trial in front."""
+    best = seen.studies[outline.name].best
+    found = []
+    for trial in trials:
+        curves = [view.curve for _, view in trial.runs if view is not None and view.curve]
+        if curves and (mean := mean_curve(curves)):
+            won = best is not None and trial.name == best[0]
+            found.append(Curve(trial.name, mean, 4, dashed=trial.state == "stopped early", rest=not won))
+    return sorted(found, key=lambda curve: not curve.rest)
+
+
+def _history(outline: Outline, trials: list[TrialView]) -> list[Curve]:
+    """Values of the first objective by trial, and the best so far."""
+    _, more = outline.objective
+    points = [(float(i), trial.scores[0]) for i, trial in enumerate(trials) if trial.scores[0] is not None]
+    known = [(x, value) for x, value in points if value is not None]
+    if not known:
+        return []
+    line, best = [], known[0][1]
+    for x, value in known:
+        best = max(best, value) if more else min(best, value)
+        line.append((x, best))
+    return [Curve("trials", known, 3), Curve("best", line, 4, line=True)]

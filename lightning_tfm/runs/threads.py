@@ -1,0 +1,63 @@
+"""CPU threads of a process: how many, and what they do while they wait. Nothing here imports torch."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:  # the command line imports this before it knows the verb
+    from lightning_tfm.config import Hardware
+
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""variables by which a user says how OpenMP's threads wait"""
+FAR = 8
+"""so many threads, or processes, for each core of the machine are a slip, not a wish"""
+
+
+def wait_quietly() -> None:
+    """Let OpenMP's threads sleep at once when they wait: call it before torch is imported.
+
+    By default they spin for some milliseconds. Where another program takes one of the cores, the others then spin while
+    the one that they wait for stands in the queue behind them. What a user has set stays.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
+def waiting() -> str:
+    """How OpenMP's threads wait, in words."""
+    found = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
+    return "asleep at once" if found == ["OMP_WAIT_POLICY=PASSIVE"] else ", ".join(found) or "they spin"
+
+
+def asked_threads(hardware: "Hardware") -> int:
+    """CPU threads of each process as the user wants them: trainer.threads, else OMP_NUM_THREADS; 0: not said.
+
+    Raises UserError where OMP_NUM_THREADS is no number.
+    """
+    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested parallelism
+    if hardware.threads or not said:
+        return hardware.threads
+    if not said.isdecimal() or int(said) < 1:
+        raise UserError(f"OMP_NUM_THREADS={said!r} in the environment: expected a number of threads, at least 1")
+    return int(said)
+
+
+def check_cores(hardware: "Hardware", workers: int = 1) -> None:
+    """Raise UserError where threads, processes of a run on CPUs, or workers are far beyond this machine's cores."""
+    cores = os.cpu_count() or 1
+    for name, count in (("--workers", workers), ("trainer.devices", hardware.devices)):
+        if count > FAR * cores:
+            raise UserError(
+                f"{name}={count}: this machine has {cores} cores: so many processes only take turns and fill the "
+                f"memory; give at most {FAR * cores}"
+                + (", or 0 for one on each core or GPU" if name == "--workers" else "")
+            )
+    threads = asked_threads(hardware)
+    if threads > FAR * cores:
+        name = "trainer.threads" if hardware.threads else "OMP_NUM_THREADS"
+        raise UserError(
+            f"{name}={threads}: this machine has {cores} cores: threads beyond them only wait for each other; "
+            f"give at most {FAR * cores}, or leave it out"
+        )

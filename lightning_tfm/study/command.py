@@ -1,0 +1,28 @@
+"""A command line that trains an experiment."""
+
+import shlex
+from functools import cache
+from typing import Any
+
+from lightning_tfm.config import Experiment, to_dict
+
+
+def fit_command(e: Experiment) -> str:
+    """A command line that trains `e`: every field that differs from the defaults, at its true size."""
+    exact, default = to_dict(e.scaled()), _defaults()
+    parts = [
+        f"--{section}.{key}={_value(value)}"
+        for section, keys in exact.items()
+        for key, value in keys.items()
+        if value != default[section][key]
+    ]
+    return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return to_dict(Experiment())
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

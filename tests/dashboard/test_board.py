@@ -1,0 +1,161 @@
+"""What the dashboard makes of a folder: every state, damage included, and nothing read twice."""
+
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+
+from lightning_tfm.dashboard import runs as runs_module
+from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.runs import STATES, thinned
+from lightning_tfm.dashboard.study_page import StudyPages
+from lightning_tfm.runs.directory import GRACE, RunFolder
+from lightning_tfm.study.rows import apply
+from tests.dashboard.made import BASE, Folder
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Folder(tmp_path)
+
+
+def test_every_state_is_told_from_the_files_and_damage_hides_nobody(made):
+    study = made.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2, 3])
+    states = [*STATES, "finished"]
+    made.fill(study, states)
+    broken = made.root / "studies" / "broken"
+    broken.mkdir()
+    (broken / "study.json").write_text("{")
+    seen = Board(made.root, every=0).look()
+    found = [seen.runs[place.run].state for place in seen.outlines["table"].places]
+    assert found == [states[i % len(states)] for i in range(9)]
+    assert {name: view.kind for name, view in seen.studies.items()} == {"table": "table", "broken": "damaged"}
+    assert "not a study definition" in seen.studies["broken"].words
+    view = seen.studies["table"]
+    assert view.total == 9 and sum(view.counts.values()) == 9 and view.state == "running"
+    words = {view.state: view.words for view in seen.runs.values()}
+    assert words["failed"].startswith("out of memory: RuntimeError") and "not valid JSON" in words["damaged"]
+    assert "unpromising" in words["stopped early"] and "SIGTERM" in words["interrupted"]
+
+
+@pytest.mark.parametrize(
+    "name", ["progress.json", "outcome.json", "metrics.jsonl", "attempts/0001.json", "identity.json"]
+)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"step": NaN}', b"\xff\xfe", b'{"number": "x"}', b"nul"])
+def test_a_half_written_file_of_a_running_run_breaks_nothing(made, name, content):
+    folder = made.run(BASE, "running")
+    (folder.path / name).write_bytes(content)
+    board = Board(made.root, every=0)
+    seen = board.look()
+    assert seen.runs[folder.path.name].state in STATES
+    made.run(BASE, "finished")
+    assert board.look().runs[folder.path.name].state == "finished"
+
+
+def test_a_run_lives_as_long_as_its_heartbeat(made):
+    folder = made.run(BASE, "running")
+    board = Board(made.root, every=0)
+    view = board.look().runs[folder.path.name]
+    assert view.state == "running" and view.seconds_left == pytest.approx(0.03 * (view.steps - view.step))
+    old = time.time() - GRACE - 5
+    os.utime(folder.attempts / "0001.beat", (old, old))
+    view = board.look().runs[folder.path.name]
+    assert view.state == "interrupted" and "without a word" in view.words
+    os.utime(folder.attempts / "0001.beat")  # it was only asleep
+    assert board.look().runs[folder.path.name].state == "running"
+
+
+def test_a_process_of_this_machine_that_is_gone_is_known_at_once(made):
+    folder = RunFolder(made.root, "ab" * 32)
+    attempt = folder.claim()
+    board = Board(made.root, every=0)
+    assert board.look().runs[folder.path.name].state == "running"
+    record = json.loads(attempt.file.read_bytes())
+    record["owner"]["start"] += 1
+    attempt.file.write_text(json.dumps(record))
+    assert board.look().runs[folder.path.name].state == "interrupted"
+    attempt.pulse.unlink()
+
+
+def test_what_has_ended_is_not_read_again_and_versions_rise_where_something_differs(made, monkeypatch):
+    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
+    made.fill(study, ["finished", "failed"])
+    going = made.run(replace(BASE, training=replace(BASE.training, seed=99)), "running")
+    read = []
+    kept = runs_module.read
+    monkeypatch.setattr(runs_module, "read", lambda path: read.append(path.parent.name) or kept(path))
+    board = Board(made.root, every=0)
+    first = board.look()
+    assert sorted(read) == sorted(first.runs) and len(read) == 5
+    read.clear()
+    assert board.look() is first and read == [going.path.name]
+    with going.metrics.open("a") as file:
+        file.write('{"step": 1999, "dev_ppl": 1.5}\n')
+    second = board.look()
+    assert second.version == first.version + 1
+    assert [key for key, version in second.since.items() if version == second.version] == [f"run/{going.path.name}"]
+    shutil.rmtree(going.path)
+    third = board.look()
+    assert going.path.name not in third.runs and third.version == second.version + 1
+
+
+def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
+    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
+    for seed in (1, 2):
+        made.run(apply(study.base, study.rows[0], seed))
+    running = made.run(apply(study.base, study.rows[1], 1), "running")
+    seen = Board(made.root, every=0).look()
+    view, outline = seen.studies["table"], seen.outlines["table"]
+    ppl = [seen.runs[place.run].ppl for place in outline.places[:2]]
+    assert view.best == ("base", sum(ppl) / 2) and view.metric == "dev/ppl" and view.counts["waiting"] == 1
+    left = seen.runs[running.path.name].seconds_left + 4.0
+    costs = [place.cost for place in outline.places]
+    ahead = costs[3] * 2 * 69.5 / (costs[0] + costs[1])
+    assert view.seconds_left == pytest.approx(left + ahead)
+
+
+def test_a_search_counts_the_trials_that_are_still_to_come(made):
+    search = made.search("search", 10)
+    for number, state in enumerate(["finished", "stopped early", "running"]):
+        made.trial(search, number, state, training__lr_factor=0.5 + number)
+    board = Board(made.root, every=0)
+    view = board.look().studies["search"]
+    assert view.total == 10 and view.counts == {"finished": 1, "stopped early": 1, "running": 1, "waiting": 7}
+    assert view.best is not None and view.best[0] == "t0000"
+    made.trial(search, 3, "finished", training__lr_factor=0.1)
+    assert board.look().studies["search"].counts["finished"] == 2
+
+
+def test_a_search_of_several_seeds_counts_runs_and_ranks_means(made):
+    search = made.search("search", 3, seeds=[1, 2])
+    for number, state in enumerate(["finished", "running"]):
+        for seed in search.seeds:
+            made.trial(search, number, state, training__lr_factor=0.5 + number, training__seed=seed)
+    board = Board(made.root, every=0)
+    seen = board.look()
+    view = seen.studies["search"]
+    assert view.total == 6 and view.counts == {"finished": 2, "running": 2, "waiting": 2}
+    found = [one.ppl for one in seen.runs.values() if one.state == "finished"]
+    assert view.best == ("t0000", pytest.approx(sum(found) / 2))
+    page = StudyPages(made.root).page(seen, "search")
+    assert [(trial.name, trial.state, len(trial.runs)) for trial in page.data["trials"][1:]] == [
+        ("t0000", "finished", 2),
+        ("t0001", "running", 2),
+    ]
+    made.trial(search, 1, "finished", training__lr_factor=1.5, training__seed=1)
+    assert board.look().studies["search"].counts["finished"] == 3
+
+
+def test_an_empty_folder_is_empty(tmp_path):
+    seen = Board(tmp_path, every=0).look()
+    assert (seen.runs, seen.studies, seen.version) == ({}, {}, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_curves_of_different_length_are_thinned_to_common_steps():
+    long, short = [(float(s), 1.0) for s in range(1, 101)], [(float(s), 1.0) for s in range(1, 60)]
+    steps = [{x for x, _ in thinned(curve)} for curve in (long, short)]
+    assert len(steps[0]) <= 34 and 100 in steps[0] and len(steps[0] & steps[1]) > 10

@@ -1,0 +1,156 @@
+"""Table 1 of the paper, measured: each measure against cases whose answer is known, and how the table reads."""
+
+import json
+import math
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Model
+from lightning_tfm.measure import layers
+from lightning_tfm.measure.layers import Chain, exponents, fitted, layers_until_all_see_all, longest_chain, operations
+from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
+from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
+from lightning_tfm.report.layer_table import to_json, to_svg, to_text
+
+NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Fewer and smaller sizes to fit to."""
+    monkeypatch.setattr(layers, "LENGTHS_COUNTED", (64, 128))
+    monkeypatch.setattr(layers, "WIDTHS_COUNTED", (16, 32))
+    monkeypatch.setattr(layers, "SHAPES", (8, 16))
+
+
+def test_a_power_law_is_found_exactly_and_a_sum_with_an_interval():
+    sizes = [[n, d] for n in (8, 16, 64) for d in (4, 32, 128)]
+    n, d = fitted(sizes, [3 * n**2 * d for n, d in sizes])
+    assert (n.value, d.value) == pytest.approx((2, 1)) and n.high - n.low < 1e-9
+    n, d = fitted(sizes, [n**2 * d + n * d**2 for n, d in sizes])
+    assert 1 < n.low < n.value < n.high < 2 and 1 < d.value < 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "orders"),
+    [
+        ("attention", {"n": 2, "d": 1}),
+        ("convolution", {"n": 1, "d": 2, "k": 1}),
+        ("separable", {"n": 1, "d": 1, "k": 1}),
+        ("restricted", {"n": 1, "d": 1, "r": 1}),
+    ],
+)
+def test_orders_between_positions_are_the_papers(layer, orders, small):
+    """Restricted attention looks at 2r - 1 keys, which is not quite linear in r."""
+    between, _ = exponents(Model(layer=layer))
+    assert {name: e.value for name, e in between.items()} == pytest.approx(
+        orders, abs=0.05 if layer == "restricted" else 1e-6
+    )
+
+
+def test_operations_of_a_recurrent_layer_are_scaled():
+    between, whole = operations(Model(layer="lstm", d_model=32), 640)
+    assert whole == 640 * 2 * (2 * 4 * 16 * (32 + 16) + 32 * 32) and between == whole - 640 * 2 * 32 * 32
+
+
+def test_a_chain_counts_what_waits():
+    x = torch.ones(3, 3)
+    with Chain() as chain:
+        y = (x @ x).relu().t()
+        x @ x + 1  # beside it
+        torch.cat((y, y)).exp()
+    assert max(chain.depth.values()) == 3
+
+
+def test_chains_grow_with_the_length_where_cells_wait_for_each_other():
+    found = {layer: [longest_chain(Model(layer=layer, **NARROW), n) for n in (16, 24, 32)] for layer in PAPER}
+    for layer in ("lstm", "gru"):
+        a, b, c = found.pop(layer)
+        assert c - b == b - a > 8
+    assert all(a == b == c for a, b, c in found.values()), found
+
+
+def test_layers_until_all_see_all():
+    def found(layer: str, n: int) -> int | None:
+        return layers_until_all_see_all(Model(layer=layer, **NARROW), n)
+
+    for n in (16, 23):
+        assert [found(layer, n) for layer in ("attention", "lstm", "gru")] == [1, 1, 1]
+        assert found("convolution", n) == found("separable", n) == n - 1
+        assert found("dilated", n) == math.ceil(math.log2(n))
+        assert found("restricted", n) == n - 1  # with r = 4 one position onward, two back
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({1: 1, 2: 4, 4: 16}, {1: 2, 2: 4, 4: 8}, 2),
+        ({2: 1, 8: 16}, {2: 2, 8: 8}, 4),
+        ({1: 1, 2: 2}, {1: 2, 2: 3}, None),
+        ({1: 3, 2: 4}, {1: 2, 2: 3}, 0),
+        ({1: 3, 2: 1, 4: 9}, {1: 2, 2: 2, 4: 3}, 2 ** (1 + math.log(2) / math.log(6))),
+        ({1: 3, 2: 1}, {1: 2, 2: 3}, None),
+    ],
+)
+def test_a_crossing_lies_between_two_lengths(one, other, expected):
+    assert crossing(one, other) == pytest.approx(expected)
+
+
+def table() -> LayerTable:
+    """Made up, its numbers as wide as they come."""
+    exact, rough = Exponent(1.0, 1.0, 1.0), Exponent(1.87, 1.7, 2.04)
+    lengths = [64 << i for i in range(7)]
+    rows = []
+    for i, layer in enumerate((*BUILTIN_LAYERS, "my_module.MyVeryLongLayer")):
+        names = ("n", "d", "k") if i > 3 else ("n", "d")
+        rows.append(
+            LayerMeasures(
+                layer,
+                10**6,
+                dict.fromkeys(names, exact),
+                dict.fromkeys(names, rough),
+                {n: n ** (2 if layer == "attention" else 1) * 10**6 for n in lengths},
+                {n: n ** (2 if layer == "attention" else 1) / 10**4 for n in lengths},
+                {16: 129, 64: 513, 256: 2049},
+                {16: 1, 64: 13, 256: None},
+            )
+        )
+    return LayerTable(512, 8, 3, 32, "AMD EPYC 7763, 2 threads, torch 2.13.0", 61.0, rows)
+
+
+def test_the_text_fits_a_terminal_and_says_what_is_not_measured():
+    text = to_text(table())
+    assert max(map(len, text.splitlines())) <= 80
+    assert "MyVeryLongL" in text and "2049" in text and "n1.87±.17" in text
+    assert text.count("always") == 14 and "-" in text
+
+
+def test_json_and_figure_hold_every_row():
+    plain = json.loads(to_json(table()))
+    assert [row["layer"] for row in plain["rows"]][:2] == ["attention", "restricted"]
+    assert plain["rows"][2]["paper"]["operations"] == "n d²" and plain["rows"][-1]["paper"]["operations"] == ""
+    root = ElementTree.fromstring(to_svg(table()))
+    assert len(root.findall("{*}polyline")) == 8 and "n = d = 512" in "".join(root.itertext())
+
+
+def test_the_verb_measures_and_writes(tmp_path, capsys, small):
+    figure = tmp_path / "layers.svg"
+    argv = ["--layer", "[attention, separable]", "--d_model", "16", "--longest", "128", "--figure", str(figure)]
+    assert main(["layers", *argv, "--threads", "1"]) == 0
+    assert "separable" in capsys.readouterr().out and ElementTree.parse(figure)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--d_model", "20"], "--d_model=20: must be divisible by 16"),
+        (["--kernel", "0"], "--kernel=0: must be at least 1"),
+        (["--layer", "lst"], "did you mean 'lstm'"),
+    ],
+)
+def test_a_mistake_is_said_before_anything_is_measured(argv, words, capsys):
+    assert main(["layers", *argv]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""CPU threads: as many as were asked for, asleep while they wait, never thousands."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lightning_tfm.cli.study import make_resources
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs import threads
+from lightning_tfm.runs.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
+
+OPTIONS = {
+    "workers": 0, "no_shared_files": False, "storage": "", "devices_per_run": 0, "runs_per_device": 0,
+    "launcher": "local", "wandb": "off",
+    "slurm": {"jobs": 1, "minutes": 60, "cpus": 4, "gpus": 0, "requeues": 0, "stop_seconds": 60, "nodes": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "option", "workers", "expected"),
+    [
+        ("", 0, 0, (8, 1)), ("2", 0, 0, (4, 2)), ("2", 0, 8, (8, 2)), ("2", 4, 0, (2, 4)), ("", 0, 2, (2, 4)),
+        ("3,2", 0, 1, (1, 3)),
+    ],
+)  # fmt: skip
+def test_the_environment_is_honoured_where_no_option_says_otherwise(monkeypatch, said, option, workers, expected):
+    """`sweep`, `tune` and `work`: workers and threads of each, on eight cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    found = make_resources(OPTIONS | {"workers": workers}, Hardware(accelerator="cpu", threads=option))
+    assert (found.workers, found.threads) == expected
+
+
+def test_what_is_no_number_and_what_is_far_beyond_the_cores_is_refused(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    with pytest.raises(UserError, match="OMP_NUM_THREADS='many'"):
+        asked_threads(Hardware())
+    assert asked_threads(Hardware(threads=2)) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", str(4 * FAR + 1))
+    with pytest.raises(UserError, match="OMP_NUM_THREADS=33: this machine has 4 cores"):
+        check_cores(Hardware())
+    check_cores(Hardware(threads=4 * FAR, devices=4 * FAR), workers=4 * FAR)
+
+
+def test_threads_sleep_unless_the_user_says_otherwise_or_torch_is_there_already(monkeypatch):
+    for name in threads.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    wait_quietly()
+    assert waiting() == "they spin"  # too late to change it
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "100")
+    wait_quietly()
+    assert waiting() == "GOMP_SPINCOUNT=100"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    wait_quietly()
+    assert waiting() == "asleep at once"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+
+
+def test_the_command_line_sets_it_before_torch_is_there():
+    code = "import sys, os; from lightning_tfm.cli.main import main; main(['--version']); "
+    code += "assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
+    clean = {name: value for name, value in os.environ.items() if name not in threads.WAITING}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=True)
+    assert done.stdout.split()[-1] == "PASSIVE"
