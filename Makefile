@@ -1,6 +1,6 @@
 # make table3     train the rows of Table 3 as a miniature and print the table beside the paper's
 # make test       the fast tests        make test-long   the slow ones        make lint   ruff, mypy
-# make docs       the documents as pages: build/docs/index.html
+# make docs       the documents as pages: build/docs/index.html        make screenshots   their pictures, by Chromium
 # make bench      speed, beside the peers that 'make bench ARGS=peers' has installed
 #
 # PYTHON       interpreter for the virtual environment, 3.11 or later
@@ -13,7 +13,7 @@ VENV ?= .venv
 TORCH_INDEX ?=
 ARGS ?=
 
-.PHONY: install table3 test test-long lint docs bench
+.PHONY: install table3 test test-long lint docs screenshots bench
 
 install: $(VENV)/.installed
 
@@ -40,6 +40,9 @@ lint: install
 docs: install
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
+
+screenshots: install
+	$(VENV)/bin/python docs/screenshots.py
 
 bench: install
 	$(VENV)/bin/python -m benchmarks $(if $(ARGS),$(ARGS),all)

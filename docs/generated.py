@@ -36,6 +36,8 @@ COPIED = {
     "README.md": "index",
     "NOTES.md": "also/notebook",
     "ARCHITECTURE.md": "also/architecture",
+    "CONTRIBUTING.md": "also/contributing",
+    "CHANGELOG.md": "also/changelog",
     "experiments/results/miniature/table.md": "also/table-miniature",
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",

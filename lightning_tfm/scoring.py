@@ -27,6 +27,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     return Score(value, str(metric.get_signature()))
 
 
+def text_size(line: str) -> tuple[int, int]:
+    """(words, characters) of a raw line: what white space separates, and Unicode code points without the line's end."""
+    return len(line.split()), len(line)
+
+
 def bleu_tokenizer(tokenize: str) -> Callable[[str], str]:
     """What sacreBLEU does to a line before it counts n-grams; words are then separated by spaces."""
     return sacrebleu.BLEU(tokenize=tokenize)._preprocess_segment

@@ -13,7 +13,6 @@ from lightning_tfm.config import (
     Miniature,
     Model,
     Training,
-    check,
     evaluation_hash,
     from_dict,
     override,
@@ -21,6 +20,7 @@ from lightning_tfm.config import (
     training_hash,
     training_identity,
 )
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
@@ -29,6 +29,7 @@ CHOICES |= {"accelerator": "cpu", "tie": "none"}
 CHOICES |= {"layer_width": "parameters"}
 ACTS = {"cooldown": {"training": {"schedule": "wsd"}}}
 ACTS |= {"kernel": {"model": {"layer": "dilated"}}, "neighbourhood": {"model": {"layer": "restricted"}}}
+ACTS |= {"clip": {"model": {"positions": "shaw"}}}
 ACTS |= {"layer_width": {"model": {"layer": "gru"}}}
 """field -> experiment in which it acts, where that is not base"""
 

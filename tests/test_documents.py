@@ -11,10 +11,10 @@ from urllib.parse import unquote
 import pytest
 
 from lightning_tfm.cli.main import VERBS
-from tests.documents import load_generated
+from tests.documents import load
 
 ROOT = Path(__file__).parents[1]
-generated = load_generated()
+generated = load("generated")
 FIELDS = [(section, f.name, cls) for section, cls in generated.SECTIONS.items() for f in fields(cls)]
 
 
@@ -64,6 +64,13 @@ def test_links_are_turned_to_the_pages():
     assert turn("benchmarks", "[all](../benchmarks/results)") == "all"
     assert turn("howto/wmt", "[a](data.md#b), [c](https://d.e)") == "[a](data.md#b), [c](https://d.e)"
     assert "](../../experiments/table3.yaml)" in generated.copied("README.md", "also/readme")
+
+
+def test_every_picture_is_one_that_the_script_takes_and_is_shown():
+    taken = {f"{shot.name}.png" for shot in load("screenshots").SHOTS}
+    assert taken == {path.name for path in (ROOT / "docs/_static/screens").iterdir()}
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    assert taken == set(re.findall(r"_static/screens/([\w-]+\.png)", text))
 
 
 class Page(HTMLParser):

@@ -14,6 +14,7 @@ from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.scoring import bleu
@@ -123,6 +124,7 @@ TABLE = {
     "model.layer": ("lstm", built, {}),
     "model.kernel": (4, built, {"model.layer": "convolution"}),
     "model.neighbourhood": (2, built, {"model.layer": "restricted"}),
+    "model.clip": (2, built, {"model.positions": "shaw"}),
     "model.layer_width": ("parameters", built, {"model.layer": "separable"}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
@@ -174,7 +176,7 @@ TABLE = {
     "miniature.steps": (3, at_true_sizes, {}),
 }
 ALSO = {
-    "model.positions": [(p, built) for p in ("learned", "rotary", "shaw", "alibi")],
+    "model.positions": [(p, built) for p in SCHEMES if p not in ("sinusoidal", "none")],
     "model.norm": [("sandwich", built)],
     "model.tie": [("decoder", built)],
     "model.layer": [(name, built) for name in ("restricted", "gru", "convolution", "separable", "dilated")],

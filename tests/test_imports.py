@@ -19,6 +19,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "errors": set(),
     "keys": set(),
     "config": {"errors"},
+    "contradictions": {"config", "errors"},
     "yaml_files": {"errors"},
     "durable": set(),
     "scoring": {"errors"},
@@ -26,7 +27,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "model": BASE,
     "data": BASE | {"yaml_files", "durable", "sums"},
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
-    "study": BASE | {"model.size", "model.layer_sizes", "yaml_files", "durable"},
+    "study": BASE | {"contradictions", "model.size", "model.layer_sizes", "yaml_files", "durable"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
@@ -48,7 +49,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "cli": BASE
     | {"model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
     | {"study", "runs", "queue", "inference", "report", "dashboard", "measure"},
-    "testing": BASE | {"model", "data", "study.classes"},
+    "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }
 ONLY_IN = {
     "lightning": {"data", "training", "runs"},

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lightning_tfm.yaml_files import FOLDERS
 
@@ -31,6 +32,12 @@ def test_constraints_are_exact_and_cover_what_we_ask_for():
     for requirement in project["dependencies"] + extras:
         assert requirement.split(">=")[0].split("[")[0].lower() in names, requirement
     assert not [version for version in pinned.values() if "+" in version]  # +cpu would tie them to one index
+
+
+def test_the_version_is_the_same_everywhere():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.long

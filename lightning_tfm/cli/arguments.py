@@ -157,14 +157,27 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     given = options.pop("given")
     own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
     files = tuple(value for key, value in given if key == "config")
-    return replace(merged(_settings(given), base), verb=own, files=files)
+    settings = replace(merged(_settings(given), base), verb=own, files=files)
+    _check_out(settings.out)
+    return settings
 
 
 def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """The arguments of a verb without an experiment. Raises UserError; exits for --help."""
     options = _parsed(parser, argv)
     del options["given"]
+    if "out" in options:
+        _check_out(Path(options["out"]))
+    if not 0 <= options.get("port", 0) <= 65535:
+        raise UserError(f"--port={options['port']}: a port lies between 0 and 65535; 0 takes any free one")
     return options
+
+
+def _check_out(root: Path) -> None:
+    """Raise UserError where a file stands in the way of the results folder."""
+    for path in (root, *root.parents):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--out={root}: {path} is a file; name a folder, which is made where there is none")
 
 
 def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_COMPARISONS, add_format
 from lightning_tfm.cli.report import write_to
 from lightning_tfm.errors import UserError
-
-FORMATS = ("text", "md", "csv", "json", "html")
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     about = "Studies with the same rows side by side: compare FIRST OTHER [OTHER…]."
     parser = make_parser(verb, about, experiment=False)
     parser.add_argument("studies", nargs="+", help="names under <out>/studies, or folders of studies")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="format of the output")
+    add_format(parser, OF_COMPARISONS)
     parser.add_argument("--to", help="file to write [standard output; html: compare.html beside the first study]")
     options = parse_plain(parser, argv)
     places = [_place(name, Path(options["out"])) for name in options["studies"]]
@@ -32,7 +31,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     kind, to = options["format"], options["to"]
     writers = {
         "text": comparison_text.to_text,
-        "md": comparison_text.to_markdown,
+        "markdown": comparison_text.to_markdown,
         "csv": comparison_text.to_csv,
         "json": comparison_text.to_json,
         "html": comparison_text.to_html,

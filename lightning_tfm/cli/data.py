@@ -10,6 +10,7 @@ from typing import Any
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
 ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
@@ -30,7 +31,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--file", help="pack, unpack: the bundle [<corpus>.tar]")
     parser.add_argument("--split", help="show: a split by its name [data.train]")
     parser.add_argument("--pairs", type=int, default=5, help="show: how many random pairs")
-    settings, data = _parsed(parser, argv)
+    settings, data = _parsed(verb, parser, argv)
     action = settings.verb["action"]
     try:
         return _act(action, data, settings.out, settings.verb, settings.exact.training.seed)
@@ -42,7 +43,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         ) from error
 
 
-def _parsed(parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
+def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
     """The settings, with the shipped experiment of a fetched corpus where no --config names another."""
     from lightning_tfm.data.wmt.manifest import SOURCES
 
@@ -54,6 +55,8 @@ def _parsed(parser: Parser, argv: Sequence[str]) -> tuple[Settings, Data]:
     if name in SOURCES and not configured:
         settings = parse(parser, ["--config", SOURCES[name].experiment, *argv])
     data = settings.exact.data
+    if name is None and action not in ("verify", "unpack"):
+        check_asked(settings.base, verb)
     if name is None or name == data.corpus:
         return settings, data
     if name not in (*SOURCES, "files", "builtin") and "." not in name:

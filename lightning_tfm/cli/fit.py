@@ -23,7 +23,7 @@ from lightning_tfm.runs.outcome import STOPPED
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.mistakes import check_trainable
+from lightning_tfm.study.mistakes import check_asked, check_trainable
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.progress import Watch
@@ -51,6 +51,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_accelerator(hardware)
     check_cores(hardware)
     classes = user_classes(settings.experiment)
+    check_asked(settings.base, verb)
 
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.queue.wandb_mirror import mirrored

@@ -1,5 +1,6 @@
 """The command line: finds the verb, runs it, turns the user's mistakes into one message and exit code 2."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -46,9 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+        print(f"lightning-tfm: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()
         return 141
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"lightning-tfm: no space left on the disk{where}; free some: the same command goes on", file=sys.stderr)
+        return 79
 
 
 def _main(arguments: list[str]) -> int:

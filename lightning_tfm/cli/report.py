@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
 from lightning_tfm.cli.table import _only
 from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.rows import run_identity
 from lightning_tfm.study.study import Ablation, Search, check_exists, folder_of, load, load_as
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Render a study from the records of its runs, with tests.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument("--format", choices=["html", "md", "csv", "json", "tex"], default="html", help="what to write")
+    add_format(parser, OF_REPORTS)
+    add_layout(parser, tests=True)
     parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
@@ -29,6 +30,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, default=8000, help="port of --serve; 0: any free one")
     options = parse_plain(parser, argv)
+    check_layout(options)
     root = Path(options["out"])
     name = options["study"] or _only(root)
     if options["collect"] and not isinstance(load(root, name), Search):
@@ -62,16 +64,21 @@ def _refresh(name: str, root: Path) -> None:
 
 
 def _write(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.links import beside, nowhere
     from lightning_tfm.report.reference import file_name
 
     kind, to = options["format"], options["to"]
     made = _make(name, root, options["reference"])
-    content = made.render(kind, texts=not options["no_text"])
-    if to == "-" or (to is None and kind != "html"):
-        print(content, end="")
-        return 0
     path = Path(to) if to else folder_of(root, name) / file_name(getattr(made.summary, "reference", None))
-    write_to(path, content)
+    printed = to == "-" or (to is None and kind != "html")
+    if kind == "latex":
+        content = made.latex(layout(options))
+    else:
+        content = made.render(kind, texts=not options["no_text"], link=nowhere if printed else beside(path, root))
+    if printed:
+        print(content, end="")
+    else:
+        write_to(path, content)
     return 0
 
 
@@ -89,10 +96,11 @@ def write_to(path: Path, content: str) -> None:
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
     """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
     from lightning_tfm.durable import write_atomic
+    from lightning_tfm.report.links import beside
 
     path = folder_of(root, name) / file
     try:
-        write_atomic(path, make().render("html").encode())
+        write_atomic(path, make().render("html", link=beside(path, root)).encode())
     except Exception as error:  # whatever it is, it must not look like a failed training
         again = f"lightning-tfm report {name} --out {root}"
         print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
@@ -112,20 +120,18 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
-    """Collect what is missing: calibration of every finished run, attention of base at its first finished seed."""
+    """Collect what is missing: calibration and attention of every finished run."""
     from lightning_tfm.inference.inspect import collect_run
 
     study = load_as(Ablation, root, name)
-    drawn = False
     for row in study.rows:
         for seed in sorted(study.seeds):
-            identity = run_identity(study.base, row, seed, study.prints.train)
-            folder = RunFolder(root, training_hash(identity))
+            folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
             if not folder.finished():
                 continue
-            wanted = ["calibration"] + ["attention"] * (row.name == study.base_row and not drawn)
-            drawn |= row.name == study.base_row
-            missing = [what for what in wanted if not (folder.path / "report" / f"{what}.json").is_file()]
+            missing = [
+                what for what in ("calibration", "attention") if not (folder.path / "report" / f"{what}.json").is_file()
+            ]
             if missing:
                 say(f"{row.name}, seed {seed}: {', '.join(missing)}")
                 try:

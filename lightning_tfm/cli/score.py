@@ -11,7 +11,7 @@ from lightning_tfm.inference.score import score_set
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.mistakes import check_tokenizer
+from lightning_tfm.study.mistakes import check_asked, check_tokenizer
 from lightning_tfm.study.settings import Settings, checked
 
 
@@ -60,6 +60,7 @@ def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Se
     check_tokenizer(settings.experiment.evaluation.bleu_tokenize)
     run = settings.verb["run"]
     if run is None:
+        check_asked(settings.base, parser.prog.split()[-1])
         return (*_by_configuration(settings), settings)
 
     from lightning_tfm.inference.load import experiment_of, find_trained

@@ -18,6 +18,7 @@ from lightning_tfm.study.mistakes import check_hardware
 from lightning_tfm.study.sweeps import is_search
 from lightning_tfm.yaml_files import read_yaml
 
+MOST_SEEDS = 10_000
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 
@@ -117,6 +118,8 @@ def numbers(text: str, option: str = "--seeds") -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
+        if (count := int(last or first) - int(first) + 1) > MOST_SEEDS:
+            raise UserError(f"{option}={text}: {count:,} seeds; at most {MOST_SEEDS:,} are taken")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found) or not found:
         raise UserError(f"{option}={text}: a seed appears twice, or a range is empty")

@@ -93,6 +93,7 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
 def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
     """The study and its cells, the data prepared. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.queue.row_data import rows_data
 
     base = settings.base
     prepared = prepare(base.data, settings.out)
@@ -104,6 +105,7 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
         prints=Fingerprints.of(prepared, base.data.dev),
         V=prepared.tokenizer.V,
         store=prepared.folder.name,
+        data=rows_data(base, prepared, rows, settings.out),
     )
     return study, study.cells()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
+from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
@@ -16,9 +17,8 @@ FIRST_CODE = "experiments/first_code.yaml"
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Print the table of a study, from the records of its runs.", experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
-    parser.add_argument(
-        "--format", choices=["text", "markdown", "csv", "json"], default="text", help="format of the output"
-    )
+    add_format(parser, OF_TABLES)
+    add_layout(parser, tests=True)
     parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
     parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
     parser.add_argument(
@@ -27,6 +27,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
+    check_layout(options)
+    if not options["params"] and (options["rows"] or options["vocab"] is not None):
+        given = "--rows" if options["rows"] else "--vocab"
+        raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
     print(_params(options) if options["params"] else _study(options), end="")
     return 0
 
@@ -34,6 +38,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.report import formats
     from lightning_tfm.report.build import write_table
+    from lightning_tfm.report.latex import table_latex
     from lightning_tfm.report.text import to_text
     from lightning_tfm.study.study import Ablation, load_as
 
@@ -42,6 +47,8 @@ def _study(options: dict[str, Any]) -> str:
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     if options["reference"] is not None:
         return _tested(name, root, options, width)
+    if options["tests"]:
+        raise UserError(f"--tests={options['tests']}: this table has none; with them: report {name} --format latex")
     table = write_table(load_as(Ablation, root, name), root)
     match options["format"]:
         case "markdown":
@@ -50,6 +57,8 @@ def _study(options: dict[str, Any]) -> str:
             return formats.table_csv(table)
         case "json":
             return formats.table_json(table)
+        case "latex":
+            return table_latex(table, layout(options))
         case _:
             return to_text(table, width)
 
@@ -58,8 +67,9 @@ def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
     from lightning_tfm.report import reference
     from lightning_tfm.report.build import make
 
-    made = make(name, root, options["reference"])
-    kind = {"markdown": "md"}.get(options["format"], options["format"])
+    made, kind = make(name, root, options["reference"]), options["format"]
+    if kind == "latex":
+        return made.latex(layout(options))
     return reference.to_text(made.summary, width) if kind == "text" else made.render(kind)
 
 

@@ -21,6 +21,11 @@ def version(name: str, root: Path) -> str:
     return f"{len(times)}-{max(times, default=0)}"
 
 
+def _own_page(run: Path) -> str:
+    """Of a run, in the dashboard."""
+    return f"/run/{run.name}"
+
+
 class Reports:
     """Pages of the newest version, made once for each version however many ask. Imports statistics when first asked."""
 
@@ -61,7 +66,7 @@ class Reports:
             return self._search(study, now)
         from lightning_tfm.report.build import make
 
-        return make(name, self._root, reference).render("html", texts=self._texts, live=now)
+        return make(name, self._root, reference).render("html", self._texts, now, _own_page)
 
     def _search(self, study: Search, now: str) -> str:
         """From its storage as it is now; from trials.json where there is none."""
@@ -70,12 +75,13 @@ class Reports:
         from lightning_tfm.report import search
 
         try:
-            made = search.of_trials(study, *found(study, open_to_read(self._root, study.name)))
+            records = found(study, open_to_read(self._root, study.name))
+            made = search.of_trials(study, *records, root=self._root)
         except UserError:
             if not (folder_of(self._root, study.name) / "trials.json").is_file():
                 raise
             made = search.make(study.name, self._root)
-        return made.render("html", live=now)
+        return made.render("html", live=now, link=_own_page)
 
     def _compared(self, names: Sequence[str]) -> str:
         from lightning_tfm.report import comparison_text

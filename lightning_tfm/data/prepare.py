@@ -75,6 +75,10 @@ class Prepared:
         pairs = self.split(split)
         return int(np.count_nonzero(np.maximum(pairs.source_lengths, pairs.target_lengths) + 1 > max_len))
 
+    def unknown_references(self, split: str) -> int:
+        """Pieces of a split's references that the vocabulary lacks."""
+        return int(self._role(self._role_of(split))["pieces"]["target"]["unknown"])
+
     def _role(self, role: str) -> dict[str, Any]:
         return self.card["splits"][role]
 

@@ -100,7 +100,7 @@ def ctranslate2_spec(trained: Trained) -> Any:
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         embeddings.weight, embeddings.multiply_by_sqrt_depth = _numpy(embedding_WD), False
         side.scale_embeddings = np.float32(scale)
-        longest = m.max_positions if m.positions == "learned" else LONGEST
+        longest = m.max_positions if m.positions.startswith("learned") else LONGEST
         table_TD = positions.embed(torch.zeros(1, longest, m.d_model), 1.0, 0)[0] + added_D
         side.position_encodings.encodings = _numpy(table_TD)
     for side, layers, norm in (

@@ -4,14 +4,17 @@ Shapes: see `transformer`. The projections of one input share one matrix product
 in the order that `FusedLinear.parts` names.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.cache import KeyValueCache
+from lightning_tfm.model.explicit import attend_explicit
 from lightning_tfm.model.norms import RMSNorm
-from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme
+from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
 from lightning_tfm.model.short import attend_short, is_short
 
 
@@ -105,7 +108,11 @@ class SelfAttention(Attention):
         if cache is not None:
             k, v = cache.append(k, v)
         bias = self.scheme.bias(q, k.shape[2], start) if isinstance(self.scheme, BiasScheme) else None
-        return self.W_O(merge_heads(attend(q, shared(k, self.h), shared(v, self.h), allowed, causal, bias)))
+        k, v = shared(k, self.h), shared(v, self.h)
+        if isinstance(self.scheme, ValueScheme):
+            values = partial(self.scheme.values, start=start)
+            return self.W_O(merge_heads(attend_explicit(q, k, v, allowed, causal, bias, values)))
+        return self.W_O(merge_heads(attend(q, k, v, allowed, causal, bias)))
 
 
 class CrossAttention(Attention):

@@ -44,7 +44,8 @@ def initialise(model: nn.Module, init: str, seed: int) -> None:
     for name, parameter in model.named_parameters():
         if name not in filled:
             draw = generator("init", seed, name, tuple(parameter.shape)).standard_normal(parameter.shape)
-            parameter.copy_(torch.from_numpy(draw * parameter.shape[-1] ** -0.5))
+            std = getattr(parameter, "initial_std", parameter.shape[-1] ** -0.5)
+            parameter.copy_(torch.from_numpy(draw * std))
     for module in types:
         getattr(module, "settle", lambda: None)()
 

@@ -28,10 +28,17 @@ class PositionSizes:
     d_k: int
     max_positions: int
     sinusoid_layout: str
+    clip: int = 16
+    d_v: int = 0
+    causal: bool = False
+    """whether it is the decoder's, of schemes within attention"""
 
 
 class PositionScheme(nn.Module, ABC):
     """Constructed as `Scheme(sizes)`; parameters are initialised by name with all others (model/init.py)."""
+
+    shared = False
+    """whether all layers of a stack have the same one, of schemes within attention"""
 
     def __init__(self, sizes: PositionSizes):
         super().__init__()
@@ -53,6 +60,12 @@ class BiasScheme(PositionScheme):
     @abstractmethod
     def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
         """Added to the scaled scores of queries start … start+T-1 with keys 0 … S-1; broadcasts to [B, H, T, S]."""
+
+
+class ValueScheme(BiasScheme):
+    @abstractmethod
+    def values(self, weights_BHTS: Tensor, start: int) -> Tensor:
+        """Added to what attention sums up with these weights, [B, H, T, V]."""
 
 
 def sinusoids(T: int, d_model: int, layout: str) -> Tensor:
@@ -101,6 +114,17 @@ class Learned(EmbeddingScheme):
                 "raise model.max_positions"
             )
         return torch.add(self.table_TD[start:end], x_BTD, alpha=scale)
+
+
+class LearnedScaled(Learned):
+    """Learned vectors that begin at the sinusoids' size, N(0, 1/2), an rms of 0.71; `learned`'s at N(0, 1/d_model).
+
+    Beside it `learned` differs from the sinusoids in size and scheme, this one in the scheme alone.
+    """
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.table_TD.initial_std = 0.5**0.5  # type: ignore[attr-defined]
 
 
 class NoPositions(EmbeddingScheme):

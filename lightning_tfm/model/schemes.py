@@ -5,21 +5,27 @@ from lightning_tfm.model.positions import (
     BiasScheme,
     EmbeddingScheme,
     Learned,
+    LearnedScaled,
     NoPositions,
     PositionScheme,
     Rotary,
     RotationScheme,
     Sinusoidal,
 )
-from lightning_tfm.model.relative import ALiBi, Shaw
+from lightning_tfm.model.relative import T5, ALiBi, Fire, Kerple, Shaw, ShawValues
 
 SCHEMES: dict[str, type[PositionScheme]] = {
     "sinusoidal": Sinusoidal,
     "learned": Learned,
+    "learned_scaled": LearnedScaled,
     "none": NoPositions,
     "rotary": Rotary,
     "shaw": Shaw,
+    "shaw_values": ShawValues,
+    "t5": T5,
     "alibi": ALiBi,
+    "kerple": Kerple,
+    "fire": Fire,
 }
 
 

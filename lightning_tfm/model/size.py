@@ -12,10 +12,10 @@ from lightning_tfm.model.layer_sizes import (
     reach,
 )
 
-SHAW_CLIP = 16
-"""farthest relative distance with a vector of its own (Shaw et al. 2018)"""
-BUILTIN_SCHEMES = ("sinusoidal", "learned", "none", "rotary", "shaw", "alibi")
+BUILTIN_SCHEMES = tuple("sinusoidal learned learned_scaled none rotary shaw shaw_values t5 alibi kerple fire".split())
 """positional schemes that ship with the package; any other name is an import path"""
+T5_BUCKETS, FIRE_WIDTH = 32, 32
+"""rows of T5's table, and inner width of FIRE's network"""
 BUILTIN_FEED_FORWARDS = ("relu", "gelu", "relu2", "swiglu", "geglu")
 """feed-forwards that ship with the package; any other name is an import path"""
 BUILTIN_NORMS = ("layer", "rms")
@@ -92,11 +92,17 @@ def _feed_forward_parameters(model: Model) -> int:
 def _position_parameters(model: Model) -> int:
     if model.positions not in BUILTIN_SCHEMES:
         raise UserError(f"model.positions={model.positions}: its parameters are known only once it is built")
-    if model.positions == "learned":
-        return 2 * model.max_positions * model.d_model
-    if model.positions == "shaw":
-        return 2 * model.N * (2 * SHAW_CLIP + 1) * model.d_k
-    return 0
+    table = 2 * model.clip + 1
+    stack = {
+        "learned": model.max_positions * model.d_model,
+        "learned_scaled": model.max_positions * model.d_model,
+        "shaw": model.N * table * model.d_k,
+        "shaw_values": model.N * table * (model.d_k + model.d_v),
+        "t5": T5_BUCKETS * model.h,
+        "kerple": model.N * 2 * model.h,
+        "fire": FIRE_WIDTH * (2 + model.h) + model.h + 2,
+    }
+    return 2 * stack.get(model.positions, 0)
 
 
 def training_flops(

@@ -6,7 +6,7 @@ B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -50,16 +50,19 @@ class Transformer(nn.Module):
     def __init__(self, config: Model, V: int, seed: int = 0):
         super().__init__()
         self.config, self.V = config, V
-        self.max_length = config.max_positions if config.positions == "learned" else 1 << 20
+        self.max_length = config.max_positions if config.positions.startswith("learned") else 1 << 20
         c = config
         scheme = find_scheme(c.positions)
-        sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout)
+        sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout, c.clip, c.d_v)
 
         def at_embedding() -> EmbeddingScheme:
             return scheme(sizes) if issubclass(scheme, EmbeddingScheme) else NoPositions(sizes)
 
-        def at_attention() -> PositionScheme | None:
-            return scheme(sizes) if issubclass(scheme, (RotationScheme, BiasScheme)) else None
+        def at_attention(causal: bool) -> list[PositionScheme | None]:
+            if not issubclass(scheme, (RotationScheme, BiasScheme)):
+                return [None] * c.N
+            made = [scheme(replace(sizes, causal=causal)) for _ in range(1 if scheme.shared else c.N)]
+            return [made[i % len(made)] for i in range(c.N)]
 
         self.embedding_WD = nn.Parameter(torch.empty(V, c.d_model))
         self.target_WD = nn.Parameter(torch.empty(V, c.d_model)) if c.tie != "all" else None
@@ -67,8 +70,8 @@ class Transformer(nn.Module):
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
         self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
         self.dropout = Dropout(c.P_drop)
-        encoder = nn.ModuleList(EncoderLayer(c, at_attention(), i) for i in range(c.N))
-        decoder = nn.ModuleList(DecoderLayer(c, at_attention(), i) for i in range(c.N))
+        encoder = nn.ModuleList(EncoderLayer(c, s, i) for i, s in enumerate(at_attention(False)))
+        decoder = nn.ModuleList(DecoderLayer(c, s, i) for i, s in enumerate(at_attention(True)))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         self.encoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
         self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)

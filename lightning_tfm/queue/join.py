@@ -10,10 +10,11 @@ from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.open import make_queue, open_queue, study_of
 from lightning_tfm.queue.queue import CellState, Queue
 from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.row_data import rows_data
 from lightning_tfm.queue.sharing import check_shared
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Study, check_exists, folder_of
+from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
 
 MORE = "more runs to come"
 """note in a study's storage: those who have joined are to wait when nothing is left to run"""
@@ -30,7 +31,10 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
         check_shared(queue, folder_of(root, name))
     study = study_of(queue, root)
     prepared = prepare(study.base.data, root)
-    if Fingerprints.of(prepared, study.base.data.dev) != study.prints:
+    same = Fingerprints.of(prepared, study.base.data.dev) == study.prints
+    if isinstance(study, Ablation) and study.data:
+        same = same and rows_data(study.base, prepared, study.rows, root) == study.data
+    if not same:
         raise UserError(
             f"study '{name}': the text or the tokenizer here is not that of the study; compare {prepared.folder}"
         )

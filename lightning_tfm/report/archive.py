@@ -14,7 +14,6 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from lightning_tfm.config import evaluation_hash
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
@@ -56,12 +55,19 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
             f"run {cell.folder.name}: counting BLEU's n-grams needs the dev text; run: lightning-tfm data prepare"
         )
     folder = f"runs/{cell.folder.name}"
-    scores = cell.folder / "scores" / evaluation_hash(study.base, study.prints.dev)[:16]
+    row = next(row for row in study.rows if row.name == cell.row)
+    scores = cell.folder / "scores" / study.evaluation_of(row)[:16]
     split = study.base.data.dev
-    sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}\n" for i, (nll, pieces) in enumerate(cell.nll_S2))
+    words = [] if cell.words_S is None else [f"\t{int(count)}" for count in cell.words_S]
+    ends = words or [""] * len(cell.nll_S2)
+    lines = zip(cell.nll_S2, ends, strict=True)
+    sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}{end}\n" for i, ((nll, pieces), end) in enumerate(lines))
     counts = "".join("\t".join(str(int(x)) for x in row) + "\n" for row in cell.bleu_S10)
     score = (scores / f"{split}.json").read_bytes()
-    kept = {f"{split}.sentences.tsv": f"line\tnll\ttokens\n{sentences}".encode(), counts_file(split): counts.encode()}
+    kept = {
+        f"{split}.sentences.tsv": f"line\tnll\ttokens{chr(9) + 'words' if words else ''}\n{sentences}".encode(),
+        counts_file(split): counts.encode(),
+    }
     plain = json.loads(score)
     if "files" in plain:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()}

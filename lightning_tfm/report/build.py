@@ -5,6 +5,8 @@ from pathlib import Path
 
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.report import agreement, formats
+from lightning_tfm.report.latex import Layout, to_latex
+from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.page import page
 from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
 from lightning_tfm.report.reference import reference_of
@@ -15,8 +17,6 @@ from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.study import Ablation, folder_of, load_as
-
-SUFFIX = {"html": "html", "md": "md", "csv": "csv", "json": "json", "tex": "tex"}
 
 
 def write_table(study: Ablation, root: Path) -> Table:
@@ -44,20 +44,27 @@ class Report:
     summary: Summary
     cells: Cells
 
-    def render(self, kind: str, texts: bool = True, live: str = "") -> str:
-        """As one of SUFFIX; `texts=False` leaves out all lines of the corpus."""
+    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+        """As html, markdown, csv, json or latex; `texts=False` leaves out all lines of the corpus.
+
+        `link`: from the page to a run's folder.
+        """
         match kind:
             case "html":
-                return page(self.summary, self.cells, texts, live)
-            case "md":
+                return page(self.summary, self.cells, texts, live, link)
+            case "markdown":
                 return formats.to_markdown(self.summary)
             case "csv":
                 return formats.to_csv(self.summary)
             case "json":
                 return formats.to_json(self.summary)
-            case "tex":
-                return formats.to_latex(self.summary)
+            case "latex":
+                return to_latex(self.summary)
         raise ValueError(kind)
+
+    def latex(self, layout: Layout) -> str:
+        """The table for a paper."""
+        return to_latex(self.summary, layout)
 
 
 def make(name: str, root: Path, reference: str | None = None) -> Report:

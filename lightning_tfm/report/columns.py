@@ -29,8 +29,8 @@ LABELS = {"positions": "pos", "train steps": "steps"}
 
 LATEX_HEADS = {
     "N": "$N$",
-    "d_model": r"$d_{\text{model}}$",
-    "d_ff": r"$d_{\text{ff}}$",
+    "d_model": r"$d_{\mathrm{model}}$",
+    "d_ff": r"$d_{\mathrm{ff}}$",
     "h": "$h$",
     "d_k": "$d_k$",
     "d_v": "$d_v$",

@@ -3,7 +3,7 @@
 import math
 
 from lightning_tfm.report.comparison import Comparison
-from lightning_tfm.report.figures import short_name
+from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
 

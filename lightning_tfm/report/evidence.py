@@ -5,7 +5,7 @@ the same rows beside it. The confirmatory family is that of the claims (report/c
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import mean, stdev
@@ -38,24 +38,46 @@ def weigh_rows(
 ) -> dict[Key, Evidence]:
     """(row, metric) -> Evidence for every row but the one that all are compared with. Empty without one.
 
+    Where rows have other pieces, their nll per reference word is a metric too, and their perplexity is left out.
+
     `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
     more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
     """
+    rest: tuple[Any, ...] = (paper, full_size, share, boots, last)
+    if not cells.by_word:
+        return _weigh(cells, names, METRICS, *rest)
+    alike = [name for name in names if name not in cells.foreign]
+    found = {key: one for key, one in _weigh(cells, alike, METRICS, *rest).items() if key[1] == "ppl"}
+    return found | _weigh(cells, names, ("word", "bleu"), *rest)
+
+
+def _weigh(
+    cells: Cells,
+    names: list[str],
+    metrics: Sequence[str],
+    paper: Mapping[Key, float],
+    full_size: bool,
+    share: float,
+    boots: Boots | None,
+    last: tuple[int, float] | None,
+) -> dict[Key, Evidence]:
+    """`weigh_rows` of these rows in these metrics, each a family of its own."""
     base = cells.against
     if base is None or base not in names:
         return {}
     order = [base, *(name for name in names if name != base)]
     runs = {name: cells.of(name) for name in order}
     n_R = np.array([len(runs[name]) for name in order])
-    parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots)
+    parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots, metrics)
     found: dict[Key, Evidence] = {}
     for metric, d in parts.items():
         p_R = np.where((n_R > 1) & (n_R[0] > 1), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
-        numbers = corrected(d, p_R, printed_R, CLEAR[metric], share)
-        numbers |= planning(d, share * numbers["p"], printed_R, CLEAR[metric], share)
+        tau = CLEAR.get(metric, CLEAR["ppl"])
+        numbers = corrected(d, p_R, printed_R, tau, share)
+        numbers |= planning(d, share * numbers["p"], printed_R, tau, share)
         if last is not None:
-            numbers["prospect"] = prospect(d, n_R, printed_R, CLEAR[metric], full_size, *last)
+            numbers["prospect"] = prospect(d, n_R, printed_R, tau, full_size, *last)
         for i, name in enumerate(order[1:], 1):
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
@@ -132,25 +154,36 @@ def prospect(
 def bootstraps(cells: Cells) -> Boots:
     """Every run on the same resamples, once however many looks ask."""
     found: Boots = {}
-    for metric in METRICS:
-        tables = {k: c.nll_S2 if metric == "ppl" else c.bleu_S10 for k, c in sorted(cells.filled.items())}
+    for metric in (*METRICS, "word") if cells.by_word else METRICS:
+        tables = {k: _statistics(c, metric) for k, c in sorted(cells.filled.items())}
         known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
         if known and len(known) == len(tables):
-            score = resampling.log_ppl if metric == "ppl" else resampling.bleu
+            score = resampling.bleu if metric == "bleu" else resampling.log_ppl
             scores = resampling.resampled(list(known.values()), score)
             found[metric] = dict(zip(known, scores, strict=True))
     return found
 
 
+def _statistics(cell: FilledCell, metric: str) -> np.ndarray | None:
+    """What a score is made of, of each sentence (resampling.py); None where it is not at hand."""
+    if metric != "word":
+        return cell.nll_S2 if metric == "ppl" else cell.bleu_S10
+    return None if cell.words_S is None else np.stack([cell.nll_S2[:, 0], cell.words_S], axis=1)
+
+
 def _differences(
-    order: list[str], runs: Mapping[str, list[FilledCell]], n_R: np.ndarray, boots: Boots
+    order: list[str],
+    runs: Mapping[str, list[FilledCell]],
+    n_R: np.ndarray,
+    boots: Boots,
+    metrics: Sequence[str] = METRICS,
 ) -> dict[str, statistics.Differences]:
     """Of each metric."""
     variances, parts = [], {}
     row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
     S = next((len(cell.nll_S2) for name in order for cell in runs[name]), 0)
-    for metric in METRICS:
-        values = [[math.log(c.ppl) if metric == "ppl" else c.bleu for c in runs[name]] for name in order]
+    for metric in metrics:
+        values = [[cell.value(metric) for cell in runs[name]] for name in order]
         mean_R = np.array([mean(v) if v else math.nan for v in values])
         variance_R = np.array([stdev(v) ** 2 if len(v) > 1 else 0.0 for v in values])
         noise = statistics.SentenceNoise(np.zeros(len(order)), np.zeros(len(order)))

@@ -2,153 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import mean
-from typing import NamedTuple
 
 import numpy as np
 
-from lightning_tfm.report import svg
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.records import Cells, read_curve
+from lightning_tfm.report.panels import BASE, FEW, Panel, short_name
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import bleu
-from lightning_tfm.report.summary import AgreementCourse, Difference, LastEighth, Summary, SummaryRow
+from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
-from lightning_tfm.report.verdict import (
-    BETTER,
-    CONTRADICTED,
-    NEITHER,
-    REPRODUCED,
-    SMALLER,
-    UNCLEAR,
-    UNDECIDED,
-    UNTESTABLE,
-    WORSE,
-    phrase,
-)
-
-VERDICT_CLASS = {
-    REPRODUCED: "good",
-    CONTRADICTED: "bad",
-    UNCLEAR: "found",
-    SMALLER: "less",
-    NEITHER: "good",
-    BETTER: "found",
-    WORSE: "found",
-    UNDECIDED: "open",
-    UNTESTABLE: "untested",
-}
-"""style of a verdict's mark; the word always stands beside the colour"""
 
 
-def short_name(name: str, most: int = 22) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def group_classes(report: Summary) -> dict[str, str]:
-    """row -> class of its group's colour."""
+def row_classes(report: Summary) -> dict[str, str]:
+    """row -> class of its colour: its own where rows are few, else its group's; base has the text's."""
+    if len(report.rows) <= FEW:
+        own = [r.name for r in report.rows if not r.base]
+        return {r.name: BASE if r.base else f"g{1 + own.index(r.name) % 7}" for r in report.rows}
     groups: dict[str, int] = {}
     return {r.name: f"g{groups.setdefault(r.group, len(groups)) % 8}" for r in report.rows}
-
-
-def forest(report: Summary, metric: str) -> str:
-    """Differences to base (or another reference) with their 95 % intervals, in the table's order.
-
-    The paper's stand beside as hollow diamonds.
-    """
-    found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference) is not None]
-    parts = [(r, d, shown) for r, d, shown in found if shown]
-    if not parts:
-        return ""
-    values = [v for _, _, shown in parts for v in shown if v is not None] + [0.0]
-    width, left, line, top = 640, 150, 19, 12
-    height = top + line * len(parts) + 42
-    x = spanning(values, left, width - 14)
-    bottom = height - 40
-    to = short_name(report.to)
-    unit = f"difference in dev perplexity to {to}, % (left is better)"
-    body = bottom_axis(x, bottom, top, unit if metric == "ppl" else f"difference in dev BLEU to {to} (right is better)")
-    body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
-    for i, (r, d, shown) in enumerate(parts):
-        y = top + line * (i + 0.5)
-        body += tag("g", _forest_row(r, shown, d, x, y, left), class_="hover")
-    return figure(width, height, f"Differences to {to} in dev {metric.upper()}, with 95 % intervals", body)
-
-
-class Shown(NamedTuple):
-    """A difference to base: in percent for perplexity."""
-
-    estimate: float
-    lower: float | None
-    upper: float | None
-    paper: float | None
-
-
-def _shown(difference: Difference, metric: str) -> Shown | None:
-    of = difference.shown
-    if of.estimate is None:
-        return None
-    return Shown(of.estimate, of.lower, of.upper, difference.paper_percent if metric == "ppl" else difference.paper)
-
-
-def _forest_row(r: SummaryRow, shown: Shown, difference: Difference, x: Scale, y: float, left: float) -> str:
-    class_ = VERDICT_CLASS[difference.verdict]
-    said = f"{r.name}: {shown.estimate:+.2f}"
-    body = label(left - 10, y + 4, short_name(r.name), "end")
-    if shown.lower is not None and shown.upper is not None:
-        said += f" [{shown.lower:+.2f}, {shown.upper:+.2f}]"
-        body += tag("line", x1=x(shown.lower), x2=x(shown.upper), y1=y, y2=y, class_=f"interval {class_}")
-    body += tag("circle", cx=x(shown.estimate), cy=y, r=4.0, class_=f"mark {class_}")
-    if shown.paper is not None:
-        said += f", the paper {shown.paper:+.2f}"
-        px = x(shown.paper)
-        body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
-
-
-Band = list[tuple[int, float, float, float]]
-
-
-def curves(report: Summary, cells: Cells) -> tuple[str, str]:
-    """Dev perplexity in the course of training, its axis straight and logarithmic: mean over seeds, band from the best
-    to the worst seed. Two empty texts where no run has any."""
-    found = {r.name: _band(cells, r.name) for r in report.rows}
-    found = {name: band for name, band in found.items() if band}
-    return (_curves(report, found, False), _curves(report, found, True)) if found else ("", "")
-
-
-def _curves(report: Summary, found: Mapping[str, Band], log: bool) -> str:
-    width, height, left, right, top, bottom = 640, 380, 46, 626, 26, 336
-    steps = [s for band in found.values() for s, *_ in band]
-    values = [v for band in found.values() for _, *vs in band for v in vs]
-    if not log:  # the first validations would flatten all the rest
-        final = max(band[-1][3] for band in found.values())
-        values = [min(v, 2.5 * final) for v in values]
-    x = spanning(steps, left, right, margin=0.02)
-    y = spanning(values, bottom, top, log)
-    body = bottom_axis(x, bottom, top, "step") + left_axis(y, left, right, "dev perplexity")
-    classes = group_classes(report)
-    for name, band in found.items():
-        inside = [(s, lo, m, hi) for s, lo, m, hi in band if m <= y.high]
-        area = [(x(s), y(min(hi, y.high))) for s, _, _, hi in inside]
-        area += [(x(s), y(lo)) for s, lo, _, _ in reversed(inside)]
-        line = points([(x(s), y(m)) for s, _, m, _ in inside])
-        marks = "".join(
-            tag("circle", tag("title", attribute(f"{name}, step {s}: {m:.3f}")), cx=x(s), cy=y(m), r=4.0, class_="dot")
-            for s, _, m, _ in inside
-        )
-        content = tag("polygon", points=points(area), class_="band") + tag("polyline", points=line, class_="curve")
-        body += tag(
-            "g", tag("title", attribute(name)) + content + marks, class_=f"series {classes[name]}", data_row=name
-        )
-    return figure(width, height, "Learning curves of all rows", body)
-
-
-def _band(cells: Cells, row: str) -> Band:
-    """(step, lowest, mean, highest) at the steps that every seed has."""
-    runs = [dict(read_curve(cell)) for cell in cells.of(row)]
-    runs = [run for run in runs if run]
-    shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
-    return [(s, min(v), mean(v), max(v)) for s in shared if (v := [run[s] for run in runs])]
 
 
 def quality(report: Summary, against: str, title: str) -> str:
@@ -166,7 +37,7 @@ def quality(report: Summary, against: str, title: str) -> str:
             best = ppl
             front.append((x(size), y(best)))
     body += tag("polyline", points=points(front), class_="front")
-    classes = group_classes(report)
+    classes = row_classes(report)
     taken: list[tuple[float, float]] = []
     for r, size, ppl in found:
         px, py = x(size), y(ppl)
@@ -201,36 +72,28 @@ def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str
     return heads, found
 
 
-def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], title: str) -> str:
+def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel) -> str:
     """Reliability diagram: how often the likeliest piece is right, against the probability it was given."""
-    if not found:
-        return ""
-    width, height, left, right, top, bottom = 420, 380, 46, 406, 26, 336
+    width, height, left, right, top, bottom = 400, 340, 46, 386, 26, 296
     x, y = Scale(0, 1, left, right), Scale(0, 1, bottom, top)
-    body = bottom_axis(x, bottom, top, "probability of the likeliest piece") + left_axis(
-        y, left, right, "share correct"
-    )
+    body = bottom_axis(x, bottom, top, "probability of the likeliest piece")
+    body += left_axis(y, left, right, "share correct")
     body += tag("line", x1=x(0), x2=x(1), y1=y(0), y2=y(1), class_="zero")
-    for i, (name, bins) in enumerate(found.items()):
-        kept = [b for b in bins if b["count"] > 0]
-        line = points([(x(b["confidence"]), y(b["accuracy"])) for b in kept])
-        marks = "".join(
-            tag(
-                "circle",
-                tag(
-                    "title",
-                    attribute(f"{name}: {b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']}"),
-                ),
-                cx=x(b["confidence"]),
-                cy=y(b["accuracy"]),
-                r=3.5,
-                class_="dot",
-            )
-            for b in kept
-        )
-        content = tag("title", attribute(name)) + tag("polyline", points=line, class_="curve") + marks
-        body += tag("g", content, class_=f"series g{i % 8}", data_row=name)
-    return figure(width, height, title, body)
+    for i, name in enumerate(panel.rows):
+        class_ = panel.classes[name]
+        body += _reliable(name, [b for b in found[name] if b["count"] > 0], class_, x, y)
+        body += tag("g", label(left + 12, top + 14 + 14 * i, short_name(name), class_="label end"), class_=class_)
+    return figure(width, height, f"Reliability diagram{': ' * bool(panel.title)}{panel.title}", body)
+
+
+def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Scale, y: Scale) -> str:
+    body = tag("title", attribute(name))
+    body += tag("polyline", points=points([(x(b["confidence"]), y(b["accuracy"])) for b in bins]), class_="curve")
+    for b in bins:
+        said = f"{name}: {b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']}"
+        at = {"cx": x(b["confidence"]), "cy": y(b["accuracy"]), "r": 3.5}
+        body += tag("circle", tag("title", attribute(said)), class_="dot", **at)
+    return tag("g", body, class_=f"series {class_}{' base' * (class_ == BASE)}", data_row=name)
 
 
 def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:

@@ -1,4 +1,4 @@
-"""A table without tests and a report's table with them as Markdown, CSV, JSON; the latter as LaTeX too.
+"""A table without tests and a report's table with them as Markdown, CSV, JSON; latex.py has them for a paper.
 
 Pure functions of the table and the summary.
 """
@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, reference, text, tuning
+from lightning_tfm.report import agreement_text, columns, nats, reference, text, tuning
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
-from lightning_tfm.report.verdict import phrase
+from lightning_tfm.report.verdict import INCOMPARABLE, phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
@@ -45,13 +45,15 @@ def _missing(row: SummaryRow) -> str:
 def table_markdown(table: Table) -> str:
     """Every column that says something, blank where a row equals base."""
     names, printed = columns.shown(table.rows), columns.of_the_paper(table.rows)
-    heads = ["group", "row", *names, "params", "n", "dev PPL", "dev BLEU", *PAPER * printed]
+    by_word = nats.known(table.rows)
+    between = ["nll/word", "nll/character"] * by_word
+    heads = ["group", "row", *names, "params", "n", "dev PPL", *between, "dev BLEU", *PAPER * printed]
     rows = (
         [
             *(row.group, f"`{row.name}`" + (f" (is `{row.same_as}`)" if row.same_as else "")),
             *(columns.value(row, name) for name in names),
             *(millions(row.parameters), str(row.n)),
-            *text.scores(row),
+            *text.scores(row, by_word),
             *text.paper(row, "M") * printed,
         ]
         for row in table.rows
@@ -63,12 +65,14 @@ def table_csv(table: Table) -> str:
     """One line for each row, blanks filled in, full precision."""
     tuned = [f"best {table.tuning.key}"] if table.tuning else []
     heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd"]
-    printed = columns.of_the_paper(table.rows)
+    printed, by_word = columns.of_the_paper(table.rows), nats.known(table.rows)
+    heads += ["nll per word", "sd", "nll per character", "sd"] * by_word
     rows = (
         [
             *(row.group, row.name, *row.values.values(), *[tuning.best_of(table.tuning, row.name)] * len(tuned)),
             *(row.parameters, row.n),
             *(row.ppl.mean, row.ppl.sd, row.bleu.mean, row.bleu.sd),
+            *(x for one in (row.word, row.character) for x in ((one.mean, one.sd) if one else (None, None)) if by_word),
             *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
             _missing(row),
         ]
@@ -92,6 +96,7 @@ def table_json(table: Table) -> str:
     head = {"schema": 1, "study": table.study, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
     whole = {"agreement": plain(table.agreement), "last eighth": plain(table.last_eighth)}
     whole |= {"tuning": plain(table.tuning)} if table.tuning else {}
+    whole |= {"other pieces": table.foreign} if table.foreign else {}
     return json.dumps(head | whole | {"rows": [_table_row(row) for row in table.rows]}, indent=1) + "\n"
 
 
@@ -105,6 +110,8 @@ def _table_row(row: SummaryRow) -> dict[str, Any]:
         "n": row.n,
         "dev PPL": _untested(row.ppl),
         "dev BLEU": _untested(row.bleu),
+        **({"nll per word": _untested(row.word)} if row.word else {}),
+        **({"nll per character": _untested(row.character)} if row.character else {}),
         "missing": row.missing,
         **({"is": row.same_as} if row.same_as else {}),
         "paper": {"PPL": row.paper.ppl, "BLEU": row.paper.bleu, "params (million)": row.paper.params},
@@ -131,7 +138,10 @@ def to_markdown(report: Summary) -> str:
     names = columns.shown(report.rows)
     tested = ["p (BH)", "p (Holm)", "against the paper" if printed else f"against {report.to}"]
     to = f" to {report.reference}" if report.reference else ""
-    heads = ["group", "row", *["change"] * (not explained), "n", "PPL", f"Δ PPL{to} %", *tested, "BLEU"]
+    heads = ["group", "row", *["change"] * (not explained), "n", "PPL", f"Δ PPL{to} %", *tested]
+    if nats.known(report.rows):
+        heads += ["nll/word", *([f"Δ nll/word{to}", *tested] if "word" in report.metrics else []), "nll/character"]
+    heads += ["BLEU"]
     heads += [f"Δ BLEU{to}", *tested]
     heads += ["params", "FLOPs", "seconds", *PAPER * printed]
     rows = []
@@ -149,6 +159,7 @@ def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:
 def _notes(report: Summary) -> list[str]:
     notes = [
         *reference.said(report),
+        *nats.notes(report),
         f"± is the standard deviation over seeds; intervals are marginal 95 % ones; verdicts go by p (BH), corrected "
         f"over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
         f"{report.signature or 'not known yet'}",
@@ -184,6 +195,7 @@ def _markdown_row(row: SummaryRow, report: Summary) -> list[str]:
     return [
         f"n={row.n}",
         *_tested(row, "ppl", 2, report),
+        *_nats(row, report),
         *_tested(row, "bleu", 1, report),
         millions(row.parameters),
         "" if row.flops is None else f"{row.flops:.2e}",
@@ -191,10 +203,24 @@ def _markdown_row(row: SummaryRow, report: Summary) -> list[str]:
     ]
 
 
+def _nats(row: SummaryRow, report: Summary) -> list[str]:
+    """nll per word, tested where rows have other pieces, and per character; nothing where no row has any."""
+    if not nats.known(report.rows):
+        return []
+    word = _tested(row, "word", 3, report) if "word" in report.metrics else [_known(row.word)]
+    return [*word, _known(row.character)]
+
+
+def _known(found: Metric | None) -> str:
+    return "" if found is None else text.score(found, 3)
+
+
 def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[str]:
     """Score, difference, both p and the word."""
     found = row.metric(metric)
     value, d = text.score(found, digits), found.difference
+    if d is not None and d.verdict == INCOMPARABLE:
+        return [value, "", "", "", d.verdict]
     if found.mean is None or d is None or d.estimate is None:
         return [value, "reference" if row.name == report.reference else "", "", "", ""]
     word = phrase(d) if row.n > 1 else ""
@@ -219,9 +245,11 @@ def to_csv(report: Summary) -> str:
     tuned = [f"best {report.tuning.key}"] if report.tuning else []
     heads = ["group", "row", *["differences to"] * len(to), *report.rows[0].values, *tuned]
     heads += ["parameters", "n", "flops", "seconds"]
-    for metric in ("ppl", "bleu"):
+    by_word = nats.known(report.rows)
+    for metric in ("ppl", "bleu", *["nll per word"] * by_word):
         heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
     printed = columns.of_the_paper(report.rows)
+    heads += ["nll per character mean", "nll per character sd"] * by_word
     heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "plateaued", "missing"]
     rows = (
         [
@@ -230,6 +258,8 @@ def to_csv(report: Summary) -> str:
             *(row.parameters, row.n, row.flops, row.seconds),
             *_csv_metric(row.ppl),
             *_csv_metric(row.bleu),
+            *(_csv_metric(row.metric("word")) if by_word else []),
+            *([row.character.mean, row.character.sd] if row.character else [None, None]) * by_word,
             *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
             *(" ".join(map(str, row.plateaued)), _missing(row)),
         ]
@@ -242,53 +272,3 @@ def _csv_metric(found: Metric) -> list[Any]:
     d = found.difference
     parts = [getattr(d, part) if d else None for part in CSV_PARTS]
     return [found.mean, found.sd, *parts, d.factor.estimate if d and d.factor else None]
-
-
-ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
-ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-
-
-def latex(text: Any) -> str:
-    """Harmless in LaTeX: special characters escaped, control and direction marks left out."""
-    return "".join(ESCAPES.get(c, c) for c in " ".join(str(text).split()) if c.isprintable())
-
-
-def to_latex(report: Summary) -> str:
-    """The paper's own layout with booktabs: blanks where a row equals base, a rule between groups.
-
-    Bold: Holm's p over the rows of the metric below the level. Needs \\usepackage{booktabs,amsmath}.
-    """
-    names = columns.shown(report.rows)
-    heads = [columns.LATEX_HEADS.get(name) or latex(name) for name in names]
-    heads += ["PPL (dev)", "BLEU (dev)", "params", "$n$"]
-    form = "ll" + "c" * len(names) + "rrrr"
-    same = columns.unchanged(report.rows)
-    lines = [f"% the same in every row: {same}"] if same else []
-    lines += [f"% {note}" for note in tuning.notes(report.tuning)]
-    lines += [f"% bold: differs from the row {latex(report.reference)}, NOT from base"] * bool(report.reference)
-    lines += [r"\begin{tabular}{" + form + "}", r"\toprule", " & & " + " & ".join(heads) + r" \\"]
-    group = None
-    for row in report.rows:
-        if row.group != group:
-            lines.append(r"\midrule")
-        label = "" if row.group == group or row.group in ("base", "big") else f"({latex(row.group)})"
-        group = row.group
-        values = [latex(columns.said(row.values[name])) if name not in row.blank else "" for name in names]
-        scores = [_latex_score(row.ppl, 2, report.alpha), _latex_score(row.bleu, 1, report.alpha)]
-        rest = [label, latex(columns.named(row)), *values, *scores, latex(millions(row.parameters)), str(row.n)]
-        lines.append(" & ".join(rest) + r" \\")
-    lines.append(r"\bottomrule")
-    if report.reference:
-        words = f"Bold: differs from {latex(report.reference)}, not from base."
-        lines.append(rf"\multicolumn{{{len(form)}}}{{l}}{{{words}}} \\")
-    return "\n".join([*lines, r"\end{tabular}"]) + "\n"
-
-
-def _latex_score(found: Metric, digits: int, alpha: float) -> str:
-    d = found.difference
-    if found.mean is None:
-        return "--"
-    value = f"{found.mean:.{digits}f}"
-    spread = "" if found.sd is None else rf" $\pm$ {found.sd:.{digits}f}"
-    bold = d is not None and d.holm is not None and d.holm < alpha
-    return (rf"\textbf{{{value}}}" if bold else value) + spread

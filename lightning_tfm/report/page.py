@@ -1,50 +1,65 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, figures, provenance, reference, tuning
+from lightning_tfm.report import (
+    agreement_text,
+    columns,
+    figures,
+    formats,
+    nats,
+    page_table,
+    provenance,
+    reference,
+    tuning,
+)
+from lightning_tfm.report.attention import attention
+from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
-from lightning_tfm.report.formats import TWO_SEEDS, two_seeds
+from lightning_tfm.report.findings import findings
+from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
-from lightning_tfm.report.plateau import FAR, said
-from lightning_tfm.report.power import ABOUT
+from lightning_tfm.report.latex import to_latex
+from lightning_tfm.report.links import Link, nowhere
+from lightning_tfm.report.panels import FEW, panels, short_name
+from lightning_tfm.report.plateau import FAR
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import NOTHING, compared, effect_numbers, millions, paper, score
-from lightning_tfm.report.verdict import UNDECIDED, WORDS, counted, phrase
+from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
+from lightning_tfm.report.text import NAMES, effect_numbers
+from lightning_tfm.report.translations import translations
+from lightning_tfm.report.verdict import WORDS, counted
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
 
-def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> str:
+def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     tau = report.clear
+    alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     return render(
         "report.html",
         report=report,
         live=live,
         texts=texts,
         head=_head(report),
-        notices=reference.said(report),
+        findings=findings(report),
+        notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        nats=nats.known(report.rows),
+        metric_names=NAMES,
         words=[word for word in WORDS if word in found],
-        classes=figures.VERDICT_CLASS,
-        change=_change,
-        fields=_fields(report),
-        value=columns.value,
+        columns=page_table.table_columns(report),
+        chooser=page_table.chooser(report),
+        cells=lambda r: page_table.cells(report, r),
+        change=page_table.change,
+        latex=to_latex(report),
         of_the_paper=columns.of_the_paper(report.rows),
         said=lambda r: "|".join(_words(r)),
-        missing=_missing,
-        numbers=lambda r: _numbers(r, columns.of_the_paper(report.rows)),
-        compared=lambda r, metric, digits: _compared(r, metric, digits, report.alpha),
-        score=score,
-        plateaued=said,
         counted=counted,
         labels=agreement_text.LABELS,
-        columns=_columns(report),
+        agreements=_agreements(report),
         course=_course(report),
         agreement_text=agreement_text,
         beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
@@ -53,22 +68,27 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "") -> s
         factors=report.factors,
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
-        forests=_pictures({m: figures.forest(report, m) for m in ("ppl", "bleu")}),
+        forests=_pictures({m: forest(report, m) for m in report.metrics}),
         colours=_colours(report),
-        curves=_curves(report, cells),
+        curves=curves(alike, cells),
         quality=_pictures(
             {
-                "parameters": figures.quality(report, "parameters", "parameters"),
-                "FLOPs": figures.quality(report, "flops", "training FLOPs"),
+                "parameters": figures.quality(alike, "parameters", "parameters"),
+                "FLOPs": figures.quality(alike, "flops", "training FLOPs"),
             }
         ),
         lengths=_lengths(report, cells),
         calibration=_calibration(report, cells),
-        attention=_attention(cells) if texts else [],
-        runs=_runs(report, cells, texts),
+        translations=translations(cells) if texts else [],
+        attention=attention(cells) if texts else {},
+        runs=_runs(report, cells, texts, link),
         far=FAR,
-        two_seeds=TWO_SEEDS[0].upper() + TWO_SEEDS[1:] if two_seeds(report) else "",
+        two_seeds=_capital(formats.TWO_SEEDS) if formats.two_seeds(report) else "",
     )
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
@@ -98,69 +118,7 @@ def _head(report: Summary) -> list[str]:
 
 
 def _words(r: SummaryRow) -> list[str]:
-    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
-
-
-def _change(r: SummaryRow) -> str:
-    """What the row changes, at the sizes that were trained; of base all sizes; "is A" where it is the row A."""
-    if r.same_as:
-        return f"is {r.same_as}: the same runs, no comparison"
-    return ", ".join(f"{name} {columns.said(v)}" for name, v in r.values.items() if name not in r.blank)
-
-
-def _fields(report: Summary) -> list[str]:
-    """Columns beside the changes, to sort by: what the rows vary, but for the paper's own columns beside its rows."""
-    paper = COLUMNS if columns.of_the_paper(report.rows) else {}
-    return [name for name in columns.shown(report.rows) if name not in paper]
-
-
-def _missing(r: SummaryRow) -> str:
-    return "; ".join(f"seed {seed}: {why}" for seed, why in r.missing.items())[:500]
-
-
-def _numbers(r: SummaryRow, printed: bool) -> list[tuple[float | None, str]]:
-    """(value, as it is shown) of the last columns, those of the paper with them where it printed any row."""
-    values = [r.parameters, r.flops, r.seconds, *[r.paper.ppl, r.paper.bleu, r.paper.params] * printed]
-    flops, seconds = short(r.flops) if r.flops else "", f"{r.seconds:,.0f}" if r.seconds else ""
-    words = [millions(r.parameters), flops, seconds, *paper(r, "M") * printed]
-    return [(value, said or NOTHING) for value, said in zip(values, words, strict=True)]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A row's difference to base (or another reference) in one metric, as the table shows it."""
-
-    estimate: float | None
-    shown: str
-    """with its interval"""
-    p: float | None
-    holm: float | None
-    word: str
-    """the verdict; empty for a row of one seed"""
-    number: str
-    """what stands beside the word"""
-    why: str
-    sure: bool
-    """found by Holm's p too"""
-
-
-def _compared(r: SummaryRow, metric: str, digits: int, alpha: float) -> Compared | None:
-    """None where nothing can be compared."""
-    d = r.metric(metric).difference
-    if d is None or d.estimate is None:
-        return None
-    word = d.verdict if r.n > 1 else ""
-    number = phrase(d).removeprefix(word) if word else ""
-    sure = d.holm is not None and d.holm < alpha
-    return Compared(d.shown.estimate, compared(d, digits), d.p, d.holm, word, number, _why(d, metric), sure)
-
-
-def _why(d: Difference, metric: str) -> str:
-    smallest = d.shown.smallest
-    if d.verdict != UNDECIDED or d.p is None or smallest is None:
-        return d.why
-    size = f"{smallest:.1f} % PPL" if metric == "ppl" else f"{smallest:.2f} BLEU"
-    return f"{d.why}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
+    return [d.verdict for metric in (*METRICS, "word") if (d := r.metric(metric).difference)]
 
 
 @dataclass(frozen=True)
@@ -174,7 +132,7 @@ class Column:
     """figure -> value in print"""
 
 
-def _columns(report: Summary) -> list[Column]:
+def _agreements(report: Summary) -> list[Column]:
     return [
         Column(name, which, one.rows, agreement_text.shown(one))
         for which, metrics in (agreement_text.parts(report.agreement) if report.agreement else [])
@@ -194,16 +152,12 @@ def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _colours(report: Summary) -> list[tuple[str, str]]:
-    """(group, class of its colour)"""
-    classes = figures.group_classes(report)
+    """(row where they are few, else group; class of its colour)"""
+    classes = figures.row_classes(report)
+    if len(report.rows) <= FEW:
+        return [(short_name(name), class_) for name, class_ in classes.items()]
     found = {r.group: classes[r.name] for r in report.rows}
-    return [(figures.short_name(group), class_) for group, class_ in found.items()]
-
-
-def _curves(report: Summary, cells: Cells) -> dict[str, Any]:
-    linear, log = figures.curves(report, cells)
-    rows = [r.name for r in report.rows if r.n]
-    return {"linear": linear, "log": log, "rows": rows} if linear else {}
+    return [(short_name(group), class_) for group, class_ in found.items()]
 
 
 def _lengths(report: Summary, cells: Cells) -> dict[str, Any]:
@@ -217,7 +171,7 @@ def _lengths(report: Summary, cells: Cells) -> dict[str, Any]:
 
 
 def _calibration(report: Summary, cells: Cells) -> dict[str, Any]:
-    """The picture of the first seeds; row -> (expected calibration error in percent, seeds it is the mean over)."""
+    """Pictures of the first seeds; row -> (expected calibration error in percent, seeds it is the mean over)."""
     found = {}
     for r in report.rows:
         seeds = [c for cell in cells.of(r.name) if (c := provenance.collected(cell, "calibration"))]
@@ -225,21 +179,23 @@ def _calibration(report: Summary, cells: Cells) -> dict[str, Any]:
             found[r.name] = seeds
     if not found:
         return {}
-    picture = figures.reliability({name: seeds[0]["bins"] for name, seeds in found.items()}, "Reliability diagram")
+    first = {name: seeds[0]["bins"] for name, seeds in found.items()}
+    pictures = [figures.reliability(first, panel) for panel in panels([r for r in report.rows if r.name in found])]
     errors = {row: (100 * sum(s["ece"] for s in seeds) / len(seeds), len(seeds)) for row, seeds in found.items()}
-    return {"picture": picture, "errors": errors}
+    return {"pictures": pictures, "errors": errors}
 
 
-def _attention(cells: Cells) -> list[dict[str, Any]]:
-    """What the page's script draws."""
-    return [
-        {"row": cell.row, "seed": cell.seed, "sentences": record["sentences"]}
-        for _, cell in sorted(cells.filled.items())
-        if (record := provenance.collected(cell, "attention"))
-    ]
+@dataclass(frozen=True)
+class Run:
+    """One run as the page names it."""
+
+    facts: dict[str, str]
+    command: str
+    link: str
+    """to its folder, empty where there is none"""
 
 
-def _runs(report: Summary, cells: Cells, texts: bool) -> list[dict[str, Any]]:
+def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[str, Any]]:
     """Where every cell comes from, and what its row translated otherwise than the one that it is compared with."""
     against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
@@ -250,7 +206,11 @@ def _runs(report: Summary, cells: Cells, texts: bool) -> list[dict[str, Any]]:
             "state": _state(r),
             "missing": r.missing,
             "runs": [
-                (provenance.facts(cell), fit_command(apply(cells.study.base, rows[cell.row], cell.seed)))
+                Run(
+                    provenance.facts(cell),
+                    fit_command(apply(cells.study.base, rows[cell.row], cell.seed)),
+                    link(cell.folder),
+                )
                 for cell in cells.of(r.name)
             ],
             "examples": examples.get(r.name, []),

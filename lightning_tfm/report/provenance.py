@@ -71,20 +71,20 @@ def examples(cells: Cells, base: str, to: str = "base") -> dict[str, list[Exampl
     By smoothed sentence BLEU, averaged over seeds; the translations shown are those of each one's first seed that has
     them here (runs out of an archive have none).
     """
-    theirs = _translated(cells, base) if cells.references else None
+    theirs = translated(cells, base) if cells.references else None
     if theirs is None:
         return {}
-    quality, found = _quality(cells.of(base)), {}
+    of_base, found = quality(cells.of(base)), {}
     for row in cells.study.rows:
-        translated = _translated(cells, row.name) if row.name != base else None
-        if translated is not None:
-            gap = _quality(cells.of(row.name)) - quality
+        ours = translated(cells, row.name) if row.name != base else None
+        if ours is not None:
+            gap = quality(cells.of(row.name)) - of_base
             found[row.name] = [
                 [
                     ("line", str(i + 1)),
                     ("source", clipped(cells.sources[i])),
                     ("reference", clipped(cells.references[i])),
-                    (f"row {row.name}", clipped(translated[i])),
+                    (f"row {row.name}", clipped(ours[i])),
                     (f"row {base} ({'base' if to == 'base' else 'compared with'})", clipped(theirs[i])),
                 ]
                 for i in _far(gap)
@@ -99,14 +99,14 @@ def _far(gap: np.ndarray) -> list[int]:
     return worst + [int(i) for i in order[::-1][:EXAMPLES] if gap[i] > 0]
 
 
-def _translated(cells: Cells, row: str) -> list[str] | None:
+def translated(cells: Cells, row: str) -> list[str] | None:
     """The translations of the row's first seed that has them here."""
     name = f"{cells.study.base.data.dev}.hyp.txt"
     paths = (cell.folder / "scores" / cell.dev.evaluation_hash[:16] / name for cell in cells.of(row))
     return next((read_lines(path) for path in paths if path.is_file()), None)
 
 
-def _quality(runs: list[FilledCell]) -> np.ndarray:
+def quality(runs: list[FilledCell]) -> np.ndarray:
     """Mean over seeds of a smoothed sentence BLEU (add-one from bigrams on, Lin and Och 2004), [S]."""
     total = np.zeros(len(runs[0].nll_S2))
     for cell in runs:

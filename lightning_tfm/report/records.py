@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from lightning_tfm.config import evaluation_hash, training_hash
+from lightning_tfm.config import training_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
-from lightning_tfm.study.rows import Row, differences, run_identity
+from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of
 from lightning_tfm.sums import DamagedFile, check_files
 
@@ -43,18 +43,16 @@ def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
             if hidden is not None:
                 found[row.name, seed] = Missing(hidden)
                 continue
-            name = training_hash(run_identity(study.base, row, seed, study.prints.train))
-            found[row.name, seed] = _record(study, RunFolder(root, name))
+            found[row.name, seed] = _record(study, row, RunFolder(root, training_hash(study.identity_of(row, seed))))
     return found
 
 
-def _record(study: Ablation, folder: RunFolder) -> RunRecord | Missing:
+def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
     found = read(folder.result)
     if isinstance(found, Missing):
         return found if folder.result.exists() else Missing(_why_not(folder))
     # scored later under other options: the study's evaluation decides which score counts
-    name = evaluation_hash(study.base, study.prints.dev)
-    later = folder.scores(name) / f"{study.base.data.dev}.json"
+    later = folder.scores(study.evaluation_of(row)) / f"{study.base.data.dev}.json"
     if not later.is_file():
         return found
     score = read_score(later)
@@ -83,6 +81,8 @@ class FilledCell:
     """(nll in nats, pieces) of each sentence"""
     bleu_S10: np.ndarray | None
     """sacreBLEU's counts of each sentence; None where the references are gone"""
+    words_S: np.ndarray | None = None
+    """of each reference; None in records of before they were counted"""
 
     @property
     def dev(self) -> Score:
@@ -95,6 +95,13 @@ class FilledCell:
     @property
     def bleu(self) -> float:
         return float(self.dev.bleu)
+
+    def value(self, metric: str) -> float:
+        """What is tested: log PPL, BLEU, or the nll per reference word."""
+        if metric == "word":
+            assert self.dev.nll_per_word is not None, "cells without it are refused where it is tested"
+            return self.dev.nll_per_word
+        return math.log(self.ppl) if metric == "ppl" else self.bleu
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,17 @@ class Cells:
         """The row that all others are compared with."""
         return self.reference or self.study.base_row
 
+    @property
+    def by_word(self) -> bool:
+        """Whether rows have other pieces than others, so that they are compared by the nll per reference word."""
+        return len({self.study.data_of(row).prints.dev for row in self.study.rows}) > 1
+
+    @property
+    def foreign(self) -> list[str]:
+        """Rows with other pieces than the one that all are compared with: no perplexity of theirs is comparable."""
+        prints = {row.name: self.study.data_of(row).prints.dev for row in self.study.rows}
+        return [name for name in prints if self.against and prints[name] != prints[self.against]]
+
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
@@ -125,7 +143,6 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     """`found`: see records.collect."""
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
-    scores = evaluation_hash(study.base, study.prints.dev)
     counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
     rows = {row.name: row for row in study.rows}
     filled: dict[tuple[str, int], FilledCell] = {}
@@ -137,7 +154,8 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
             continue
         folder = RunFolder(root, record.training_hash)
         try:
-            filled[name, seed] = _cell(name, seed, folder, record, folder.scores(scores), split, counts)
+            scores = folder.scores(study.evaluation_of(rows[name]))
+            filled[name, seed] = _cell(name, seed, folder, record, scores, split, counts)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = f"its scores cannot be read: {error}"
     signature = _common_signature(filled, empty)
@@ -157,14 +175,16 @@ def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) ->
 def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
     if training_hash(record.identity) != record.training_hash:
         return "the record's identity does not yield its training hash"
-    asked = run_identity(study.base, row, seed, study.prints.train)
+    asked = study.identity_of(row, seed)
     if training_hash(asked) != record.training_hash:
         return "a different experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))
     if "dev" not in record.scores:
         return "no dev score"
     dev = record.scores["dev"]
-    if dev.evaluation_hash != evaluation_hash(study.base, study.prints.dev):
+    if dev.evaluation_hash != study.evaluation_of(row):
         return "scored by a different evaluation (decoding, weights or dev text)"
+    if study.data and dev.nll_per_word is None:
+        return f"no nll per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
     if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None
@@ -182,7 +202,8 @@ def _cell(
     dev = record.scores["dev"]
     if not math.isclose(nll_S2[:, 0].sum(), dev.nll, rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev.tokens:
         raise ValueError("the sentences do not add up to the score of the text")
-    return FilledCell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts))
+    words_S = _words(scores / f"{split}.sentences.tsv")
+    return FilledCell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts), words_S)
 
 
 def counts_file(split: str) -> str:
@@ -213,6 +234,13 @@ def read_sentences(path: Path) -> np.ndarray:
     if not np.isfinite(table).all():
         raise ValueError(f"{path.name} holds numbers that are not finite")
     return table
+
+
+def _words(path: Path) -> np.ndarray | None:
+    """Words of each reference, [S]; None where the table is of before they were counted."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    names = head.split("\t")
+    return np.array([float(line.split("\t")[names.index("words")]) for line in lines]) if "words" in names else None
 
 
 def read_lines(path: Path) -> list[str]:

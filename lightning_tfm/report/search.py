@@ -1,6 +1,7 @@
 """A search from its records: trials, what mattered, the best; as page, Markdown, CSV or JSON.
 
-Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them). A pure
+Reads study.json, trials.json and importance.json of the study's folder (queue/search_results.py writes them) and the
+validations of its runs, where they are here. A pure
 function of them: the same records give the same bytes.
 """
 
@@ -8,14 +9,18 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.latex import Layout
+from lightning_tfm.report.links import Link, nowhere
+from lightning_tfm.report.records import read_validations
 from lightning_tfm.report.search_page import page
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
+from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
@@ -29,19 +34,32 @@ class SearchReport:
     """What a search's report says."""
 
     summary: SearchSummary
+    root: Path | None
 
-    def render(self, kind: str, texts: bool = True, live: str = "") -> str:
-        """As one of html, md, csv, json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
+    def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+        """As html, markdown, csv or json. It shows no line of the corpus, whatever `texts` says. Raises UserError."""
         match kind:
             case "html":
-                return page(self.summary, live)
-            case "md":
+                return page(self.summary, live, self._linked(link))
+            case "markdown":
                 return to_markdown(self.summary)
             case "csv":
                 return to_csv(self.summary)
             case "json":
                 return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
-        raise UserError(f"--format={kind}: a search has no table in the paper's layout; html, md, csv or json")
+        raise self._no_table(kind)
+
+    def _linked(self, link: Link) -> Callable[[str], str]:
+        """From the name of a run to where `link` leads."""
+        root = self.root
+        return lambda run: link(RunFolder(root, run).path) if root and run else ""
+
+    def latex(self, layout: Layout) -> str:
+        """Raises UserError."""
+        raise self._no_table("latex")
+
+    def _no_table(self, kind: str) -> UserError:
+        return UserError(f"--format={kind}: a search has no table in the paper's layout; html, markdown, csv or json")
 
 
 def make(name: str, root: Path) -> SearchReport:
@@ -49,15 +67,23 @@ def make(name: str, root: Path) -> SearchReport:
     folder = folder_of(root, name)
     trials, importance = folder / "trials.json", folder / "importance.json"
     search = load_as(Search, root, name)
-    return of_trials(search, _read(trials, name), _read(importance, name), folder)
+    return of_trials(search, _read(trials, name), _read(importance, name), folder, root)
 
 
 def of_trials(
-    search: Search, trials: list[dict[str, Any]], importance: list[dict[str, Any]], folder: Path = Path()
+    search: Search,
+    trials: list[dict[str, Any]],
+    importance: list[dict[str, Any]],
+    folder: Path = Path(),
+    root: Path | None = None,
 ) -> SearchReport:
-    """The report of a search from what its trials.json and importance.json (in `folder`) hold. Raises UserError."""
+    """The report of a search from what its trials.json and importance.json (in `folder`) hold. Raises UserError.
+
+    `root`: where its runs are, with their curves.
+    """
     names = [parameter.name for parameter in search.space]
     lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
+    lines = [replace(line, curve=_curve(root, line.run)) for line in lines]
     leading = best(lines, search.objectives)
     values = {t.trial: [v for v in t.values.values() if v is not None] for t in lines if None not in t.values.values()}
     return SearchReport(
@@ -88,7 +114,8 @@ def of_trials(
                 seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
                 ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
             )
-        )
+        ),
+        root,
     )
 
 
@@ -122,6 +149,10 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
         )
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
+
+
+def _curve(root: Path | None, run: str) -> list[tuple[int, float]]:
+    return sorted(read_validations(RunFolder(root, run).path).items()) if root and run else []
 
 
 def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float]] | None:

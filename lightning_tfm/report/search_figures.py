@@ -1,9 +1,11 @@
 """Pictures of a search: importance, course, slices, parallel coordinates, objectives against each other."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
-from lightning_tfm.report.figures import short_name
+from lightning_tfm.report.curves import DWARFED
+from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.summary import Importance, SearchSummary, Trial
 from lightning_tfm.report.svg import (
     Scale,
@@ -20,6 +22,8 @@ from lightning_tfm.report.svg import (
 )
 from lightning_tfm.study.space import Parameter
 
+ABOVE = 1.8
+"""times the end of four fifths of all curves: where a straight axis ends"""
 LOG_FROM = 10
 """an axis whose largest value is this many times its smallest is logarithmic"""
 
@@ -91,7 +95,7 @@ def course(report: SearchSummary, objective: str) -> str:
             line += [(here, reached), (here, now)]
     body += tag("polyline", points=points(line), class_="front")
     edge = float(top if less else bottom)
-    body += "".join(_cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
+    body += "".join(cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
     return figure(width, height, f"{objective} trial by trial", body + _dots(report, trials, objective, x, y))
 
 
@@ -100,11 +104,12 @@ def stopped(report: SearchSummary) -> list[Trial]:
     return [t for t in report.trials if t.state == "stopped early"]
 
 
-def _cross(t: Trial, x: float, y: float) -> str:
+def cross(t: Trial, x: float, y: float) -> str:
+    """A trial that was stopped early."""
     path = f"M{number(x - 3)} {number(y - 3)}l6 6m0-6l-6 6"
     change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
     title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}: {change}"))
-    return tag("g", title + tag("path", d=path, class_="curve"), class_="hover stopped")
+    return tag("g", title + tag("path", d=path, class_="curve"), class_="hover stopped", data_trial=t.trial)
 
 
 def _at(report: SearchSummary, trial: Trial) -> int:
@@ -116,7 +121,7 @@ def _dots(report: SearchSummary, trials: Sequence[Trial], objective: str, x: Sca
     body = ""
     for t in trials:
         mark = tag("circle", cx=x(float(_at(report, t))), cy=y(_value(t, objective)), r=4.5, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}")
+        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}", data_trial=t.trial)
     return body
 
 
@@ -160,12 +165,12 @@ def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
         )
     body += label((left + right) / 2, bottom + 32, short_name(parameter.name, 40), "middle", "title")
     edge = float(top if report.objectives[objective] == "minimize" else bottom)
-    body += "".join(_cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
+    body += "".join(cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
     kind = shades(report, objective)
     for t in trials:
         at = x(t.change[parameter.name])
         mark = tag("circle", cx=at, cy=y(_value(t, objective)), r=4.0, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}")
+        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}", data_trial=t.trial)
     return figure(width, height, f"{objective} against {parameter.name}", body)
 
 
@@ -174,8 +179,8 @@ def parallel(report: SearchSummary, objective: str) -> str:
     trials = report.with_values(objective)
     if not trials:
         return ""
-    top, bottom, gap = 40, 320, 130
     space = report.space
+    top, bottom, gap = 40, 320, max(130, 1060 // max(len(space), 1))
     width = 80 + gap * len(space) + 60
     axes = [Axis(p, bottom, top) for p in space]
     end = value_scale([_value(t, objective) for t in trials], bottom, top)
@@ -187,20 +192,59 @@ def parallel(report: SearchSummary, objective: str) -> str:
         body += tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="axis")
         body += label(x, top - 14 - 13 * (i % 2), short_name(name, 24), "middle", "title")
         over += "".join(label(x - 6, y + 4, words, "end", "tick halo") for y, words in marks)
+        over += tag(
+            "rect", x=x - 12, y=float(top), width=24.0, height=float(bottom - top), class_="handle", data_axis=i
+        )
     kind = shades(report, objective)
     for t in stopped(report):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
         title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}"))
-        body += tag("g", title + tag("polyline", points=path, class_="curve"), class_="hover stopped")
+        body += tag(
+            "g", title + tag("polyline", points=path, class_="curve"), class_="hover stopped", data_trial=t.trial
+        )
     order = {"rest": 0, "better": 1, "best": 2}
     for t in sorted(trials, key=lambda t: (order[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         places.append(end(_value(t, objective)))
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
         content = tag("title", attribute(said(t))) + tag("polyline", points=path, class_="curve")
-        body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial)
+        body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial, data_trial=t.trial)
     return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
+
+
+def training(report: SearchSummary, objective: str, log: bool) -> str:
+    """Dev perplexity in the course of every trial's training; those that were stopped early end in a cross."""
+    kind = shades(report, objective)
+    drawn = [t for t in report.trials if t.curve]
+    if not drawn:
+        return ""
+    width, height, left, right, top, bottom = 1200, 430, 50, 1186, 26, 386
+    values = [v for t in drawn for _, v in t.curve]
+    final = sorted(t.curve[-1][1] for t in drawn)
+    high = max(values) if log else min(max(values), ABOVE * final[int(0.8 * (len(final) - 1))])
+    x = spanning([s for t in drawn for s, _ in t.curve], left, right, margin=0.02)
+    y = spanning([min(values), high], bottom, top, log)
+    body = bottom_axis(x, bottom, top, "step") + left_axis(y, left, right, "dev perplexity")
+    order = {"best": 2, "better": 1}
+    for t in sorted(drawn, key=lambda t: (order.get(kind.get(t.trial, ""), 0), t.trial)):
+        inside = [(x(s), y(v)) for s, v in t.curve if v <= y.high]
+        content = tag("title", attribute(said(t))) + tag("polyline", points=points(inside), class_="curve")
+        early = t.state != "finished"
+        if early and inside:
+            content += tag(
+                "path", d=f"M{number(inside[-1][0] - 4)} {number(inside[-1][1] - 4)}l8 8m0-8l-8 8", class_="curve"
+            )
+        class_ = f"series {'stopped rest' if early else kind.get(t.trial, 'rest')}"
+        body += tag("g", content, class_=class_, data_row=t.trial, data_trial=t.trial)
+    said_ = f"Learning curves of all trials, {'logarithmic' if log else 'straight'} axis"
+    return figure(width, height, said_, body)
+
+
+def dwarfed(report: SearchSummary) -> bool:
+    """Whether the worst trial's curve would flatten all others on a straight axis."""
+    final = [t.curve[-1][1] for t in report.trials if t.curve]
+    return bool(final) and max(final) > DWARFED * median(final)
 
 
 def against(report: SearchSummary, first: str, second: str) -> str:
@@ -217,5 +261,5 @@ def against(report: SearchSummary, first: str, second: str) -> str:
     for t in trials:
         mark = tag("circle", cx=x(_value(t, first)), cy=y(_value(t, second)), r=4.5, class_="dot")
         kind = "best" if t.trial in report.best else "rest"
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind}")
+        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind}", data_trial=t.trial)
     return figure(width, height, f"{second} against {first}", body)

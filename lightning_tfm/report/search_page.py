@@ -1,17 +1,20 @@
 """A search's summary -> its page."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
 from lightning_tfm.report import search_figures as figures
+from lightning_tfm.report.contour import contour, pairs
 from lightning_tfm.report.document import render
 from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.summary import SearchSummary
 from lightning_tfm.study.space import Parameter
 
 
-def page(report: SearchSummary, live: str = "") -> str:
-    """The HTML. `live` is the version that --serve asks for."""
+def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lambda run: "") -> str:
+    """The HTML. `live` is the version that --serve asks for, `link` leads from a run's name to its folder."""
     aims, names = list(report.objectives), [p.name for p in report.space]
     set_, heads = [*names, *(report.ties or {})], [("trial", "w"), ("state", "w")]
     columns = [*heads, *((name, "") for name in (*set_, *aims)), ("steps", ""), ("note", "w")]
@@ -29,6 +32,10 @@ def page(report: SearchSummary, live: str = "") -> str:
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
         said=figures.said,
+        links={t.trial: link(t.run) for t in report.trials},
+        training=_training(report),
+        contours=[c for aim in aims for a, b in pairs(report, aim) if (c := contour(report, aim, a, b))],
+        axes=[*names],
         importance=[(record, figures.importance(record)) for record in report.importance],
         courses=list(filter(None, courses)),
         against=list(filter(None, against)),
@@ -36,6 +43,25 @@ def page(report: SearchSummary, live: str = "") -> str:
         parallel=[one for one in parallel if one[-1]],
         maps=[found for aim in aims for a, b in combinations(report.space, 2) if (found := _map(report, a, b, aim))],
     )
+
+
+@dataclass(frozen=True)
+class Training:
+    """The learning curves of all trials over both axes."""
+
+    linear: str
+    log: str
+    at_first: bool
+    """whether the logarithmic one is shown at first"""
+    trials: list[str]
+
+
+def _training(report: SearchSummary) -> Training | None:
+    """None where no run is here."""
+    aim = next(iter(report.objectives))
+    linear, log = (figures.training(report, aim, how) for how in (False, True))
+    drawn = [t.trial for t in report.trials if t.curve]
+    return Training(linear, log, figures.dwarfed(report), drawn) if drawn else None
 
 
 MOST = 12

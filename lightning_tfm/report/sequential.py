@@ -99,7 +99,7 @@ def hopeless_rows(summary: Summary) -> list[str]:
 def waiting(summary: Summary) -> set[str]:
     """Rows without a verdict in perplexity, and those of an undecided claim that do not hold by Holm's p yet."""
     about = {finding.row for claim in summary.claims if claim.verdict in OPEN for finding in claim.findings}
-    rows = [(row.name, row.ppl.difference) for row in summary.rows]
+    rows = [(row.name, row.primary) for row in summary.rows]
     return {name for name, found in rows if found and _waits(found, name in about, summary.alpha)}
 
 
@@ -109,7 +109,7 @@ def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
 
 
 def _hopeless(row: SummaryRow) -> bool:
-    found = row.ppl.difference
+    found = row.primary
     return found is not None and found.prospect is not None and found.prospect < HOPELESS
 
 

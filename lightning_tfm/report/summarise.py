@@ -54,7 +54,8 @@ def tabulate(study: Ablation, found: Found) -> Table:
     signatures = sorted({r.scores["dev"].signature for r in records})
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
-    return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows)
+    foreign = Cells(study, {}, {}, "").foreign
+    return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows, foreign=foreign)
 
 
 def _row(
@@ -78,7 +79,7 @@ def _row(
         ties=row.ties,
         values=values,
         blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
-        parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.V),
+        parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.data_of(row).V),
         n=len(runs),
         flops=mean(record.flops for record in runs.values()) if runs else None,
         seconds=mean(record.seconds.total for record in runs.values()) if runs else None,
@@ -86,13 +87,21 @@ def _row(
         missing=missing,
         ppl=_metric({seed: record.scores["dev"].ppl for seed, record in runs.items()}),
         bleu=_metric({seed: record.scores["dev"].bleu for seed, record in runs.items()}),
-        body=_counted(replace(exact.model, positions="none"), study.V),
+        body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
+        word=_where_known({seed: record.scores["dev"].nll_per_word for seed, record in runs.items()}),
+        character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in runs.items()}),
     )
 
 
 def _metric(by_seed: dict[str, float]) -> Metric:
     values = list(by_seed.values())
     return Metric(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
+
+
+def _where_known(by_seed: dict[str, float | None]) -> Metric | None:
+    """None unless every run has the number: records of before it was kept have none."""
+    known = {seed: value for seed, value in by_seed.items() if value is not None}
+    return _metric(known) if known and len(known) == len(by_seed) else None
 
 
 def _counted(model: Model, V: int) -> int | None:
@@ -129,7 +138,11 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
         row = replace(row, missing=missing, plateaued=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
-        return row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
+        row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
+        if row.name in cells.foreign and not row.same_as:
+            why = f"other pieces than {cells.reference or 'base'}: see the nll per reference word"
+            row = replace(row, ppl=replace(row.ppl, difference=Difference(verdict.INCOMPARABLE, why, None)))
+        return row
 
     return rounded(
         Summary(
@@ -154,8 +167,11 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],
             rows=[tested(row) for row in table.rows],
-            factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
+            factors=factors.analyse(cells, bootstraps(cells))
+            if factors.factorial(study) and not cells.by_word
+            else None,
             reference=cells.reference,
+            foreign=cells.foreign if cells.by_word else None,
         )
     )
 
@@ -216,7 +232,8 @@ def _compared(
         found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
         return replace(row.metric(name), difference=_difference(name, found, printed, full_size, to))
 
-    return replace(row, ppl=metric("ppl"), bleu=metric("bleu"))
+    word = metric("word") if (row.name, "word") in evidence else row.word
+    return replace(row, ppl=metric("ppl"), bleu=metric("bleu"), word=word)
 
 
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:

@@ -140,10 +140,18 @@ class SummaryRow:
     """of `change`: what its values follow (study/ties.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
     """the row whose runs are its own, too, so that it is no comparison of its own"""
+    word: Metric | None = field(default=None, metadata={"key": "nll per word", **OPTIONAL})
+    """of the references (record.Score), in nats; None where a run has none; tested where rows have other pieces"""
+    character: Metric | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})
 
     def metric(self, name: str) -> Metric:
-        """ppl or bleu."""
-        return {"ppl": self.ppl, "bleu": self.bleu}[name]
+        """ppl, bleu, or word where there is one."""
+        return {"ppl": self.ppl, "bleu": self.bleu, "word": self.word or Metric(None, None, {})}[name]
+
+    @property
+    def primary(self) -> Difference | None:
+        """The difference in the metric that decides: perplexity, or nll per word where that is compared."""
+        return self.word.difference if self.word and self.word.difference else self.ppl.difference
 
 
 # --- agreement with the paper over all rows (report/agreement.py) ---
@@ -330,6 +338,8 @@ class Table:
     agreement: Agreement | None = None
     last_eighth: LastEighth | None = None
     tuning: TuningSummary | None = None
+    foreign: list[str] = field(default_factory=list)
+    """rows with other pieces than base"""
 
 
 @dataclass(frozen=True)
@@ -392,10 +402,17 @@ class Summary:
     """row that differences, p and words are to, where it is not base"""
     tuning: TuningSummary | None = field(default=None, metadata=OPTIONAL)
     """where every row has its own best value of a field"""
+    foreign: list[str] | None = field(default=None, metadata={"key": "other pieces", **OPTIONAL})
+    """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
 
     @property
     def base(self) -> SummaryRow | None:
         return next((row for row in self.rows if row.base), None)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is tested."""
+        return ("ppl", "word", "bleu") if self.foreign is not None else METRICS
 
     @property
     def to(self) -> str:
@@ -468,6 +485,8 @@ class Trial:
     """objective -> seed -> value, where trials have several seeds and `values` are means"""
     tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
     """what the tied parameters come to"""
+    curve: list[tuple[int, float]] = field(default_factory=list, metadata={"key": ""})
+    """(step, dev perplexity) of its run, or that at the first of its seeds, where that is here"""
 
     def sd(self, objective: str) -> float | None:
         """Over the seeds (n-1); None below two."""

@@ -4,12 +4,13 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report import agreement_text, columns, tuning
+from lightning_tfm.report import agreement_text, columns, nats, tuning
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import counted
 
+NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
 """columns of a row's name, where room is scarce"""
 
@@ -35,9 +36,10 @@ def compared(found: Difference, digits: int) -> str:
     return f"{of.estimate:+.{digits}f}{interval}"
 
 
-def scores(row: SummaryRow) -> list[str]:
-    """Perplexity and BLEU."""
-    return [score(row.ppl, 2), score(row.bleu, 1)]
+def scores(row: SummaryRow, by_word: bool = False) -> list[str]:
+    """Perplexity and BLEU; between them, where asked for, nll per word and per character, blank where unknown."""
+    between = ["" if found is None else score(found, 3) for found in (row.word, row.character)]
+    return [score(row.ppl, 2), *between * by_word, score(row.bleu, 1)]
 
 
 def paper(row: SummaryRow, unit: str) -> list[str]:
@@ -49,19 +51,25 @@ def paper(row: SummaryRow, unit: str) -> list[str]:
 
 def to_text(table: Table, width: int = 80) -> str:
     """Plain text of at most `width` columns: every column of the paper where they fit, else each row's changes."""
-    lines = _text(table, *_full(table))
+    by_word = nats.known(table.rows)
+    lines = _text(table, *_full(table, by_word))
+    if max(map(len, lines)) > width and not table.foreign:  # where pieces are alike, PPL says the same
+        by_word = False
+        lines = _text(table, *_full(table, by_word))
     if max(map(len, lines)) > width:
-        lines = _text(table, *_with_folded_names(*_full(table)))
+        lines = _text(table, *_with_folded_names(*_full(table, by_word)))
     if max(map(len, lines)) > width:
-        lines = _text(table, *_short(table, width))
+        lines = _text(table, *_short(table, width, by_word))
     last = agreement_text.line(table.agreement, table.last_eighth)
-    lines += folded([*notes(table), *([last] if last else [])], width)
+    said = [note for note in notes(table) if by_word or note != nats.MEANT]
+    lines += folded([*said, *([last] if last else [])], width)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
 def notes(table: Table) -> list[str]:
     """What the numbers are, and why cells are empty."""
     found = ["dev PPL is per piece, end token included" + (f"; BLEU is {table.signature}" if table.signature else "")]
+    found += nats.notes(table)
     if table.scale:
         found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
     elif columns.resized(table.rows):
@@ -86,13 +94,13 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
-def _full(table: Table) -> tuple[list[str], list[list[str]]]:
+def _full(table: Table, by_word: bool) -> tuple[list[str], list[list[str]]]:
     names = columns.shown(table.rows)
-    heads = ["\nrow", *map(columns.head, names), *_last_heads(table)]
+    heads = ["\nrow", *map(columns.head, names), *_last_heads(table, by_word)]
     rows = []
     for row in table.rows:
         own = [columns.brief(row, name) for name in names]
-        rows.append([columns.named(row, "\n "), *own, *_last(table, row)])
+        rows.append([columns.named(row, "\n "), *own, *_last(table, row, by_word)])
     return heads, rows
 
 
@@ -103,20 +111,21 @@ def _with_folded_names(heads: list[str], rows: list[list[str]]) -> tuple[list[st
     ]
 
 
-def _last_heads(table: Table) -> list[str]:
+def _last_heads(table: Table, by_word: bool) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
-    return ["par-\nams", *["n"] * several, "dev\nPPL", "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
+    between = ["nll/\nword", "nll/\nchar"] * by_word
+    return ["par-\nams", *["n"] * several, "dev\nPPL", *between, "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
 
 
-def _last(table: Table, row: SummaryRow) -> list[str]:
+def _last(table: Table, row: SummaryRow, by_word: bool) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
-    return [millions(row.parameters), *[str(row.n)] * several, *scores(row), *paper(row, "") * printed]
+    return [millions(row.parameters), *[str(row.n)] * several, *scores(row, by_word), *paper(row, "") * printed]
 
 
-def _short(table: Table, width: int) -> tuple[list[str], list[list[str]]]:
-    heads = ["\nrow", "\nchange", *_last_heads(table)]
+def _short(table: Table, width: int, by_word: bool) -> tuple[list[str], list[list[str]]]:
+    heads = ["\nrow", "\nchange", *_last_heads(table, by_word)]
     names = columns.shown(table.rows)
-    rows = [[row.name, columns.changes(row, names), *_last(table, row)] for row in table.rows]
+    rows = [[row.name, columns.changes(row, names), *_last(table, row, by_word)] for row in table.rows]
     heads, rows = _with_folded_names(heads, rows)
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)
@@ -189,10 +198,10 @@ def to_words(report: Summary, width: int) -> str:
 def word_counts(report: Summary) -> list[str]:
     """How often each verdict occurs, by metric."""
     lines = []
-    for metric in ("ppl", "bleu"):
+    for metric in report.metrics:
         found = counted(report.rows, metric)
         parts = [f"{n} {word}" for word, n in found.items()]
-        lines.append(f"{metric.upper()}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
+        lines.append(f"{NAMES[metric]}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
     return lines
 
 

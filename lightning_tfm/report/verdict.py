@@ -14,6 +14,7 @@ no difference in either       |P| <= tau, not found, and d inside ± tau by two 
 undecided                     all else; with the number of seeds that would decide it if the difference is as estimated
 not testable                  the row or base has fewer than two seeds
 better, worse, undecided      where the paper prints no such row
+not comparable                a perplexity per other pieces than those of the row that it would be compared with
 
 log PPL is the primary metric. BLEU is a noisy copy of it and has words of its own.
 
@@ -34,7 +35,8 @@ REPRODUCED, CONTRADICTED, UNCLEAR = "reproduced", "contradicted", "found here, p
 SMALLER, NEITHER = "smaller than printed", "no difference in either"
 BETTER, WORSE = "better", "worse"
 UNDECIDED, UNTESTABLE = "undecided", "not testable"
-WORDS = (REPRODUCED, CONTRADICTED, UNCLEAR, SMALLER, NEITHER, BETTER, WORSE, UNDECIDED, UNTESTABLE)
+INCOMPARABLE = "not comparable"
+WORDS = (REPRODUCED, CONTRADICTED, UNCLEAR, SMALLER, NEITHER, BETTER, WORSE, UNDECIDED, UNTESTABLE, INCOMPARABLE)
 OPEN = (UNDECIDED, UNTESTABLE)
 
 SD_LOG_PPL, SD_BLEU = 0.005, 0.3
@@ -104,7 +106,7 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if (e.estimate < 0) == (metric == "ppl") else WORSE, f"differs from {to}")
+            return Verdict(BETTER if (e.estimate < 0) == (metric != "bleu") else WORSE, f"differs from {to}")
         return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
     if clear(paper, metric):
         if found and (e.estimate > 0) == (paper > 0):

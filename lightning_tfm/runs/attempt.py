@@ -69,7 +69,7 @@ def attempted(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
 def _leave_outcome(attempt: Attempt, ending: Ending) -> None:
     """Write how the run ended. Raises StaleAttempt."""
     if ending.outcome in ("refused", "stale"):
-        print(ending.reason, file=sys.stderr)
+        print(f"lightning-tfm: {ending.message}", file=sys.stderr)
     if ending.outcome == "stale":
         return
     progress = attempt.folder.read_progress()

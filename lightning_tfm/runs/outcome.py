@@ -91,7 +91,7 @@ def ending_of(error: BaseException) -> Ending:
 def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
     """Call `body()`; the exit code that says how it ended. `tell` is called at every end but a successful one.
 
-    The traceback of an unexpected error is printed.
+    The traceback of an unexpected error is printed; of one that has a name, a line.
     """
     try:
         body()
@@ -99,8 +99,10 @@ def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
         if isinstance(error, SystemExit) and not error.code:
             return 0
         ending = ending_of(error)
-        if ending.outcome not in ("interrupted", "pruned", "refused", "stale"):
+        if ending.outcome == "failed" and not isinstance(error, RunFailed):
             traceback.print_exc()
+        elif ending.outcome not in ("interrupted", "pruned", "refused", "stale"):
+            print(f"{ending.outcome}: {ending.reason}", file=sys.stderr)
         tell(ending)
         return ending.code
     return 0

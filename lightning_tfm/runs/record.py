@@ -36,6 +36,13 @@ class Score:
     signature: str
     """sacreBLEU's"""
     sentences: int | None = None
+    words: int | None = None
+    """of the raw references, separated by white space (scoring.text_size); the end of a sentence is none"""
+    characters: int | None = None
+    """of the raw references: Unicode code points, without the ends of lines"""
+    nll_per_word: float | None = None
+    """`nll`, which holds the end tokens' share, over `words`: no segmentation moves it; None in old records"""
+    nll_per_character: float | None = None
     evaluation_hash: str
     files: dict[str, str] = field(default_factory=dict)
     """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
@@ -256,7 +263,7 @@ def read(path: Path) -> RunRecord | Missing:
     return _read(path, from_plain)
 
 
-LATE = ("ran", "files")
+LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character")
 """fields that came later and need not be there"""
 Small = TypeVar("Small", Progress, LastWords)
 

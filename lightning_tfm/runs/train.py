@@ -25,7 +25,7 @@ from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
 from lightning_tfm.runs.where import alike, where
-from lightning_tfm.scoring import bleu
+from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.callback import RunCallback
@@ -243,7 +243,10 @@ def score_split(
     experiment = replace(module.experiment, evaluation=how)
     name = evaluation_hash(experiment, prepared.fingerprint(split_name))
     hypotheses = [prepared.tokenizer.decode(line.pieces or []) for line in lines]
-    scored, found = bleu(hypotheses, split.target_text(), how.bleu_tokenize), perplexity(lines)
+    references = split.target_text()
+    scored, found = bleu(hypotheses, references, how.bleu_tokenize), perplexity(lines)
+    sizes = [text_size(reference) for reference in references]
+    words, characters = map(sum, zip(*sizes, strict=True))
     score = Score(
         split=split_name,
         weights=how.weights,
@@ -253,17 +256,22 @@ def score_split(
         bleu=scored.value,
         signature=scored.signature,
         sentences=len(lines),
+        words=words,
+        characters=characters,
+        nll_per_word=found.nll / words if words else None,
+        nll_per_character=found.nll / characters if characters else None,
         evaluation_hash=name,
     )
     folder = attempt.folder.scores(name)
     texts, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
     attempt.write(texts, "".join(f"{text}\n" for text in hypotheses).encode())
-    attempt.write(table, _table(lines).encode())
+    attempt.write(table, _table(lines, sizes).encode())
     score = replace(score, files=of_files([texts, table]))
     attempt.write_json(folder / f"{split_name}.json", signed(to_plain(score)))
     return score
 
 
-def _table(lines: list[Line]) -> str:
-    head = "line\tnll\ttokens\tscore\n"
-    return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\n" for i, x in enumerate(lines))
+def _table(lines: list[Line], sizes: list[tuple[int, int]]) -> str:
+    head = "line\tnll\ttokens\tscore\twords\tcharacters\n"
+    rows = enumerate(zip(lines, sizes, strict=True))
+    return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\t{w}\t{c}\n" for i, (x, (w, c)) in rows)

@@ -1,10 +1,11 @@
 """Mistakes that can be known before data are prepared or anything is trained. All raise UserError naming the remedy."""
 
+import math
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 
-from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.config import WIDTHS, Data, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes, user_classes
 
@@ -14,6 +15,18 @@ NEED = {"ja-mecab": ("MeCab", "ja"), "ko-mecab": ("mecab_ko", "ko")}
 """tokenizer -> module that it needs, and the extra of sacrebleu that brings it"""
 AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_every": 1}
 AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0, "checkpoint_minutes": 0}
+NOTHING = {
+    "fit": "which experiment? lightning-tfm {verb} --config experiments/miniature.yaml takes minutes on a CPU; others "
+    "are in experiments/, or in a file of your own",
+    "data": "which corpus? lightning-tfm data prepare wmt14-en-de, or one of an experiment: --config experiments/"
+    "miniature.yaml",
+}
+"""verb -> what to say where nothing is asked for"""
+NOTHING |= dict.fromkeys(
+    ("validate", "test", "translate", "export"),
+    "which run? lightning-tfm {verb} RUN, the start of its name or its folder (lightning-tfm runs list), or --config "
+    "and the options that it was trained with",
+)
 BASES = {
     "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
     "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
@@ -34,11 +47,22 @@ def check_hardware(hardware: Hardware) -> None:
 
 
 def check_steps(experiment: Experiment, row: str) -> None:
-    """Steps and divisors below 1, at the scale at which they were written."""
+    """Sizes, steps and divisors below 1, at the scale at which they were written; numbers that are infinite."""
+    for section, values in asdict(experiment).items():
+        for name, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{row}: {section}.{name}={value}: expected a finite number")
     miniature = {f"miniature.{name}": value for name, value in asdict(experiment.miniature).items()}
-    for name, value in ({"training.steps": experiment.training.steps} | miniature).items():
+    sizes = {f"model.{name}": getattr(experiment.model, name) for name in (*WIDTHS, "N")}
+    for name, value in (sizes | {"training.steps": experiment.training.steps} | miniature).items():
         if value < 1:
             raise UserError(f"{row}: {name}={value}: must be at least 1")
+
+
+def check_asked(experiment: Experiment, verb: str) -> None:
+    """Nothing but the defaults, which do not train: the paper's 37,000 pieces on the built-in corpus."""
+    if experiment.data == Data():
+        raise UserError(NOTHING.get(verb, NOTHING["fit"]).format(verb=verb))
 
 
 def check_tokenizer(tokenize: str) -> None:

@@ -9,10 +9,18 @@ from lightning_tfm.config import Experiment, override, training_identity
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
 ROW_KEYS = ("group", "change", "PPL", "BLEU", "params")
+ROW_DATA = tuple(
+    f"data.{name}"
+    for name in (
+        "train pairs vocab_size byte_fallback share max_words max_ratio check_encoding check_script drop_duplicates"
+    ).split()
+)
+"""what a row may change of the data: the training text and the pieces; never what is scored"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Row:
 
 def load_rows(path: str | Path) -> list[Row]:
     """The rows of one file. Raises UserError naming file, line, row, key and the nearest valid one."""
-    file = read_yaml(path)
+    file = expect("rows", read_yaml(path))
     rows = [_row(file, name, values) for name, values in file.values.items()]
     if not rows:
         raise UserError(f"{file.path}: holds no rows")
@@ -109,10 +117,10 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         raise UserError(f"{where}: row '{name}': change={change!r}: expected dotted keys and values, or {{}}")
     for key, value in change.items():
         section = str(key).partition(".")[0]
-        if section in ("data", "evaluation", "miniature") or key == "training.seed":
+        if (section in ("data", "evaluation", "miniature") and key not in ROW_DATA) or key == "training.seed":
             raise UserError(
-                f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: "
-                "set it in the experiment file; a row changes model and training"
+                f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
+                f"the experiment file; a row changes model, training and of the data {', '.join(ROW_DATA)}"
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
     row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)

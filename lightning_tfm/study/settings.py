@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import WORDS, Experiment, Hardware, check, from_dict, override, to_dict
+from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, override, to_dict
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.kinds import expect
 from lightning_tfm.study.mistakes import check_hardware, check_steps, check_tokenizer
 from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
@@ -81,7 +83,7 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
 
 def in_file(name: str | Path) -> Iterator[Setting]:
     """The settings of an experiment file. Raises UserError where it is not YAML, or a section is no mapping."""
-    file = read_yaml(name)
+    file = expect("experiment", read_yaml(name))
     for key, value in file.values.items():
         if key not in SECTIONS:
             yield key, value, file.where(key)

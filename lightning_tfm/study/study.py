@@ -8,15 +8,25 @@ from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from lightning_tfm.config import Experiment, check, from_dict, override, to_dict, training_hash, training_identity
+from lightning_tfm.config import (
+    Experiment,
+    evaluation_hash,
+    from_dict,
+    override,
+    to_dict,
+    training_hash,
+    training_identity,
+)
+from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import reach
 from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
-from lightning_tfm.study import ties
+from lightning_tfm.study import row_data, ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
+from lightning_tfm.study.row_data import RowData, data_key
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
@@ -92,6 +102,8 @@ class Ablation(Study):
 
     rows: list[Row]
     seeds: list[int]
+    data: dict[str, RowData] = field(default_factory=dict)
+    """prepared data of the rows that change them, by row_data.data_key"""
     KIND: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
@@ -102,9 +114,25 @@ class Ablation(Study):
         return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
 
     def cell(self, row: Row, seed: int) -> Cell:
-        identity = run_identity(self.base, row, seed, self.prints.train)
-        cost = predicted_cost(apply(self.base, row, seed).scaled(), self.V)
+        identity = self.identity_of(row, seed)
+        cost = predicted_cost(apply(self.base, row, seed).scaled(), self.data_of(row).V)
         return Cell(row.name, seed, training_hash(identity), cost)
+
+    def data_of(self, row: Row) -> RowData:
+        """The prepared data of a row: the study's, unless it changes them."""
+        key = data_key(row.change)
+        return self.data[key] if key else RowData(self.prints, self.V, self.store)
+
+    def identity_of(self, row: Row, seed: int) -> dict[str, Any]:
+        """Training identity of a row at a seed. Raises UserError where a miniature does not fit."""
+        return run_identity(self.base, row, seed, self.data_of(row).prints.train)
+
+    def evaluation_of(self, row: Row) -> str:
+        """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
+        return evaluation_hash(self.base, self.data_of(row).prints.dev)
+
+    def identity(self, cell: Cell) -> dict[str, Any]:
+        return self.identity_of(next(row for row in self.rows if row.name == cell.row), cell.seed)
 
     @property
     def base_row(self) -> str | None:
@@ -121,7 +149,7 @@ class Ablation(Study):
         first: dict[str, str] = {}
         found = {}
         for row in sorted(self.rows, key=lambda row: row.name != self.base_row):
-            name = first.setdefault(training_hash(run_identity(self.base, row, seed, self.prints.train)), row.name)
+            name = first.setdefault(training_hash(self.identity_of(row, seed)), row.name)
             if name != row.name:
                 found[row.name] = name
         return {row.name: found[row.name] for row in self.rows if row.name in found}
@@ -143,7 +171,7 @@ class Ablation(Study):
             "fingerprints": asdict(self.prints),
             "V": self.V,
             "store": self.store,
-        }
+        } | ({"data": {key: asdict(data) for key, data in self.data.items()}} if self.data else {})
 
     def joined(self, old: Self, path: Path) -> Self:
         before = to_dict(old.base) | {"fingerprints": asdict(old.prints)}
@@ -154,13 +182,19 @@ class Ablation(Study):
             for r in self.rows
             if r.name in changes and changes[r.name] != r.change
         ]
+        found += [
+            f"the prepared data of {key} differ"
+            for key in old.data.keys() & self.data.keys()
+            if old.data[key] != self.data[key]
+        ]
         if found:
             raise UserError(
                 f"{path} was started with a different experiment ({'; '.join(found)}): "
                 "give this one a name of its own with --name, or remove that folder"
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
-        return replace(self, rows=rows, seeds=_union(old.seeds, self.seeds, key=lambda seed: seed))
+        seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
+        return replace(self, rows=rows, seeds=seeds, data=old.data | self.data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +403,7 @@ def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
             common["ties"] = plain.get("ties", {})
             return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
         rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
-        return Ablation(**common, rows=rows, seeds=plain["seeds"])
+        return Ablation(**common, rows=rows, seeds=plain["seeds"], data=row_data.from_plain(plain.get("data", {})))
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{where}: not a study definition ({type(error).__name__}: {error})") from error
 

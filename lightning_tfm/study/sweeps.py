@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, MinLen
 from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study import ties
+from lightning_tfm.study.kinds import expect
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
@@ -219,7 +220,7 @@ class SearchFile:
 
 def is_search(file: YamlFile) -> bool:
     """Whether a sweep file describes a search: a table varies `row`, or it is a grid over seeds."""
-    parameters = file.values.get("parameters")
+    parameters = expect("sweep", file).values.get("parameters")
     if not isinstance(parameters, dict) or not parameters or "row" in parameters:
         return False
     seed = parameters.get("seed")

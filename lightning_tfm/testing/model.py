@@ -8,7 +8,8 @@ from unittest import SkipTest
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD, Experiment, Model, check
+from lightning_tfm.config import BOS, EOS, PAD, Experiment, Model
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.transformer import Noise, Transformer

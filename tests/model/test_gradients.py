@@ -42,9 +42,9 @@ def test_attention(causal, masked, biased):
 SIZES = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
 
 
-@pytest.mark.parametrize("positions", [None, "rotary", "shaw", "alibi"])
+@pytest.mark.parametrize("positions", [None, "rotary", "shaw", "shaw_values", "t5", "alibi", "kerple", "fire"])
 def test_multi_head_self_attention(positions):
-    scheme = SCHEMES[positions](PositionSizes(11, H, K, 13, "interleaved")) if positions else None
+    scheme = SCHEMES[positions](PositionSizes(11, H, K, 13, "interleaved", d_v=DV)) if positions else None
     layer = SelfAttention(SIZES, scheme).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p, std=0.5)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lightning_tfm.config import Experiment, Model, check, training_identity
+from lightning_tfm.config import Experiment, Model, training_identity
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.search import CachedDecoder

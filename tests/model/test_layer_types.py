@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_tfm.config import Experiment, Model, check, training_identity
+from lightning_tfm.config import Experiment, Model, training_identity
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import inner_width, layer_parameters
 from lightning_tfm.model.layer_types import LAYERS, LayerSizes, make_layer

@@ -1,13 +1,16 @@
 """The schemes that ship with the package, each held to the suite that users' own inherit."""
 
+import math
 from dataclasses import replace
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_tfm.config import Model
-from lightning_tfm.model.positions import PositionSizes
-from lightning_tfm.model.relative import Shaw, look_up
+from lightning_tfm.config import Experiment, Model, training_identity
+from lightning_tfm.model.attention import SelfAttention
+from lightning_tfm.model.positions import PositionSizes, sinusoids
+from lightning_tfm.model.relative import Shaw, look_up, t5_bucket
 from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
@@ -31,6 +34,11 @@ class TestLearned(Shipped):
     scheme, bounded = "learned", True
 
 
+@pytest.mark.long
+class TestLearnedScaled(Shipped):
+    scheme, bounded = "learned_scaled", True
+
+
 class TestNone(Shipped):
     scheme, sees_order = "none", False
 
@@ -41,6 +49,23 @@ class TestRotary(Shipped):
 
 class TestShaw(Shipped):
     scheme = "shaw"
+
+
+class TestShawValues(Shipped):
+    scheme, sizes = "shaw_values", replace(SchemeSuite.sizes, clip=3)
+
+
+class TestT5(Shipped):
+    scheme = "t5"
+
+
+@pytest.mark.long
+class TestKerple(Shipped):
+    scheme = "kerple"
+
+
+class TestFire(Shipped):
+    scheme = "fire"
 
 
 class TestALiBi(Shipped):
@@ -62,7 +87,7 @@ def order_matters(positions: str) -> float:
 
 def test_a_reversal_is_seen_by_all_but_none_and_alibi():
     blind = {positions for positions in SCHEMES if order_matters(positions) < 1e-12}
-    assert blind == {"none", "alibi"}  # ALiBi sees distances, which a reversal keeps
+    assert blind == {"none", "alibi", "kerple"}  # these two see distances, which a reversal keeps
 
 
 def test_shaw_on_a_gpu_looks_up_by_a_product_and_neither_sorts_nor_adds_atomically():
@@ -95,3 +120,83 @@ def test_the_product_is_the_look_up_to_the_bit():
     direction = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad((x * direction).sum(), scores)[0] for x in (found, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+# --- by formula ---
+
+SIZES = PositionSizes(16, 3, 4, 64, "interleaved", clip=2, d_v=5)
+
+
+def drawn(scheme: str, causal: bool = False) -> torch.nn.Module:
+    module = SCHEMES[scheme](replace(SIZES, causal=causal)).double()
+    torch.manual_seed(2)
+    for p in module.parameters():
+        torch.nn.init.normal_(p)
+    return module.requires_grad_(False)
+
+
+def test_buckets_are_those_of_t5():
+    """Hand-written from the published code, distances key minus query: 8 exact ones to each side, 16 in a decoder."""
+    found = [t5_bucket(d, False) for d in (0, -1, -7, -8, -11, -12, -15, -16, -127, -500, 1, 7, 8, 500)]
+    assert found == [0, 1, 7, 8, 8, 9, 9, 10, 15, 15, 17, 23, 24, 31]
+    found = [t5_bucket(d, True) for d in (3, 0, -1, -15, -16, -18, -19, -127, -128)]
+    assert found == [0, 0, 1, 15, 16, 16, 17, 31, 31]
+
+
+def test_t5_gives_every_bucket_its_number_in_all_layers():
+    module, q = drawn("t5"), torch.zeros(1, 3, 4, 4, dtype=torch.float64)
+    bias = module.bias(q, 40, 20)
+    for t, s in ((20, 20), (23, 2), (21, 39)):
+        assert torch.equal(bias[0, :, t - 20, s], module.table_RH[t5_bucket(s - t, False)])
+    model = Transformer(replace(SchemeSuite.sizes, positions="t5"), 31)
+    schemes = [layer.self_attention.scheme for layer in (*model.encoder, *model.decoder)]
+    assert schemes[0] is schemes[1] is not schemes[2] is schemes[3]
+
+
+def test_shaws_values_are_their_formula():
+    module, x = drawn("shaw_values"), torch.rand(2, 3, 4, 6, dtype=torch.float64)
+    found = module.values(x, 1)
+    for t in range(4):
+        vectors = torch.stack([module.table_RV[min(max(s - t - 1, -2), 2) + 2] for s in range(6)])
+        torch.testing.assert_close(found[:, :, t], x[:, :, t] @ vectors, atol=1e-12, rtol=0)
+
+
+def test_shaws_values_reach_the_result():
+    """Attention to one key alone sums up its value and the vector of its distance."""
+    config = replace(SchemeSuite.sizes, positions="shaw_values", clip=2)
+    layer = SelfAttention(config, SCHEMES["shaw_values"](replace(SIZES, d_k=config.d_k, d_v=config.d_v))).double()
+    for p in layer.parameters():
+        torch.nn.init.normal_(p)
+    x, one = torch.randn(1, 3, config.d_model, dtype=torch.float64), torch.tensor([[[[False, False, True]]]])
+    value = layer.heads(x, 0)[2][:, :, 2:] + layer.scheme.table_RV[torch.tensor([4, 3, 2])]
+    torch.testing.assert_close(layer(x, one, False), layer.W_O(value.transpose(1, 2).flatten(2)))
+
+
+def test_kerple_and_fire_are_their_formulas():
+    module, q = drawn("kerple"), torch.zeros(1, 3, 2, 4, dtype=torch.float64)
+    a, b = (torch.log(1 + torch.exp(x)) for x in (module.a_H, module.b_H))
+    torch.testing.assert_close(module.bias(q, 9, 3)[0, :, 1, 8], -a * torch.log(1 + b * 4))
+    module = drawn("fire", True)
+    c, L = math.log1p(math.exp(module.c_1)), 16 * math.log1p(math.exp(module.L_1))
+    for t, s in ((3, 1), (50, 7), (4, 9)):
+        near = math.log1p(c * abs(t - s)) / math.log1p(c * max(t, L)) * (1 if t > s else -1)
+        hidden = (module.W_in.weight[:, 0] * near + module.W_in.bias).clamp(min=0)
+        torch.testing.assert_close(module.bias(q, 60, t)[0, :, 0, s], module.W_out.weight @ hidden + module.W_out.bias)
+
+
+def test_learned_vectors_at_the_sinusoids_size():
+    sizes = replace(SchemeSuite.sizes, d_model=64, max_positions=300)
+    rms = {}
+    for name in ("learned", "learned_scaled"):
+        table = Transformer(replace(sizes, positions=name), 31).encoder_positions.table_TD
+        rms[name] = float(table.detach().square().mean().sqrt())
+    assert rms["learned"] == pytest.approx(0.125, rel=0.02) and rms["learned_scaled"] == pytest.approx(0.707, rel=0.02)
+    assert float(sinusoids(300, 64, "interleaved").square().mean().sqrt()) == pytest.approx(0.707, rel=1e-3)
+
+
+def test_a_clipping_distance_enters_a_name_only_where_it_acts():
+    def named(**change) -> dict:
+        return training_identity(Experiment(model=Model(**change)), "t", {})
+
+    assert named(clip=4) == named() and named(positions="t5", clip=4) == named(positions="t5")
+    assert named(positions="shaw", clip=16) == named(positions="shaw") != named(positions="shaw", clip=4)

@@ -15,16 +15,17 @@ from lightning_tfm.config import (
     Hardware,
     Miniature,
     Training,
-    evaluation_hash,
     to_dict,
     training_hash,
 )
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.queue.row_data import rows_data
 from lightning_tfm.report import resampling
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
-from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply, run_identity
+from lightning_tfm.scoring import text_size
+from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation, Search, folder_of, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from lightning_tfm.training.schedule import EventSchedule
@@ -40,7 +41,15 @@ BASE = Experiment(
 class Generator:
     """Writes a study. Perplexity of a row is `ppl` times its effect, of a seed log-normal around it."""
 
-    def __init__(self, root: Path, rows: Sequence[str] | Sequence[Row], seeds: Sequence[int], name: str = "made"):
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[str] | Sequence[Row],
+        seeds: Sequence[int],
+        name: str = "made",
+        by_word: bool = False,
+    ):
+        """`by_word`: records hold the nll per reference word and character, as those of today do."""
         known = all_rows()
         chosen = [row if isinstance(row, Row) else known[row] for row in rows]
         self.root, self.rng = root, np.random.default_rng(8)
@@ -48,10 +57,20 @@ class Generator:
         prints = Fingerprints(self.prepared.train_fingerprint, self.prepared.fingerprint("val"))
         store = self.prepared.folder.name
         V = self.prepared.tokenizer.V
-        self.study = Ablation(name=name, base=BASE, rows=chosen, seeds=list(seeds), prints=prints, V=V, store=store)
+        self.study = Ablation(
+            name=name,
+            base=BASE,
+            rows=chosen,
+            seeds=list(seeds),
+            prints=prints,
+            V=V,
+            store=store,
+            data=rows_data(BASE, self.prepared, chosen, root),
+        )
         save(self.study, root)
         self.references = self.prepared.split("val").target_text()
         self.tokens = self.prepared.split("val").target_lengths + 1
+        self.by_word = by_word
         self.counts = resampling.BleuCounts(self.references, "13a")
 
     def write_all(
@@ -64,35 +83,46 @@ class Generator:
                     self.write(row, seed, effects.get(row.name, 0.0) + self.rng.normal(0, seed_sd))
 
     def folder(self, row: Row, seed: int) -> RunFolder:
-        return RunFolder(self.root, training_hash(run_identity(BASE, row, seed, self.study.prints.train)))
+        return RunFolder(self.root, training_hash(self.study.identity_of(row, seed)))
 
     def write(self, row: Row, seed: int, effect: float, **changes: Any) -> RunFolder:
         """One run; `changes` replace keys of its dev score."""
-        rng, identity = self.rng, run_identity(BASE, row, seed, self.study.prints.train)
+        rng, identity, data = self.rng, self.study.identity_of(row, seed), self.study.data_of(row)
+        tokens = self.tokens
+        if data.store != self.study.store:
+            tokens = Prepared(self.root / "data" / data.store).split("val").target_lengths + 1
+        sizes = [text_size(line) for line in self.references]
+        words, characters = (sum(x) for x in zip(*sizes, strict=True))
         folder = RunFolder(self.root, training_hash(identity))
         exact = apply(BASE, row, seed).scaled()
+        # what a sentence costs does not depend on its pieces
         nll = self.tokens * np.maximum(math.log(5) + effect + rng.normal(0, 0.15, len(self.tokens)), 0.01)
         hypotheses = [self._translation(line, 0.25 + effect) for line in self.references]
-        name = evaluation_hash(BASE, self.study.prints.dev)
+        name = self.study.evaluation_of(row)
+        of_word = {"words": words, "characters": characters}
+        of_word |= {"nll_per_word": nll.sum() / words, "nll_per_character": nll.sum() / characters}
         made = record_of(
             apply(BASE, row, seed),
-            self.study.prints,
-            self.study.V,
-            ppl=math.exp(nll.sum() / self.tokens.sum()),
+            data.prints,
+            data.V,
+            ppl=math.exp(nll.sum() / tokens.sum()),
             nll=float(nll.sum()),
-            tokens=int(self.tokens.sum()),
+            tokens=int(tokens.sum()),
+            **(of_word if self.by_word else {}),
             bleu=float(resampling.bleu(self.counts(hypotheses).sum(0))),
             sentences=len(nll),
-            flops=10**11 + count_parameters(exact.model, self.study.V)["total"] * 480_000,
+            flops=10**11 + count_parameters(exact.model, data.V)["total"] * 480_000,
             seconds=Seconds(train=60.0, data=1.0, validate=2.0, decode=3.0, total=66.0 + seed),
-            data=Texts(corpus="builtin", store=self.study.store, train=self.study.prints.train, dev="d"),
+            data=Texts(corpus="builtin", store=data.store, train=data.prints.train, dev="d"),
         )
         dev = replace(made.scores["dev"], **changes)
         made = replace(made, scores={"dev": dev})
         scores = folder.scores(name)
         scores.mkdir(parents=True, exist_ok=True)
-        lines = [f"{i}\t{x!r}\t{t}\t-1.0\n" for i, (x, t) in enumerate(zip(nll.tolist(), self.tokens, strict=True))]
-        (scores / "val.sentences.tsv").write_text("line\tnll\ttokens\tscore\n" + "".join(lines))
+        rows = enumerate(zip(nll.tolist(), tokens, sizes, strict=True))
+        lines = [f"{i}\t{x!r}\t{t}\t-1.0" + f"\t{w}\t{c}" * self.by_word + "\n" for i, (x, t, (w, c)) in rows]
+        head = "line\tnll\ttokens\tscore" + "\twords\tcharacters" * self.by_word
+        (scores / "val.sentences.tsv").write_text(f"{head}\n" + "".join(lines))
         (scores / "val.hyp.txt").write_text("".join(f"{h}\n" for h in hypotheses))
         (scores / "val.json").write_text(json.dumps(to_plain(dev)))
         (folder.path / "experiment.json").write_text(json.dumps(to_dict(exact)))
@@ -121,7 +151,10 @@ SPACE = [
 
 
 def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> Search:
-    """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed."""
+    """A search of that many trials as `tune` leaves it: every sixth is stopped early, every ninth failed.
+
+    The runs have their validations, but for the tenth one, which is not here.
+    """
     rng = np.random.default_rng(3)
     aims = {"dev/ppl": "minimize", "parameters": "minimize"}
     search = Search(
@@ -154,7 +187,13 @@ def write_search(root: Path, trials: int, hostile: str = "", **changes: Any) -> 
         values = values if state == "complete" else [None, None]
         line = {"trial": f"t{i:04d}", "state": state} | change | dict(zip(search.objectives, values, strict=False))
         reason = "" if state == "complete" else f"stopped {hostile}"
-        lines.append(line | {"steps_seen": 100, "run": "0" * 16, "feasible": i != 2, "reason": reason})
+        run, end = f"{i:016x}", values[0] or 9.0
+        lines.append(line | {"steps_seen": 100, "run": run, "feasible": i != 2, "reason": reason})
+        if i != 10:
+            (root / "runs" / run).mkdir(parents=True)
+            steps = range(20, 101 if state == "complete" else 61, 20)
+            curve = [{"step": s, "dev_ppl": end * (1 + 8 * math.exp(-s / 20))} for s in steps]
+            (root / "runs" / run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in curve))
     folder = folder_of(root, "found")
     (folder / "trials.json").write_text(json.dumps(lines))
     shares = {p.name: share for p, share in zip(SPACE, (0.7, 0.15, 0.1, 0.05, 0.0), strict=True)}

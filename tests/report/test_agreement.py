@@ -283,7 +283,7 @@ def test_base_that_still_learns_is_a_warning_everywhere(generator, capsys):
     assert " ".join(text.splitlines()[-3:]).endswith("in the last eighth: this table shows the speed of learning")
     report = make("made", made.root)
     assert report.summary.last_eighth.still_falling
-    for kind in ("md", "html"):
+    for kind in ("markdown", "html"):
         assert "this table shows the speed of learning" in report.render(kind)
     assert "Warning:" in report.render("html")
 
@@ -293,7 +293,7 @@ def test_every_format_has_the_figures(study, capsys):
     data = json.loads(report.render("json"))
     assert json.loads(table(study, capsys, "--format", "json"))["agreement"] == data["agreement"]
     notes = agreement_text.notes(report.summary.agreement, report.summary.last_eighth)
-    for text in (report.render("md"), table(study, capsys, "--format", "markdown")):
+    for text in (report.render("markdown"), table(study, capsys, "--format", "markdown")):
         assert all(f"- {note}" in text for note in notes)
     said, page = " ".join(notes), report.render("html")
     for word in agreement_text.LABELS.values():
@@ -330,7 +330,7 @@ def test_rows_of_ones_own_have_only_bases_fall(generator, capsys):
     made.write_all()
     report = make("made", made.root)
     assert report.summary.agreement is None
-    assert "rank correlation" not in report.render("md").lower()
+    assert "rank correlation" not in report.render("markdown").lower()
     assert re.fullmatch(r"base still fell \d\.\d % in the last eighth", table(made, capsys).splitlines()[-1])
 
 

@@ -1,6 +1,7 @@
 """The page in a real browser: 20 rows at 5 seeds; asks nobody, logs nothing, and every control does its work."""
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -32,7 +33,7 @@ def made(tmp_path_factory):
     words = ["<b>", HOSTILE, "c"]
     square = [[[[1000, 0, 0], [300, 700, 0], [200, 300, 500]]] * 2] * 3  # 3 layers, 2 heads
     sentence = {"source": words, "target_in": words, "encoder": square, "decoder": square, "cross": square}
-    for row in found.study.rows[:2]:
+    for row in found.study.rows[:3]:
         folder = found.folder(row, 1).path / "report"
         folder.mkdir()
         (folder / "calibration.json").write_text(json.dumps({"ece": 0.02, "bins": bins}))
@@ -96,16 +97,14 @@ def names(page) -> list[str]:
 def test_table_sorts_and_filters(page):
     whole = names(page)
     assert whole == list(all_rows())
-    button = page.locator("#table thead button", has_text="params").first
-    head = page.locator("#table thead th").nth(13)
-    column = "#table tbody tr td:nth-child(14)"
+    head = page.locator("#table thead th.c-size")
     for order in ("ascending", "descending"):
-        button.focus()
+        head.locator("button").focus()
         page.keyboard.press("Enter")
         assert head.get_attribute("aria-sort") == order
-        values = [int(cell.get_attribute("data-v")) for cell in page.locator(column).all()]
+        values = [int(cell.get_attribute("data-v")) for cell in page.locator("#table tbody td.c-size").all()]
         assert values == sorted(values, reverse=order == "descending") and len(set(values)) > 5
-    button.click()
+    head.locator("button").click()
     assert names(page) == whole
     page.fill("#find", "dmodel")
     assert names(page) == ["C-dmodel256", "C-dmodel1024"] and "2 of 20" in page.locator("#count").inner_text()
@@ -114,11 +113,49 @@ def test_table_sorts_and_filters(page):
     assert {"A-h1", "C-N2"} <= set(names(page)) < set(whole)
 
 
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_the_table_fits_its_page(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    inner, box = page.evaluate("[one('#table').scrollWidth, one('#table').clientWidth]")
+    assert inner <= box
+    for key in ("ppl-paper", "ppl-word", "bleu-word", "bleu-pd", "size", "size-paper"):
+        assert page.locator(f"#table th.c-{key}").is_visible(), key
+
+
+def test_columns_are_chosen_and_kept_without_a_script_too(browser, path):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(path.as_uri())
+    p = page.locator("#table th.c-ppl-p")
+    assert not p.is_visible()
+    page.locator("summary", has_text="Columns").click()
+    page.check("#col-ppl-p")
+    page.uncheck("#col-bleu")
+    page.reload()
+    assert p.is_visible() and not page.locator("#table th.c-bleu").is_visible()
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_role("button", name="as at first").click()
+    page.reload()
+    assert not p.is_visible() and page.locator("#table th.c-bleu").is_visible()
+    context.close()
+    plain = browser.new_context(java_script_enabled=False)
+    page = plain.new_page()
+    page.goto(path.as_uri())
+    assert not page.locator("#table th.c-ppl-p").is_visible() and page.locator("#table th.c-bleu").is_visible()
+    page.locator("summary", has_text="Columns").click()
+    page.check("#col-ppl-p")
+    assert page.locator("#table th.c-ppl-p").is_visible()
+    page.locator("#section-curves").get_by_role("checkbox").check()
+    assert page.locator("#section-curves .log").first.is_visible()
+    plain.close()
+
+
 def test_pictures_highlight_and_change_their_axis(page):
-    figure = page.locator("#section-curves figure")
+    figure = page.locator("#section-curves figure").nth(1)
     assert figure.locator(".linear").is_visible() and not figure.locator(".log").is_visible()
-    figure.get_by_label("logarithmic axis").check()
+    page.locator("#section-curves").get_by_role("checkbox").check()
     assert figure.locator(".log").is_visible() and not figure.locator(".linear").is_visible()
+    assert page.locator("#section-curves h3").all_inner_texts() == ["A", "B", "C", "D", "E", "big"]
     for control, section in (("#pick-curve", "#section-curves"), ("#pick-calibration", "#section-calibration")):
         page.select_option(control, "A-h1")
         lit = page.locator(f"{section} .series.on").all()
@@ -127,19 +164,99 @@ def test_pictures_highlight_and_change_their_axis(page):
         assert page.locator(f"{section} .series.on, {section} svg.picking").count() == 0
 
 
-def test_attention_shows_every_layer_and_head_and_the_weight_pointed_at(page):
-    maps = page.locator("#attention-maps figure")
-    assert maps.count() == 6
-    assert "layer 3, head 2, entropy 0.79 bit" in maps.last.inner_text()
-    maps.first.locator("rect").nth(2).hover()
-    assert "layer 1, head 1" in page.locator("#attention-said").inner_text()
-    assert ": 0.700" in page.locator("#attention-said").inner_text() and HOSTILE in page.inner_text("#attention-said")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_is_downloaded_as_on_white_paper(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    figure = page.locator("#section-forest figure").first
+    with page.expect_download() as got:
+        figure.get_by_role("button", name="SVG").click()
+    text = got.value.path().read_text()
+    assert got.value.suggested_filename == "made-differences-to-base-in-dev-ppl.svg"
+    root = ElementTree.fromstring(text)
+    assert root.tag.endswith("svg") and len(root.findall(".//*")) > 100
+    assert 'fill="#fff"' in text and "currentColor" not in text and "var(" not in text
+    assert "fill:rgb(27, 31, 36)" in text and "class=" not in text.split("><", 1)[0]
+    with page.expect_download() as got:
+        figure.get_by_role("button", name="PNG").click()
+    data = got.value.path().read_bytes()
+    assert data.startswith(b"\x89PNG") and int.from_bytes(data[16:20], "big") == 3 * 620
+    assert page.evaluate("document.documentElement.className") == ""
+
+
+def test_every_picture_and_every_table_has_its_buttons(page):
+    figures = page.locator("main figure")
+    assert figures.count() > 8
+    for figure in figures.all():
+        assert figure.get_by_role("button", name="SVG", include_hidden=True).count() == 1
+        assert figure.get_by_role("button", name="PNG", include_hidden=True).count() == 1
+    tables = page.locator("main table").count()
+    for kind in ("TSV", "LaTeX: "):
+        assert page.get_by_role("button", name=f"Copy as {kind}", include_hidden=True).count() == tables
+
+
+def test_a_table_is_copied_as_it_is_shown(browser, path):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.evaluate("navigator.clipboard.writeText = async text => { document.copied = text }")
+    page.fill("#find", "A-h")
+    page.get_by_role("button", name="Copy as TSV: Table of all rows").click()
+    assert "as TSV" in page.inner_text("#said")
+    heads, *lines = [line.split("\t") for line in page.evaluate("document.copied").splitlines()]
+    assert [line[0].split(" ")[0] for line in lines] == ["A-h1", "A-h4", "A-h16", "A-h32"]
+    assert {len(line) for line in lines} == {len(heads)} and "paper PPL" in heads and "p (BH)" not in heads
+    assert lines[0][heads.index("paper PPL")] == "5.29"
+    page.get_by_role("button", name="Copy as LaTeX: Table of all rows").click()
+    copied = page.evaluate("document.copied")
+    assert "\\toprule" in copied and copied.count("\\\\") == 5 and "$\\pm$" in copied and "P_" not in copied
+    page.locator("summary", has_text="As LaTeX").click()
+    page.get_by_role("button", name="Copy the whole table as LaTeX").click()
+    assert page.evaluate("document.copied").rstrip().endswith("\\end{table*}")
+    context.close()
+
+
+def test_attention_of_two_runs_with_their_words(page):
+    sides = [page.locator("section.side").nth(i) for i in (0, 1)]
+    runs = [page.locator(f"#attention-run-{i}") for i in (0, 1)]
+    chosen = [run.evaluate("e => e.selectedOptions[0].text") for run in runs]
+    assert chosen == ["base, seed 1", "A-h1, seed 1"], "another row beside base at first"
+    for side in sides:
+        heads = side.get_by_role("button", name="layer")
+        assert heads.count() == 6 and side.locator(".heads canvas").count() == 6
+        assert heads.first.get_attribute("aria-pressed") == "true"
+        words = side.locator(".attended svg text").all_text_contents()
+        assert words == [*(["<b>", f"{HOSTILE[:13]}…", "c"] * 2)]
+    last = sides[0].get_by_role("button", name="layer 3, head 2, entropy 0.79 bit")
+    last.focus()
+    page.keyboard.press("Enter")
+    for side in sides:
+        assert "Layer 3, head 2, entropy 0.79 bit" in side.locator("figcaption").inner_text()
+    assert last.evaluate("e => e === document.activeElement")
+    cell = sides[0].locator(".attended rect.cell").nth(4)
+    assert cell.locator("title").text_content() == f"{HOSTILE} → {HOSTILE}: 0.70"
+    cell.hover()
+    assert "layer 3, head 2" in page.locator("#attention-said").inner_text()
     for kind in ("decoder", "cross"):
         page.select_option("#attention-kind", kind)
-        assert kind in maps.first.locator("svg").get_attribute("aria-label")
-    page.select_option("#attention-run", "1")
+        assert kind in sides[1].locator(".attended svg").get_attribute("aria-label")
+    runs[1].select_option("2")
     page.select_option("#attention-sentence", "1")
-    assert maps.count() == 6
+    assert "A-h4, seed 1" in sides[1].locator(".attended svg").get_attribute("aria-label")
+
+
+def test_translations_of_two_rows_side_by_side(page):
+    first = page.locator("details.sentence").first
+    assert first.locator(".cards li").count() == 20
+    page.select_option("#translated-left", "C-N2")
+    page.select_option("#translated-right", "base")
+    for sentence in page.locator("details.sentence").all():
+        shown = sentence.locator(".cards li:visible")
+        assert [one.get_attribute("data-row") for one in shown.all()] == ["C-N2", "base"]
+    left, right = (one.bounding_box() for one in first.locator(".cards li:visible").all())
+    assert left["y"] == right["y"] and left["x"] < right["x"]
+    page.select_option("#translated-left", "")
+    page.select_option("#translated-right", "")
+    assert [one.get_attribute("data-row") for one in first.locator(".cards li").all()] == list(all_rows())
 
 
 def test_every_link_leads_somewhere_and_rows_open_to_their_runs(page):
@@ -156,7 +273,11 @@ def test_every_link_leads_somewhere_and_rows_open_to_their_runs(page):
 def test_it_fits_a_phone_and_paper(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 390, "height": 800})
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("one('#table').scrollWidth <= one('#table').clientWidth")
+    page.check("#col-all")
+    assert page.locator("#table th.c-bleu-word").is_visible()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
     page.emulate_media(media="print")
@@ -201,31 +322,36 @@ def test_the_page_is_painted_from_its_own_file(browser, path):
 def test_every_control_there_is_takes_every_value_without_an_error(any_page):
     """What each does is tested one by one elsewhere; this finds those that nobody thought of."""
     used = 0
+    for summary in any_page.locator("summary").all():
+        if not summary.evaluate("e => e.parentNode.open"):
+            summary.focus()
+            any_page.keyboard.press("Enter")
+        assert summary.evaluate("e => e.parentNode.open")
     for control in any_page.locator("select").all():
         for value in [o.get_attribute("value") for o in control.locator("option").all()][:30]:
             control.select_option(value) if value is not None else control.select_option(index=0)
             used += 1
         control.select_option(index=0)
-    for box in any_page.locator("input[type=checkbox]").all():
-        box.check()
-        box.uncheck()
+    for box in any_page.locator("input[type=checkbox]:visible").all():
+        for _ in range(2):
+            box.click()
         used += 1
-    for button in any_page.locator("button").all():
-        button.click()
-        assert button.locator("xpath=..").get_attribute("aria-sort") == "ascending"
+    for slider in any_page.locator("input[type=range]").all():
+        slider.focus()
+        any_page.keyboard.press("ArrowRight")
         used += 1
+    for button in any_page.locator("button:visible").element_handles():
+        if button.is_visible():  # one that undoes what the sliders did is gone when they are back
+            button.evaluate("e => e.click()")
+            assert button.evaluate("e => !e.closest('thead') || e.closest('th').ariaSort") in (True, "ascending")
+            used += 1
     for field in any_page.locator("input[type=search]").all():
         field.fill("zzz")
         assert any_page.locator("#table tbody tr:visible").count() == 0
         field.fill("")
-    for summary in any_page.locator("summary").all():
-        summary.focus()
-        any_page.keyboard.press("Enter")
-        assert summary.evaluate("e => e.parentNode.open")
     assert used > 25
-    assert any_page.locator("input:not([type=checkbox]):not([type=search]), textarea").count() == 0, (
-        "a control unknown here"
-    )
+    known = ", ".join(f"input[type={kind}]" for kind in ("checkbox", "search", "range"))
+    assert any_page.locator(f":is(input, textarea):not({known})").count() == 0, "a control unknown here"
 
 
 def test_search_page_sorts_filters_and_highlights(search_page):
@@ -245,3 +371,30 @@ def test_search_page_sorts_filters_and_highlights(search_page):
     lit = picture.locator(".series.on")
     assert lit.count() == 1 and lit.get_attribute("data-row") == "t0000"
     assert search_page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_range_on_an_axis_keeps_its_trials_everywhere(search_page):
+    figure = search_page.locator("figure.brushed").first
+    handle = figure.locator("svg .handle").first
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    middle = box["x"] + box["width"] / 2
+    search_page.mouse.move(middle, box["y"] + 1)
+    search_page.mouse.down()
+    search_page.mouse.move(middle, box["y"] + box["height"] / 2)
+    search_page.mouse.up()
+    assert figure.locator("svg .brush").count() == 1
+    kept = search_page.locator("#table tbody tr:visible")
+    rates = [float(row.locator("td").nth(1).get_attribute("data-v")) for row in kept.all()]
+    assert 20 < len(rates) < 100 and min(rates) > 0.9 * (0.1 * 2) ** 0.5
+    names = {row.get_attribute("data-trial") for row in kept.all()}
+    for section in ("parallel", "slices", "course", "maps", "training"):
+        left = search_page.locator(f"#section-{section} svg [data-trial]:not(.off)").all()
+        assert left and {one.get_attribute("data-trial") for one in left} <= names, section
+    figure.get_by_role("button", name="all trials").click()
+    assert kept.count() == 120 and search_page.locator(".off").count() == 0
+    figure.locator("summary", has_text="Ranges by keyboard").click()
+    to = figure.locator("fieldset", has_text="training.lr_factor").get_by_label("to")
+    to.focus()
+    search_page.keyboard.press("Home")
+    assert to.get_attribute("aria-valuetext") == "0 % of the axis" and kept.count() < 5

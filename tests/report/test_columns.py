@@ -65,21 +65,21 @@ def test_and_of_markdown_csv_json_and_latex(study):
     assert rows["slow"]["d_model"] == "64" and "paper PPL" not in rows["slow"]
     found = {row["row"]: row for row in json.loads(table_json(built))["rows"]}
     assert found["pre"]["norm"] == "pre" and found["base"]["paper"]["PPL"] is None
-    tex = report.render("tex")
-    assert r" & & steps & norm & $warmup\_steps$ & lr\_factor & PPL (dev)" in tex
-    assert tex.startswith("% the same in every row: N=3")
+    tex = report.render("latex")
+    assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & ours & $\Delta$\,\%" in tex
+    assert "The same in every row: N=3" in tex
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(report.render("csv")))}
     assert rows["pre-short"]["norm"] == "pre" and rows["pre-short"]["warmup"] == "200"
-    assert "norm=pre, warmup=200" in report.render("md")
+    assert "norm=pre, warmup=200" in report.render("markdown")
 
 
 def test_and_of_the_page(study):
     page = make("made", study.root).render("html")
     for name in ("norm", "warmup", "lr_factor", "train steps"):
-        assert f'<button type="button">{name}</button>' in page
-    assert '<td class="" data-v="pre"><bdi>pre</bdi></td>' in page
+        assert f'<button type="button"><bdi>{name}</bdi></button>' in page
+    assert '<td class="c-f1 wide" data-v="pre"><bdi>pre</bdi></td>' in page
     assert "<bdi>norm pre, warmup 200</bdi>" in page
-    assert "d_model 64" in page and "PPL against base" in page and "paper PPL" not in page
+    assert "d_model 64" in page and "<bdi>PPL against</bdi> <bdi>base</bdi>" in page and "paper PPL" not in page
 
 
 def test_beside_rows_of_the_paper_all_its_columns_stand(generator):
@@ -112,12 +112,12 @@ def test_a_class_of_the_users_is_not_cut_to_three_letters(generator):
 
 def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
     report, built = make("made", study.root), table_of(study)
-    shown = [report.render(kind) for kind in ("html", "md", "csv", "tex")]
+    shown = [report.render(kind) for kind in ("html", "markdown", "csv", "latex")]
     shown += [to_text(built, 80), to_text(built, 120), table_markdown(built), table_csv(built)]
     for one in shown:
         told = re.sub(r"<(style|script|svg).*?</\1>", "", one, flags=re.DOTALL)
         assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", told)
-    assert ">worse<" in shown[0] and "**worse**" in shown[1]
+    assert "<strong>worse</strong>" in shown[0] and "**worse**" in shown[1]
     assert [row.ppl.difference.why for row in report.summary.rows[1:2]] == ["differs from base"]
 
 

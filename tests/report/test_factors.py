@@ -73,7 +73,7 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
     main, cross = found["ppl", (pre,)], found["ppl", (pre, late)]
     assert main.lower < 0.6 < main.upper and main.p < 0.001
     assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
-    for kind in ("html", "md", "json"):
+    for kind in ("html", "markdown", "json"):
         shown = report.render(kind)
         assert "pre against post" in shown and "800 against 400" in shown
     assert "heat map" in report.render("html")

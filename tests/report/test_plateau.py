@@ -35,7 +35,7 @@ def test_the_report_says_it_everywhere(generator):
     made.write(made.study.rows[1], 3, 0.9)
     report = make("made", made.root)
     assert [r.plateaued for r in report.summary.rows] == [[], [3], []]
-    for text in (report.render("html"), report.render("md"), to_words(report.summary, 80)):
+    for text in (report.render("html"), report.render("markdown"), to_words(report.summary, 80)):
         assert "1 of 4 seeds plateaued" in text
     assert ",3," in report.render("csv").splitlines()[2]
 
@@ -44,7 +44,7 @@ def test_two_seeds_are_warned_of(generator):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
     report = make("made", made.root)
-    assert "seldom detected" in report.render("html") and "seldom detected" in report.render("md")
+    assert "seldom detected" in report.render("html") and "seldom detected" in report.render("markdown")
     more = generator(["base", "A-h1"], [1, 2, 3], "more")
     more.write_all()
     assert "seldom detected" not in make("more", more.root).render("html")

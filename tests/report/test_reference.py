@@ -72,7 +72,7 @@ def test_beside_a_row_that_the_paper_does_not_print_nothing_of_the_papers_stands
     words = {d.verdict for row in report.summary.rows if (d := row.ppl.difference)}
     assert words <= {"better", "worse", "undecided"}
     assert all(row.paper == Paper(None, None, None) for row in report.summary.rows)
-    assert "paper PPL" not in report.render("md") and "against mine" in report.render("md")
+    assert "paper PPL" not in report.render("markdown") and "against mine" in report.render("markdown")
 
 
 def test_base_and_a_row_that_is_another(made):
@@ -86,19 +86,23 @@ def test_every_format_says_that_the_reference_is_not_base(against):
     report = against("C-N2")
     html = report.render("html")
     assert "NOT to base" in html and html.index("NOT to base") < html.index("<nav")
-    assert "Δ PPL to C-N2" in html and "Differences to C-N2" in html and "Differences to base" not in html
+    assert (
+        "<bdi>Δ PPL, %</bdi> <bdi>to C-N2</bdi>" in html
+        and "Differences to C-N2" in html
+        and "Differences to base" not in html
+    )
     assert "difference in dev perplexity to C-N2" in html and "in dev BLEU to base" not in html
     assert "<bdi>row C-N2 (compared with)</bdi>" in html and "(base)" not in html
-    md = report.render("md")
+    md = report.render("markdown")
     assert "Δ PPL to C-N2 %" in md and "NOT to base" in md and re.search(r"\| C-N2 \|.*\| reference \|", md)
     heads, first, *_ = report.render("csv").splitlines()
     assert heads.split(",")[2] == "differences to" and first.split(",")[2] == "C-N2"
-    tex = report.render("tex")
-    assert r"Bold: differs from C-N2, not from base." in tex and tex.rstrip().endswith(r"\end{tabular}")
+    tex = report.render("latex")
+    assert "difference to C-N2, not to base, up to" in tex
     assert json.loads(report.render("json"))["reference"] == "C-N2"
     text = reference.to_text(report.summary, 80)
     assert text.startswith("differences to C-N2, not to base\n") and max(map(len, text.splitlines())) <= 80
-    for kind in ("html", "md", "csv", "tex", "json"):
+    for kind in ("html", "markdown", "csv", "latex", "json"):
         plain = against(None).render(kind)
         assert "NOT" not in plain and '"reference":' not in plain and "differences to," not in plain
 

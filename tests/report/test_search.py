@@ -3,14 +3,18 @@
 import csv
 import io
 import json
+import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.report import contour
 from lightning_tfm.report import search_figures as figures
+from lightning_tfm.report.links import beside
 from lightning_tfm.report.search import best, make
 from tests.report.synthetic import SPACE, write_search
 from tests.report.test_page import HOSTILE, Parser
@@ -51,6 +55,74 @@ def test_trials_that_were_stopped_are_crosses_in_every_picture(root):
     pictures = [figures.slices(report, p, "dev/ppl") for p in report.space]
     for picture in [*pictures, figures.course(report, "dev/ppl"), figures.parallel(report, "dev/ppl")]:
         assert re.findall(r"<title>(t\d+) stopped early at step 100", picture) == early
+
+
+def test_every_curve_that_is_here_is_drawn_and_stopped_ones_end_in_a_cross(root):
+    report = make("found", root).summary
+    here = [t.trial for t in report.trials if t.trial != "t0010"]
+    for log in (False, True):
+        picture = figures.training(report, "dev/ppl", log)
+        drawn = re.findall(r'<g class="series ([\w ]+)" data-row="(t\d+)"', picture) or re.findall(
+            r'class="series ([\w ]+)" data-row="(t\d+)"', picture
+        )
+        assert sorted(name for _, name in drawn) == here
+        early = {t.trial for t in report.trials if t.state != "finished"} & set(here)
+        assert {name for class_, name in drawn if "stopped" in class_} == early
+    assert picture.count("l8 8m0-8l-8 8") == len(early), "on a logarithmic axis every end is inside"
+    assert "curve" not in json.loads(make("found", root).render("json"))["trials"][0]
+
+
+def test_contours_of_every_two_ranges_hold_all_trials_and_say_nothing_outside(root):
+    report = make("found", root).summary
+    chosen = contour.pairs(report, "dev/ppl")
+    assert [(a.name, b.name) for a, b in chosen] == [
+        ("training.lr_factor", "model.P_drop"),
+        ("training.lr_factor", "training.warmup"),
+        ("model.P_drop", "training.warmup"),
+    ], "ranges alone, those that matter most first"
+    picture = contour.contour(report, "dev/ppl", *chosen[0])
+    done = [t.trial for t in report.trials if t.state == "finished"]
+    assert re.findall(r"<title>(t\d+):", picture) == done
+    assert len(re.findall(r"<title>t\d+ stopped early", picture)) == 6
+    boxes = re.findall(
+        r'<rect class="level" fill-opacity="([\d.]+)" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', picture
+    )
+    assert len({shade for shade, *_ in boxes}) == contour.LEVELS
+    filled = sum(float(width) for *_, width in boxes) / (contour.RIGHT - contour.LEFT) / contour.GRID
+    assert 0.3 < filled < 0.98, "the corners have no trial around them"
+    assert contour.contour(report, "parameters", *chosen[0]) == "", "three values are no surface"
+
+
+def test_a_contour_is_darkest_where_the_objective_is_best(root):
+    report = make("found", root).summary
+    lr, drop = report.space[:2]
+    trials = [
+        replace(t, values={"dev/ppl": 5 + abs(math.log(t.change[lr.name])), "parameters": 1.0}) for t in report.trials
+    ]
+    picture = contour.contour(replace(report, trials=trials), "dev/ppl", lr, drop)
+    boxes = re.findall(r'fill-opacity="([\d.]+)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', picture)
+    best = max(float(shade) for shade, *_ in boxes)
+    middles = [float(x) + float(width) / 2 for shade, x, width in boxes if float(shade) == best]
+    at_one = figures.Axis(lr, contour.LEFT, contour.RIGHT)(1.0)
+    inside = [m for m in middles if m < contour.RIGHT]
+    assert inside and all(abs(m - at_one) < 25 for m in inside)
+
+
+def test_few_trials_and_trials_on_a_line_have_no_contour(root):
+    report = make("found", root).summary
+    lr, drop = report.space[:2]
+    assert contour.contour(replace(report, trials=report.trials[:8]), "dev/ppl", lr, drop) == ""
+    flat = [replace(t, change=t.change | {drop.name: 0.2}) for t in report.trials]
+    assert contour.contour(replace(report, trials=flat), "dev/ppl", lr, drop) == ""
+
+
+def test_trials_lead_to_their_runs_where_these_lie_beside_the_page(root, tmp_path_factory):
+    page = root / "studies/found/report.html"
+    found = make("found", root).render("html", link=beside(page, root))
+    links = [link for link in Parser(found).links if link.startswith("../")]
+    assert len(set(links)) == 39 and all((page.parent / link / "metrics.jsonl").is_file() for link in links)
+    elsewhere = beside(tmp_path_factory.mktemp("x") / "report.html", root)
+    assert not [link for link in Parser(make("found", root).render("html", link=elsewhere)).links if ".." in link]
 
 
 def test_two_listed_parameters_have_a_heat_map_of_means(root):
@@ -112,7 +184,7 @@ def test_values_that_are_no_numbers_are_left_out(root):
 def test_no_finished_trial_and_no_trial_at_all(tmp_path):
     write_search(tmp_path, 0)
     assert "none yet" in make("found", tmp_path).render("html")
-    assert "no value" not in make("found", tmp_path).render("md")
+    assert "no value" not in make("found", tmp_path).render("markdown")
 
 
 def test_verb_renders_a_search(root, capsys):
@@ -123,12 +195,12 @@ def test_verb_renders_a_search(root, capsys):
     assert main(["report", "found", *out, "--format", "csv"]) == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(lines) == 40 and {line["state"] for line in lines} == {"finished", "stopped early", "failed"}
-    assert main(["report", "found", *out, "--format", "md"]) == 0
+    assert main(["report", "found", *out, "--format", "markdown"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1 and len(rows) == 42
     assert main(["report", "found", *out, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "search"
-    assert main(["report", "found", *out, "--format", "tex"]) == 2
+    assert main(["report", "found", *out, "--format", "latex"]) == 2
     assert "no table in the paper's layout" in capsys.readouterr().err
 
 

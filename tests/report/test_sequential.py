@@ -83,7 +83,7 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     assert after.p == pytest.approx(2 * before.p)
     assert after.upper - after.lower > before.upper - before.lower
     assert looked.interval_level == pytest.approx(0.975)
-    for kind in ("html", "md"):
+    for kind in ("html", "markdown"):
         assert "1 of at most 4 looks" in make("made", made.root).render(kind)
         assert "97.50%" in make("made", made.root).render(kind)
 

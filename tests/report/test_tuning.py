@@ -39,9 +39,9 @@ def test_the_report_in_all_formats(made):
     html = report.render("html")
     assert 'id="section-tuning"' in html and COST in html and "5.125" in html and "A-h1: 0.5" in html
     said = "0.5 (at the edge of what was tried) for A-h1; 1.0 for base, C-N2"
-    md = report.render("md")
+    md = report.render("markdown")
     assert COST in md and said in md and "training.lr_factor of 3 (0.5, 1.0, 2.0), chosen by dev PPL at seed 1001" in md
-    assert f"% tuned: {said}" in report.render("tex")
+    assert f"Tuned: {said}" in report.render("latex")
     heads, *lines = report.render("csv").splitlines()
     where = heads.split(",").index("best training.lr_factor")
     assert [line.split(",")[where] for line in lines] == ["1.0", "0.5", "1.0", ""]  # E-learned joined later
@@ -68,10 +68,10 @@ def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(ma
     before = path.read_text()
     try:
         path.write_text(json.dumps(PLAIN | {"cost": None}))  # as it was written first
-        assert "its runs are those of the study made-tuning" in make("made", made.root).render("md")
+        assert "its runs are those of the study made-tuning" in make("made", made.root).render("markdown")
         path.unlink()
         report = make("made", made.root)
-        assert all("tun" not in report.render(kind) for kind in ("md", "csv", "json", "tex"))
+        assert all("tun" not in report.render(kind) for kind in ("markdown", "csv", "json", "latex"))
         assert "section-tuning" not in report.render("html")
         path.write_text('{"key": 1}')
         with pytest.raises(UserError, match=r"tuning.json: not a record of tuning \(KeyError"):

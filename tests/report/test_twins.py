@@ -83,8 +83,8 @@ def test_every_format_says_so(pair):
     assert [row.get("is") for row in json.loads(table_json(table))["rows"]][:3] == ["base", None, None]
     report = make(made.study.name, made.root)
     assert "<bdi>is A-h4: the same runs, no comparison</bdi>" in report.render("html")
-    assert "| also-h4 (is A-h4) | is A-h4 | n=3 |" in report.render("md")
-    assert "also-h4 (is A-h4)" in report.render("tex")
+    assert "| also-h4 (is A-h4) | is A-h4 | n=3 |" in report.render("markdown")
+    assert "also-h4 (is A-h4)" in report.render("latex")
     assert report.render("csv").splitlines()[1].endswith(",base")
     assert json.loads(report.render("json"))["rows"][0]["is"] == "base"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.report.figures import VERDICT_CLASS
+from lightning_tfm.report.marks import SHAPES, VERDICT_CLASS
 from lightning_tfm.report.summary import Difference, Interval
 from lightning_tfm.report.verdict import (
     BETTER,
@@ -108,6 +108,7 @@ def test_words_are_counted_in_their_order():
 
 
 def test_every_word_has_a_colour_and_an_unclear_one_takes_no_side():
-    assert set(VERDICT_CLASS) == set(WORDS)
+    assert set(VERDICT_CLASS) == set(SHAPES) == {*WORDS, "supported"}
+    assert len({SHAPES[word] for word in WORDS}) == len(WORDS)
     for word in (UNCLEAR, BETTER, WORSE, UNDECIDED, UNTESTABLE, SMALLER):
         assert VERDICT_CLASS[word] not in ("good", "bad")

@@ -31,7 +31,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.calling import Call
-from tests.documents import load_generated
+from tests.documents import load
 from tests.tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +40,9 @@ WRITTEN_BY_HAND = [
     for path in sorted((ROOT / "docs").rglob("*.md"))
     if path.parent.name != "also" and (path.parent.name != "reference" or path.name == "index.md")
 ]
+AT_THE_TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 DOCUMENTS = {
-    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", *WRITTEN_BY_HAND]
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [*AT_THE_TOP, *WRITTEN_BY_HAND]
 }
 """what people wrote; the pages that docs/generated.py writes are tests/test_documents.py's"""
 TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
@@ -89,11 +89,16 @@ class Foreign:
     long: bool = False
 
 
-GENERATED = load_generated()
+GENERATED = load("generated")
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
     "lightning-tfm demo": Run(),
+    "make test": Foreign("check_make"),
+    "make lint": Foreign("check_make"),
+    "make docs": Foreign("check_make"),
+    "make bench": Foreign("check_make"),
+    "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
     "lightning-tfm sweep sweeps/table3.yaml": Run(SHORT),
@@ -174,6 +179,10 @@ COMMANDS |= {
     "lightning-tfm report mine --format tex --to table.tex": Run(long=True, after=MINE),
     "lightning-tfm records pack mine mine.tar.xz": Run(long=True, after=MINE),
     "lightning-tfm runs gc": Run(),
+    "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz": Run(long=True),
+    "lightning-tfm report tatoeba": Run(
+        long=True, after="lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz"
+    ),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
     "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
         "eight GPUs"
@@ -219,7 +228,12 @@ EXPERIMENTS: dict[str, Run] = {
         "--training.warmup 2"
     ),
 }
-ROWS = {"table3.yaml": "table3.yaml", "positions.yaml": "positions.yaml", "modern.yaml": "modern.yaml"}
+ROWS = {
+    "data.yaml": "data.yaml",
+    "table3.yaml": "table3.yaml",
+    "positions.yaml": "positions.yaml",
+    "modern.yaml": "modern.yaml",
+}
 ROWS |= {"layers.yaml": "layers.yaml"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
@@ -237,9 +251,11 @@ SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
+    "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
         f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
     ),
@@ -343,6 +359,7 @@ class Place:
         demo["training"]["warmup"] = 2
         demo["miniature"] |= {"width": 16, "steps": 25000}
         (folder / "experiments").mkdir()
+        (folder / "experiments" / "results").symlink_to(ROOT / "experiments" / "results")  # of a clone
         (folder / "experiments" / "demo.yaml").write_text(yaml.safe_dump(demo))
         for name, content in files().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -471,7 +488,7 @@ def check_make(line: str, place: Place | None) -> None:
     elif target == "install":
         assert "pip install" in done.stdout, done.stdout
     else:
-        assert {"pytest", "benchmarks", "sphinx"} & set(done.stdout.split()), done.stdout
+        assert {"pytest", "benchmarks", "sphinx", "check"} & set(done.stdout.split()), done.stdout
 
 
 def check_wheel(line: str, place: Place) -> None:

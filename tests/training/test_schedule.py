@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from lightning_tfm.config import Experiment, Training, check
+from lightning_tfm.config import Experiment, Training
+from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.training.schedule import learning_rate
 

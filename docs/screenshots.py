@@ -1,0 +1,134 @@
+"""The pictures of the documents: pages of the committed miniature and of the demo, photographed by a headless Chromium.
+
+    python docs/screenshots.py [--results FOLDER]
+
+It unpacks experiments/results/miniature/records.tar.xz, runs `lightning-tfm demo` and `dashboard` in a folder of its
+own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png. Chromium is $CHROMIUM, or found on the PATH.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+SCREENS = ROOT / "docs" / "_static" / "screens"
+RECORDS = ROOT / "experiments" / "results" / "miniature" / "records.tar.xz"
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture. In `path`, BASE and OTHER are the runs of base and C-N2 at seed 21, DEMO the demo's."""
+
+    name: str
+    path: str
+    width: int = 1280
+    height: int = 800
+    dark: bool = False
+
+
+SHOTS = (
+    Shot("dashboard", "/"),
+    Shot("study", "/study/table3", height=1000),
+    Shot("run", "/run/DEMO", height=1100),
+    Shot("compare", "/diff?run=BASE&run=OTHER", height=1000, dark=True),
+    Shot("report", "/study/table3/report", height=1000),
+    Shot("report-narrow", "/study/table3/report", width=400, height=900),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, help="keep the results there, and use what is there already")
+    asked = parser.parse_args().results
+    with tempfile.TemporaryDirectory() as temporary:
+        results = (asked or Path(temporary) / "results").resolve()
+        if not (results / "studies" / "table3").is_dir():
+            subprocess.run(verb(results, "records", "unpack", str(RECORDS)), env=OURS, check=True)
+        subprocess.run(verb(results, "demo"), env=OURS, check=True)
+        photograph(results)
+    return 0
+
+
+OURS = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def verb(results: Path, *arguments: str) -> list[str]:
+    """The command of one of our verbs, to run beside `results`."""
+    return [sys.executable, "-m", "lightning_tfm.cli.main", *arguments, "--out", str(results)]
+
+
+def photograph(results: Path) -> None:
+    """Write every picture."""
+    runs = {word: run_of(results, *cell) for word, cell in CELLS.items()}
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    with serving(results) as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for shot in SHOTS:
+            path = shot.path
+            for word, run in runs.items():
+                path = path.replace(word, run)
+            take(browser, address + path, shot)
+        browser.close()
+
+
+CELLS = {"BASE": ("table3", "base", 21), "OTHER": ("table3", "C-N2", 21), "DEMO": ("demo", "base", 1)}
+
+
+def run_of(results: Path, study: str, row: str, seed: int) -> str:
+    """Name of the run of a cell."""
+    found = results / "studies" / study / "cells" / row / f"{seed}.json"
+    if found.is_file():
+        return str(json.loads(found.read_bytes())["training_hash"][:16])
+    from lightning_tfm.study.study import Ablation, load_as
+
+    cells = load_as(Ablation, results, study).cells()  # unpacked records have no links
+    return next(cell.training_hash[:16] for cell in cells if (cell.row, cell.seed) == (row, seed))
+
+
+def take(browser: Browser, address: str, shot: Shot) -> None:
+    """Write one picture."""
+    page = browser.new_page(
+        viewport={"width": shot.width, "height": shot.height}, color_scheme="dark" if shot.dark else "light"
+    )
+    answer = page.goto(address, wait_until="load")
+    assert answer is not None and answer.ok, f"{address}: {answer and answer.status}"
+    page.wait_for_timeout(1500)  # for what the page draws by itself
+    page.screenshot(path=SCREENS / f"{shot.name}.png")
+    page.close()
+    print(SCREENS / f"{shot.name}.png")
+
+
+@contextmanager
+def serving(results: Path) -> Iterator[str]:
+    """Address of a dashboard over `results`, while the block runs."""
+    command = verb(Path(results.name), "dashboard", "--port", "0")  # relative: pages show it
+    server = subprocess.Popen(command, cwd=results.parent, env=OURS, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[0].rstrip("/")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def chromium() -> str:
+    """The path of Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        sys.exit("Chromium is missing: install it, or say where it is by CHROMIUM=/path/to/it")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Values of an experiment that lie outside their range or contradict each other."""
+
+from lightning_tfm.config import INNER_WIDTH, Experiment
+from lightning_tfm.errors import UserError
+
+WITHIN_SCORES = ("shaw", "shaw_values", "t5", "alibi", "kerple", "fire")
+"""positional schemes that add to the scores of every query and key"""
+
+
+def check(experiment: Experiment) -> None:
+    """Raise UserError where values contradict each other or lie outside their range."""
+    m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
+    positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
+    positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood, "model.clip": m.clip}
+    positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
+    positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
+    positive |= {
+        "data.max_types": d.max_types,
+        "evaluation.beam": e.beam,
+        "model.norm_eps": m.norm_eps,
+        "training.adam_eps": t.adam_eps,
+    }
+    for name, value in positive.items():
+        if not value > 0:
+            raise UserError(f"{name}={value}: must be above 0")
+    unit = {"model.P_drop": m.P_drop, "training.eps_ls": t.eps_ls, "training.beta1": t.beta1, "training.beta2": t.beta2}
+    for name, value in unit.items():
+        if not 0 <= value < 1:
+            raise UserError(f"{name}={value}: must lie in [0, 1)")
+    for name, value in {"data.share": d.share, "training.cooldown": t.cooldown}.items():
+        if not 0 < value <= 1:
+            raise UserError(f"{name}={value}: must lie in (0, 1]")
+    if t.schedule == "wsd" and t.warmup + round(t.cooldown * t.steps) > t.steps:
+        raise UserError(
+            f"training.schedule=wsd: a warm-up of {t.warmup} steps and a fall of {round(t.cooldown * t.steps)} do not "
+            f"fit into training.steps={t.steps}: set training.warmup or training.cooldown lower"
+        )
+    least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
+    least |= {"training.weight_decay": t.weight_decay, "data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
+    least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
+    for name, value in least.items():
+        if not value >= 0:
+            raise UserError(f"{name}={value}: must not be negative")
+    if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
+        raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
+    within = WITHIN_SCORES if m.layer == "restricted" else (*WITHIN_SCORES, "rotary") if m.layer in INNER_WIDTH else ()
+    if m.positions in within:
+        raise UserError(
+            f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
+            "take sinusoidal, learned or none"
+        )
+    if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
+        raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
+    if m.d_model % 2 and m.positions == "sinusoidal":
+        raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
+    if m.d_k % 2 and m.positions == "rotary":
+        raise UserError(f"model.d_k={m.d_k}: rotary positions turn pairs of channels and need an even d_k")
+    if e.weights == "average" and t.average_last < 1:
+        raise UserError("evaluation.weights=average needs training.average_last of at least 1")
+    if t.average_last and (t.average_last - 1) * t.average_every >= t.steps:
+        raise UserError(
+            f"training.average_last={t.average_last} snapshots, training.average_every={t.average_every} steps apart, "
+            f"do not fit into training.steps={t.steps}"
+        )
+    if d.corpus == "files" and not d.folder:
+        raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")

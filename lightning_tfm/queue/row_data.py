@@ -1,0 +1,54 @@
+"""Prepares the data of rows that change them, and refuses what could not be compared."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_tfm.config import Data, Experiment
+from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.row_data import RowData, data_key
+from lightning_tfm.study.rows import Fingerprints, Row, apply
+
+
+def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: Path) -> dict[str, RowData]:
+    """The data of every row that changes them, prepared, by data_key; `prepared`: those of base.
+
+    Raises UserError where a row's dev or test text is not base's, or where pieces of its references are unknown: these
+    would cost it less than the text does.
+    """
+    found: dict[str, RowData] = {}
+    for row in rows:
+        key = data_key(row.change)
+        if not key or key in found:
+            continue
+        data = apply(base, row).data
+        own = prepare(data, root)
+        for split in filter(None, (data.dev, data.test)):
+            if raw_fingerprint(own, split) != raw_fingerprint(prepared, split):
+                raise UserError(
+                    f"{row.where}: row '{row.name}' ({key}) changes the text '{split}' that it is scored on: rows of a "
+                    "table are scored on the same text"
+                )
+        _check_known(own, data, f"{row.where}: row '{row.name}' ({key})")
+        found[key] = RowData(Fingerprints.of(own, data.dev), own.tokenizer.V, own.folder.name)
+    if found:
+        _check_known(prepared, base.data, "base")
+    return found
+
+
+def raw_fingerprint(prepared: Prepared, split: str) -> str:
+    """sha256 of the raw lines of a split, both sides, whatever pieces they are cut into."""
+    pairs = prepared.split(split)
+    lines = (line for pair in zip(pairs.source_text(), pairs.target_text(), strict=True) for line in pair)
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _check_known(prepared: Prepared, data: Data, whose: str) -> None:
+    unknown = prepared.unknown_references(data.dev)
+    if unknown:
+        raise UserError(
+            f"{whose}: {unknown} pieces of its dev references are unknown to its vocabulary, and an unknown piece "
+            "costs less than the word it stands for: with data.byte_fallback=true in the experiment file all rows can "
+            "spell every word"
+        )

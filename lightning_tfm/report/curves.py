@@ -1,0 +1,185 @@
+"""Learning curves: one wide picture where rows are few, small multiples beside base where they are many."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, median
+
+from markupsafe import Markup
+
+from lightning_tfm.report.figures import row_classes
+from lightning_tfm.report.panels import BASE, FEW, Panel, panels, short_name
+from lightning_tfm.report.records import Cells, read_curve
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.svg import (
+    Scale,
+    attribute,
+    bottom_axis,
+    figure,
+    label,
+    left_axis,
+    points,
+    spanning,
+    tag,
+)
+
+MANY = 60
+"""rows beyond which they are not drawn together any more"""
+POINTS = 60
+"""of one curve"""
+DWARFED = 2.5
+"""times the median of all final values: from there on one row would flatten the rest, and the axis is logarithmic"""
+ABOVE = 1.8
+"""times the highest final value: where a straight axis ends"""
+LONGER = 1.5
+"""times the steps of another row: from there on the rows together stand over the share of their own training"""
+WIDE, SMALL = (1200, 430), (400, 300)
+Band = list[tuple[float, float, float, float]]
+"""(step, lowest, mean, highest) over seeds"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The same curves over both axes."""
+
+    title: str
+    linear: Markup
+    log: Markup
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What templates/parts/curves.html shows."""
+
+    panels: list[Picture]
+    narrow: list[Picture]
+    """the same for a narrow screen; empty where the panels are small anyway"""
+    together: Picture | None
+    """all rows in one, where there are many"""
+    rows: list[str]
+    log: bool
+    """whether the axis is logarithmic at first"""
+    shares: bool = False
+    """whether the rows together stand over the share of their own training, as some trained far longer"""
+
+
+def curves(report: Summary, cells: Cells) -> Curves | None:
+    """Dev perplexity in the course of training; None where no run has any."""
+    found = {r.name: _band(cells, r.name) for r in report.rows}
+    found = {name: band for name, band in found.items() if band}
+    if not found:
+        return None
+    drawn = [r for r in report.rows if r.name in found]
+    chosen, few = panels(drawn), len(drawn) <= FEW
+    frame = Frame.around(found, marked=len(drawn) <= MANY)
+    every = [_picture(found, panel, frame.sized(*(WIDE if few else SMALL))) for panel in chosen]
+    last = [band[-1][0] for band in found.values()]
+    shares, together = max(last) > LONGER * min(last), None
+    if not few and len(drawn) <= MANY:
+        whole = Panel("all rows", list(found), row_classes(report))
+        shown = {name: _of_its_own(band) for name, band in found.items()} if shares else found
+        frame = replace(
+            frame.sized(*WIDE), names=False, step="share of each row's own training, %" if shares else "step"
+        )
+        together = _picture(shown, whole, frame)
+    narrow = [_picture(found, panel, frame.sized(420, 380)) for panel in chosen] if few else []
+    return Curves(every, narrow, together, list(found), frame.dwarfed, shares and together is not None)
+
+
+def _of_its_own(band: Band) -> Band:
+    return [(100 * s / band[-1][0], low, middle, high) for s, low, middle, high in band]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the pictures of one study have in common."""
+
+    lowest: float
+    highest: float
+    """of all values"""
+    ends: float
+    """of the mean perplexities at the end, the highest"""
+    dwarfed: bool
+    """whether one row at the end would flatten all others"""
+    marked: bool
+    """with a mark at each point, to be pointed at"""
+    names: bool = True
+    """at the ends of the curves"""
+    width: int = 0
+    height: int = 0
+    step: str = "step"
+
+    @classmethod
+    def around(cls, found: Mapping[str, Band], marked: bool) -> "Frame":
+        values = [v for band in found.values() for _, *vs in band for v in vs]
+        final = [band[-1][2] for band in found.values()]
+        return cls(min(values), max(values), max(final), max(final) > DWARFED * median(final), marked)
+
+    def sized(self, width: int, height: int) -> "Frame":
+        return replace(self, width=width, height=height)
+
+
+def _picture(found: Mapping[str, Band], panel: Panel, frame: Frame) -> Picture:
+    return Picture(panel.title, *(_drawn(found, panel, frame, log) for log in (False, True)))
+
+
+def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> Markup:
+    left, right, top, bottom = 46, frame.width - (120 if frame.names else 14), 26, frame.height - 44
+    names = [name for name in panel.rows if name in found]
+    x = spanning([s for name in names for s, *_ in found[name]], left, right, margin=0.02)
+    # on a straight axis the first validations would flatten all the rest
+    high = frame.highest if log else min(frame.highest, ABOVE * frame.ends)
+    y = spanning([frame.lowest, high], bottom, top, log)
+    body = bottom_axis(x, bottom, top, frame.step) + left_axis(y, left, right, "dev perplexity")
+    for name in names:
+        body += _series(name, found[name], x, y, panel.classes[name], frame)
+    if frame.names:
+        places = _apart([y(found[name][-1][2]) for name in names], 13.0, top, bottom)
+        for name, place in zip(names, places, strict=True):
+            at = label(right + 6, place + 4, short_name(name, 17), class_="label end")
+            body += tag("g", at, class_=f"named {panel.classes[name]}", data_row=name)
+    said = f"Learning curves{': ' * bool(panel.title)}{panel.title}, {'logarithmic' if log else 'straight'} axis"
+    return figure(frame.width, frame.height, said, body)
+
+
+def _series(name: str, band: Band, x: Scale, y: Scale, class_: str, frame: Frame) -> str:
+    inside = [(s, lo, m, hi) for s, lo, m, hi in band if m <= y.high]
+    area = [(x(s), y(min(hi, y.high))) for s, _, _, hi in inside]
+    area += [(x(s), y(lo)) for s, lo, _, _ in reversed(inside)]
+    content = tag("polygon", points=points(area), class_="band")
+    content += tag("polyline", points=points([(x(s), y(m)) for s, _, m, _ in inside]), class_="curve")
+    for s, _, m, _ in inside if frame.marked and frame.names else []:
+        said = tag("title", attribute(f"{name}, step {s}: {m:.3f}"))
+        content += tag("circle", said, cx=x(s), cy=y(m), r=4.0, class_="dot")
+    dashed = " base" if class_ == BASE else ""
+    return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
+
+
+def _apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places of labels, moved so far that none covers another, in their order, within low … high where they fit."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    moved = list(places)
+    least = low
+    for i in order:
+        moved[i] = least = max(moved[i], least)
+        least += gap
+    most = high
+    for i in reversed(order):
+        moved[i] = most = min(moved[i], most)
+        most -= gap
+    return moved
+
+
+def _band(cells: Cells, row: str) -> Band:
+    """At the steps that every seed has."""
+    runs = [dict(read_curve(cell)) for cell in cells.of(row)]
+    runs = [run for run in runs if run]
+    shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
+    return [(s, min(v), mean(v), max(v)) for s in thinned(shared) if (v := [run[s] for run in runs])]
+
+
+def thinned(steps: Sequence[int], most: int = POINTS) -> list[int]:
+    """At most `most` of them, evenly, the last among them."""
+    if len(steps) <= most:
+        return list(steps)
+    every = (len(steps) - 1) / (most - 1)
+    return [steps[round(i * every)] for i in range(most)]

@@ -1,0 +1,103 @@
+"""LaTeX worth pasting: the columns that were asked for, harmless names, and pdfTeX takes it without a warning."""
+
+import re
+import shutil
+import subprocess
+import warnings
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.report.build import make, write_table
+from lightning_tfm.report.latex import TESTS, Layout, latex, table_latex, to_latex
+from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.report.synthetic import Generator
+
+MINE = Row("_&%$#{~^\\é", "group_1", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
+DOCUMENT = r"""\documentclass[twocolumn]{article}
+\usepackage[utf8]{inputenc}
+\usepackage{array,booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    rows = [*[all_rows()[name] for name in ("base", "A-h1", "C-N2", "E-learned")], MINE]
+    found = Generator(tmp_path_factory.mktemp("r"), rows, [1, 2, 3], "m_1")
+    found.write_all({"A-h1": 0.3, "C-N2": -0.2}, skip=[("E-learned", 2), ("E-learned", 3)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(made):
+    return make("m_1", made.root).summary
+
+
+def lines_of(text):
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)&", line)] for line in body.splitlines() if line.endswith(r"\\")
+    ]
+
+
+def test_change_spread_verdict_and_the_papers_numbers(report):
+    text = to_latex(report)
+    _, heads, base, h1, n2, learned, mine = lines_of(text)
+    assert heads[0] == "row" and heads[-2:] == ["paper", r"$n$ \\"] and heads.count("paper") == 3
+    row = next(r for r in report.rows if r.name == "C-N2")
+    ppl, d = row.ppl, row.ppl.difference
+    assert rf"\textbf{{{ppl.mean:.2f}}}\,$\pm$\,{ppl.sd:.2f}" in n2, "the least perplexity is bold"
+    assert sum(r"\textbf" in cell for line in (base, h1, n2, learned, mine) for cell in line) == 2, "one in a metric"
+    shown = d.percent
+    up, down = shown.upper - shown.estimate, shown.estimate - shown.lower
+    assert f"${shown.estimate:+.1f}^{{+{up:.1f}}}_{{-{down:.1f}}}$" in n2 and "$N$~1" in n2
+    assert r"$\bullet$" in h1 and r"$\times$" in n2 and r"$\bullet$ reproduced" in text
+    assert "5.29" in h1 and "4.92" in base and not any(mark in learned for mark in (r"$\circ$", r"$\bullet$"))
+    assert r"\label{tab:m_1}" in text and r"\caption{Ablations of m\_1" in text
+
+
+def test_what_can_be_asked_for(report):
+    bare = to_latex(report, Layout(tests="none", paper=False, caption="Mine.", label="tab:mine"))
+    assert r"\caption{Mine.}" in bare and r"\label{tab:mine}" in bare and "5.29" not in bare
+    assert r"\Delta" not in bare and r"$\bullet$" not in bare
+    with_p = to_latex(report, Layout(tests="p"))
+    assert "$p$" in lines_of(with_p)[1] and r"$\bullet$" not in with_p
+    for text in (bare, with_p):
+        assert len({len(line) for line in lines_of(text)[1:]}) == 1
+
+
+def test_the_verbs(made, capsys):
+    out = ["--out", str(made.root)]
+    assert main(["report", "m_1", "--format", "latex", "--tests", "p", "--no-paper", "--label", "tab:x", *out]) == 0
+    said = capsys.readouterr().out
+    assert r"\label{tab:x}" in said and "$p$" in said and "5.29" not in said
+    assert main(["table", "m_1", "--format", "latex", "--caption", "Two.", *out]) == 0
+    assert r"\caption{Two.}" in capsys.readouterr().out
+    assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 2
+    assert "report m_1 --format latex" in capsys.readouterr().err
+
+
+def test_names_are_harmless():
+    assert latex("a_b & 5%\u202e\\") == r"a\_b \& 5\%\textbackslash{}"
+    assert latex("é中 x ≤ ±") == r"é? x ? $\pm$"
+
+
+def test_pdftex_takes_it(made, report, tmp_path):
+    program = shutil.which("pdflatex")
+    if program is None:
+        warnings.warn("NO LATEX WAS COMPILED: pdflatex is missing", stacklevel=1)
+        pytest.skip("pdflatex is missing: apt-get install texlive-latex-recommended")
+    tables = [to_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
+    tables.append(table_latex(write_table(made.study, made.root)))
+    (tmp_path / "t.tex").write_text(DOCUMENT % "\n\\clearpage\n".join(tables))
+    done = subprocess.run(
+        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True
+    )
+    said = (tmp_path / "t.log").read_text(errors="replace")
+    assert done.returncode == 0, said[-2000:]
+    wide = [float(by) for by in re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) in (?:alignment|paragraph)", said)]
+    assert not wide, f"wider than the page by {wide} pt"
+    assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)
