@@ -21,7 +21,7 @@ from lightning_tfm.durable import to_json, write_atomic
 STAGES = {
     "facts": (60, "device, versions, commit"),
     "ceilings": (120, "rates of the nine products of base, of a copy, and the cost of a launch"),
-    "exact": (300, "masks, gradients, steps against a CPU and against themselves; kill and resume; attention's backends"),
+    "exact": (300, "masks, gradients, steps against a CPU and against themselves; kill, resume; attention's backends"),
     "today": (420, "target tokens a second of base: precision, masks, compiled"),
     "trace": (120, "ten steps of base in bfloat16, for Perfetto"),
     "parts": (300, "base in bfloat16 with all kernels, and with each part left out"),

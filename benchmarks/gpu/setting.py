@@ -159,7 +159,7 @@ class Pace(pl.Callback):
 
 def pace(
     work: Work, hardware: Hardware, ahead: bool = True, prepare: Callable[[TransformerModule], None] | None = None
-):
+) -> dict[str, Any]:
     """Train through our Trainer for a while: what it gave, as fields of a line."""
     from lightning_tfm.training.what_ran import compile_layers, what_ran
 

@@ -328,7 +328,8 @@ def parts(place: Place) -> None:
 
 def one_small(place: Place) -> None:
     """One of several processes."""
-    print(pace(Work(place, small_experiment(place), 800), place.hardware())["target_tokens_per_second"])
+    found = pace(Work(place, small_experiment(place), 800), place.hardware())
+    print(f"rate {found['target_tokens_per_second']}")
 
 
 def small_experiment(place: Place) -> Experiment:
@@ -342,11 +343,11 @@ def small_experiment(place: Place) -> Experiment:
 def small(place: Place) -> None:
     """Whoever wants them under MPS starts nvidia-cuda-mps-control before; it is not started here."""
     control = bool(shutil.which("nvidia-cuda-mps-control"))
-    for count in (1, 2) if place.tiny else (1, 2, 4, 8):
+    for count in (2,) if place.tiny else (1, 2, 4, 8):
         words = [sys.executable, "-m", "benchmarks.gpu.stages", "one_small", str(place.out), *["--tiny"] * place.tiny]
         running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        said = [process.communicate()[0].split() for process in running]
-        rates = [int(words[-1]) for words in said if words]
+        said = [process.communicate()[0].splitlines() for process in running]
+        rates = [int(line.removeprefix("rate ")) for lines in said for line in lines if line.startswith("rate ")]
         place.say(
             "processes", count=count, came_through=len(rates), target_tokens_per_second=sum(rates), mps_there=control
         )
@@ -383,7 +384,7 @@ def miniature(place: Place) -> None:
     from lightning_tfm.study.settings import load_experiment
     from lightning_tfm.yaml_files import read_yaml
 
-    names = [*read_yaml("experiments/table3.yaml").values["rows"]]
+    names = [*read_yaml("experiments/table3.yaml").values]
     total = 0.0
     for name in names[:: 8 if place.tiny else 1]:
         e = load_experiment("experiments/miniature.yaml", row=None if name == "base" else name).scaled()
