@@ -17,8 +17,8 @@ def stages(monkeypatch, tmp_path):
 
         def instead(command, **how):
             name = command[3]
-            program = f"import time; open({str(tmp_path / f'{name}.jsonl')!r}, 'w').write('{{\\"a\\": 1}}\\n')\n"
-            return whole([sys.executable, "-S", "-c", program + programs[name]], **how)
+            line = f"import time; open({str(tmp_path / name) + '.jsonl'!r}, 'w').write({json.dumps({'a': 1})!r})\n"
+            return whole([sys.executable, "-S", "-c", line + programs[name]], **how)
 
         monkeypatch.setattr(gpu.subprocess, "run", instead)
         monkeypatch.setattr(gpu, "STAGES", dict.fromkeys(programs, (2, "")))

@@ -74,7 +74,7 @@ def one(name: str, out: Path, seconds: float, tiny: bool) -> dict[str, Any]:
     began = time.monotonic()
     with log.open("w") as said:
         try:
-            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"} | ({"OMP_NUM_THREADS": "1"} if tiny else {})
             code = subprocess.run(command, stdout=said, stderr=said, env=environment, timeout=seconds).returncode
             ended = "whole" if code == 0 else f"exit code {code}, see {log.name}"
         except subprocess.TimeoutExpired:
