@@ -14,7 +14,7 @@ from lightning_tfm.config import EOS, Experiment, Hardware, from_dict, override,
 from lightning_tfm.data.batch import make_batch, pad
 from lightning_tfm.data.module import TranslationData
 from lightning_tfm.data.prepare import Prepared, prepare
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.yaml_files import read_yaml
 
 REAL_TEXT = "LIGHTNING_TFM_DATA"

@@ -20,14 +20,15 @@ html_static_path = ["_static"]
 html_css_files = ["own.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {"index": [], "promises": [], "troubleshooting": [], "concepts": [], "first-ablation": []}
+SINGLE = ("index", "first-ablation", "concepts", "troubleshooting", "promises", "benchmarks", "deviations", "also/*")
+html_sidebars = {page: [] for page in SINGLE}
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {page: ["page-toc"] for page in (*SINGLE, "howto/*", "results/*")} | {"reference/*": []},
     "logo": {"text": "lightning_tfm"},
 }
 

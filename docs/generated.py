@@ -220,8 +220,9 @@ RUN: Described = {
     "attempts/NUMBER.beat": "touched every ten seconds by the owner",
     "attempts/lock": "decides which of two claimers wins",
     "progress.json": "where it stands: step, phase, rate",
-    "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, target_tokens, seconds) and at every "
-    "validation (dev_nll, dev_ppl)",
+    "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
+    "at every validation (dev_nll, dev_ppl)",
+    "samples.jsonl": "how the first dev sentences were translated at every validation",
     "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data",
     "snapshots/step-NUMBER.pt": "weights alone, where `training.average_last` asks for them",
     "result.json": "what a finished run leaves; its presence means finished",

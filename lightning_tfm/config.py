@@ -85,6 +85,9 @@ class Model:
     """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
     layer_width: Literal["d_model", "parameters"] = "d_model"
     """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
+    scores: Literal["scaled", "unscaled", "additive", "cosine"] = "scaled"
+    """how a query and a key are compared: q·k / sqrt(d_k) (eq. 1), q·k, u·tanh(q + k) with a learned u for each head,
+    or their cosine times a learned factor for each head"""
     clip: int = 16
     """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
 
@@ -371,6 +374,7 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
     "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
     "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
+    "model.scores": lambda e: True,
     "model.clip": lambda e: e.model.positions in ("shaw", "shaw_values") or {".", ":"} & {*e.model.positions} != set(),
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,

@@ -49,6 +49,8 @@ def check(experiment: Experiment) -> None:
             f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
             "take sinusoidal, learned or none"
         )
+    if m.scores == "cosine" and m.qk_norm:
+        raise UserError("model.scores=cosine norms queries and keys already: leave model.qk_norm at false")
     if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
         raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
     if m.d_model % 2 and m.positions == "sinusoidal":

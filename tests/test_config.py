@@ -26,7 +26,7 @@ from lightning_tfm.errors import UserError
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
 CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
 CHOICES |= {"accelerator": "cpu", "tie": "none"}
-CHOICES |= {"layer_width": "parameters"}
+CHOICES |= {"layer_width": "parameters", "scores": "additive"}
 ACTS = {"cooldown": {"training": {"schedule": "wsd"}}}
 ACTS |= {"kernel": {"model": {"layer": "dilated"}}, "neighbourhood": {"model": {"layer": "restricted"}}}
 ACTS |= {"clip": {"model": {"positions": "shaw"}}}

@@ -179,7 +179,7 @@ TABLE = [
     ("fit --rows e.yaml", "X: {group: a}", 2, "e.yaml:1: row 'X' needs the key 'change'"),
     ("fit --rows e.yaml", "X: {group: a, change: {}, PLP: 3}", 2, "unknown key 'PLP': did you mean 'PPL'?"),
     ("fit --rows e.yaml", "X: {group: a, change: {model.hh: 3}}", 2, "did you mean 'model.h'?"),
-    ("fit --rows e.yaml", "X: {group: a, change: {data.share: 2}}", 2, "the same for all rows of a table"),
+    ("fit --rows e.yaml", "X: {group: a, change: {evaluation.beam: 2}}", 2, "the same for all rows of a table"),
     ("fit --rows e.yaml", "base: {group: a, change: {}}", 2, "the row 'base' is already declared in"),
     ("fit --rows e.yaml", "X: {group: a, change: {}, PPL: -1}", 2, "PPL=-1: expected a number above 0"),
     # --- sizes and numbers ---
@@ -251,6 +251,8 @@ TABLE = [
     ("resume mine --model.h 3", "", 2, "--model.h belongs to what the study is"),
     ("resume mine --worker 3", "", 2, "did you mean '--workers'?"),
     ("resume mine", "", 2, "no study 'mine'"),
+    ("export --to csv", "", 2, "the following arguments are required: what"),
+    ("export mine --to csv", "", 2, "'mine' is no study, search or run below results"),
     ("export --to onnx", "", 2, "--to='onnx'"),
 ]
 LATER = [

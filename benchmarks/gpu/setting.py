@@ -19,7 +19,7 @@ from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
 from lightning_tfm.keys import generator
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 

@@ -1,18 +1,42 @@
-"""`export`: a trained run as one folder that other programs load: safetensors, or CTranslate2."""
+"""`export`: what a run or a study left, for other programs: weights (safetensors, CTranslate2) of a run; curves and
+scores (TensorBoard, CSV, MLflow) of a run, a study or a search."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import make_parser
+from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
 from lightning_tfm.cli.score import find
+
+WEIGHTS = ("safetensors", "ctranslate2")
+RECORDS = ("tensorboard", "csv", "mlflow")
+ABOUT = (
+    "For other programs: a run's weights (--to safetensors, ctranslate2), or the curves and scores of a run, a study "
+    "or a search (--to tensorboard, csv, mlflow), as one folder."
+)
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Write a trained run as one folder that other programs load.")
+    return _records(verb, argv) if _asked(argv) in RECORDS else _weights(verb, argv)
+
+
+def _asked(argv: Sequence[str]) -> str:
+    """The format, looked up before there is a parser: weights take the options of an experiment, records do not."""
+    found = ""
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
+        found = following if token == "--to" else token[5:] if token.startswith("--to=") else found
+    return found
+
+
+def _add_formats(parser: Parser) -> None:
+    parser.add_argument("--to", choices=[*WEIGHTS, *RECORDS], default="safetensors", help="format of the folder")
     parser.add_argument(
-        "--to", choices=["safetensors", "ctranslate2"], default="safetensors", help="format of the folder"
+        "--folder", help="folder to write [a subfolder of the run's or study's, named after the format]"
     )
-    parser.add_argument("--folder", help="new folder to write [a subfolder of the run's named after the format]")
+
+
+def _weights(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, ABOUT)
+    _add_formats(parser)
     folder, experiment, settings = find(parser, argv)
 
     from lightning_tfm.inference.export import to_ctranslate2, to_safetensors
@@ -21,4 +45,25 @@ def main(verb: str, argv: Sequence[str]) -> int:
     target = Path(settings.verb["folder"] or folder.path / settings.verb["to"])
     write = {"safetensors": to_safetensors, "ctranslate2": to_ctranslate2}[settings.verb["to"]]
     print(write(Trained.open(folder, experiment), target))
+    return 0
+
+
+def _records(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, ABOUT, experiment=False)
+    parser.add_argument("what", help="name of a study or search, or a run: its directory, or the start of its name")
+    _add_formats(parser)
+    options = parse_plain(parser, argv)
+    root, what = Path(options["out"]), options["what"]
+
+    from lightning_tfm.cli.report import refresh
+    from lightning_tfm.report.export import FORMATS, collect
+    from lightning_tfm.study.study import Search, folder_of, load
+
+    studied = (root / "studies" / what / "study.json").is_file()
+    if studied and isinstance(load(root, what), Search):
+        refresh(what, root)
+    runs = collect(what, root)
+    place = folder_of(root, what) if studied else runs[0].folder.path
+    how = FORMATS[options["to"]](runs, Path(options["folder"] or place / options["to"]))
+    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {how}")
     return 0

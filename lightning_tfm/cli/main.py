@@ -14,7 +14,7 @@ VERBS = {
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
     "translate": ("translate", "translate standard input or a file with a trained run"),
-    "export": ("export", "write a trained run as one folder that other programs load: safetensors, CTranslate2"),
+    "export": ("export", "for other programs: a run's weights; curves and scores for TensorBoard, CSV, MLflow"),
     "predict-cost": ("cost", "time, memory and FLOPs of an experiment, from a measured short run"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
     "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),

@@ -47,11 +47,11 @@ def _make(name: str, root: Path, reference: str | None) -> "Report | SearchRepor
         return make(name, root, reference)
     from lightning_tfm.report import search
 
-    _refresh(name, root)
+    refresh(name, root)
     return search.make(name, root)
 
 
-def _refresh(name: str, root: Path) -> None:
+def refresh(name: str, root: Path) -> None:
     """Bring a search's trials.json up to date with its storage; a copy without one is shown as it is."""
     from lightning_tfm.queue.search_results import report
 

@@ -145,10 +145,28 @@ def _run(
         table = write_table(load_as(Ablation, root, name), root)
     print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
-    reported = write_page(name, root, lambda: _said(make(name, root)))
+    made: list[Report] = []
+
+    def report() -> "Report":
+        made.append(_said(make(name, root)))
+        return made[0]
+
+    reported = write_page(name, root, report)
+    if made and resources.wandb != "off":
+        _send(made[0], folder_of(root, name), resources)
     if (row := settings.verb["reference"]) is not None:
         reported &= write_page(name, root, lambda: _against(make(name, root, row)), file_name(row))
     return 1 if not reported or any(state.state == "failed" for state in states) else 0
+
+
+def _send(made: "Report", folder: Path, resources: Resources) -> None:
+    """The verdicts, as a table of W&B's."""
+    from lightning_tfm.queue.wandb_mirror import send_verdicts
+    from lightning_tfm.report.verdicts import columns_and_rows
+
+    assert resources.wandb != "off"
+    found = columns_and_rows(made.summary)
+    send_verdicts(folder, resources.wandb, folder.name, found, lambda text: print(text, file=sys.stderr))
 
 
 def _against(made: "Report") -> "Report":

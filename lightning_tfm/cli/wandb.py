@@ -8,6 +8,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
+    from lightning_tfm.queue.wandb_mirror import Verdicts
     from lightning_tfm.study.cell import Cell
 
 
@@ -33,9 +34,20 @@ def main(verb: str, argv: Sequence[str]) -> int:
         states = open_queue(root, name, options["storage"]).states()
         cells = [run for state in states for run in state.cell.runs]
     folder = folder_of(root, name)
-    replay(folder, options["mode"], name, root, cells)
+    replay(folder, options["mode"], name, root, cells, _verdicts(root, name))
     print(f"{len(cells)} runs of '{options['study']}' checked: {folder / 'wandb'}")
     return 0
+
+
+def _verdicts(root: Path, name: str) -> "Verdicts | None":
+    """Of a table that is defined here."""
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.verdicts import columns_and_rows
+    from lightning_tfm.study.study import Ablation, file_of, load
+
+    if not file_of(root, name).is_file() or not isinstance(load(root, name), Ablation):
+        return None
+    return columns_and_rows(make(name, root).summary)
 
 
 def _cell_of(run: Path) -> "Cell":

@@ -129,6 +129,8 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"kv_heads={m.kv_heads} are shared by several queries")
     if m.qk_norm:
         faults.append("qk_norm acts within attention")
+    if m.scores != "scaled":
+        faults.append(f"scores={m.scores} are not q·k / sqrt(d_k)")
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
     if m.norm_kind not in BUILTIN_NORMS:

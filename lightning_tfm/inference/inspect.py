@@ -16,7 +16,7 @@ from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
-from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, attend, shared
+from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared
 from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.model.restricted import RestrictedSelfAttention
 from lightning_tfm.runs.directory import RunFolder
@@ -117,7 +117,7 @@ def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
             q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
         # attending to unit vectors gives the weights themselves
         eye = torch.eye(k_BHSK.shape[2], dtype=k_BHSK.dtype).expand(*k_BHSK.shape[:2], -1, -1)
-        weights_HTS = attend(q_BHTK, k_BHSK, eye, seen, kind == "decoder", bias)[0]
+        weights_HTS = module.compare(q_BHTK, k_BHSK, eye, seen, kind == "decoder", bias)[0]
         into.append((weights_HTS * 1000).round().int().tolist())
 
     return record

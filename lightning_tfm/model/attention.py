@@ -4,6 +4,7 @@ Shapes: see `transformer`. The projections of one input share one matrix product
 in the order that `FusedLinear.parts` names.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -13,8 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from lightning_tfm.config import Model
 from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.explicit import attend_explicit
-from lightning_tfm.model.norms import RMSNorm
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
+from lightning_tfm.model.scores import Additive, query_key_norms
 from lightning_tfm.model.short import attend_short, is_short
 
 
@@ -74,10 +75,26 @@ class Attention(nn.Module):
         super().__init__()
         self.h, self.G = c.h, c.kv_heads or c.h
         self.parts = {"Q": c.h * c.d_k, "K": self.G * c.d_k, "V": self.G * c.d_v}
-        self.q_norm, self.k_norm = (RMSNorm(c.d_k, c.norm_eps) if c.qk_norm else None for _ in range(2))
+        self.q_norm, self.k_norm = query_key_norms(c)
+        self.additive = Additive(c.h, c.d_k) if c.scores == "additive" else None
 
     def normed(self, norm: nn.Module | None, x_BHTK: Tensor) -> Tensor:
         return x_BHTK if norm is None else norm(x_BHTK).to(x_BHTK.dtype)
+
+    def compare(
+        self,
+        q_BHTK: Tensor,
+        k_BHSK: Tensor,
+        v_BHSV: Tensor,
+        allowed: Tensor | None,
+        causal: bool,
+        bias: Tensor | None = None,
+        values: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """`attend`; with its weights in hand where something acts on them."""
+        if self.additive is None and values is None:
+            return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
+        return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values)
 
 
 class SelfAttention(Attention):
@@ -108,11 +125,10 @@ class SelfAttention(Attention):
         if cache is not None:
             k, v = cache.append(k, v)
         bias = self.scheme.bias(q, k.shape[2], start) if isinstance(self.scheme, BiasScheme) else None
-        k, v = shared(k, self.h), shared(v, self.h)
-        if isinstance(self.scheme, ValueScheme):
-            values = partial(self.scheme.values, start=start)
-            return self.W_O(merge_heads(attend_explicit(q, k, v, allowed, causal, bias, values)))
-        return self.W_O(merge_heads(attend(q, k, v, allowed, causal, bias)))
+        values = partial(self.scheme.values, start=start) if isinstance(self.scheme, ValueScheme) else None
+        return self.W_O(
+            merge_heads(self.compare(q, shared(k, self.h), shared(v, self.h), allowed, causal, bias, values))
+        )
 
 
 class CrossAttention(Attention):
@@ -134,4 +150,4 @@ class CrossAttention(Attention):
 
     def forward(self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None) -> Tensor:
         k_BHSK, v_BHSV = shared(k_BGSK, self.h), shared(v_BGSV, self.h)
-        return self.W_O(merge_heads(attend(self.queries(x_BTD), k_BHSK, v_BHSV, allowed, False, None)))
+        return self.W_O(merge_heads(self.compare(self.queries(x_BTD), k_BHSK, v_BHSV, allowed, False)))

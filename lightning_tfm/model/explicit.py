@@ -14,10 +14,14 @@ def attend_explicit(
     allowed: Tensor | None,
     causal: bool,
     bias: Tensor | None,
+    scores: Callable[[Tensor, Tensor], Tensor] | None,
     values: Callable[[Tensor], Tensor] | None,
 ) -> Tensor:
-    """`attention.attend`, plus `values` of the weights [B, H, T, S] (ValueScheme)."""
-    score_BHTS = (q_BHTK / math.sqrt(q_BHTK.shape[3])) @ k_BHSK.transpose(2, 3)
+    """`attention.attend` with other `scores` of queries and keys, plus `values` of the weights [B, H, T, S]."""
+    if scores is None:
+        score_BHTS = (q_BHTK / math.sqrt(q_BHTK.shape[3])) @ k_BHSK.transpose(2, 3)
+    else:
+        score_BHTS = scores(q_BHTK, k_BHSK)
     score_BHTS = score_BHTS if bias is None else score_BHTS + bias
     T, S = score_BHTS.shape[2:]
     if causal and T > 1:

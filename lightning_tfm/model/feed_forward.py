@@ -106,5 +106,6 @@ def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True) -> 
 
 
 def product_weights(module: nn.Module) -> int:
-    """Numbers in its matrices, each multiplied once for a position; those of a positional scheme are none."""
-    return sum(p.numel() for name, p in module.named_parameters() if p.dim() > 1 and not name.startswith("scheme."))
+    """Numbers in its matrices, each multiplied once for a position; those of positions and scores are none."""
+    others = ("scheme.", "additive.")
+    return sum(p.numel() for name, p in module.named_parameters() if p.dim() > 1 and not name.startswith(others))

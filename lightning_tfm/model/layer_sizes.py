@@ -58,7 +58,7 @@ def attention_weights(model: Model) -> int:
 
 def attention_parameters(model: Model) -> int:
     h, G = model.h, model.kv_heads or model.h
-    norms = 2 * model.d_k if model.qk_norm else 0
+    norms = (2 * model.d_k if model.qk_norm else 0) + {"cosine": h, "additive": h * model.d_k}.get(model.scores, 0)
     biases = h * model.d_k + G * (model.d_k + model.d_v) + model.d_model if model.attention_bias else 0
     if model.layer not in BUILTIN_LAYERS:
         raise UserError(f"model.layer={model.layer}: only the built model knows its number of parameters")

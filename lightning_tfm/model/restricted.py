@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention import SelfAttention, attend, merge_heads, shared
+from lightning_tfm.model.attention import SelfAttention, merge_heads, shared
 from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
 
@@ -56,11 +56,11 @@ class RestrictedSelfAttention(SelfAttention):
         q, k, v = self.heads(x_BTD, start)
         if cache is not None:
             k, v = cache.append(k, v)
-            return self.W_O(merge_heads(attend(q, shared(k, self.h), shared(v, self.h), None, False, None)))
+            return self.W_O(merge_heads(self.compare(q, shared(k, self.h), shared(v, self.h), None, False)))
         k, v = shared(k, self.h), shared(v, self.h)
         if x_BTD.shape[1] <= 2 * self.r - 1:
             mask = self.whole(x_BTD.shape[1], allowed, x_BTD.device)
-            return self.W_O(merge_heads(attend(q, k, v, mask, False, None)))
+            return self.W_O(merge_heads(self.compare(q, k, v, mask, False)))
         return self.W_O(merge_heads(self.blocked(q, k, v, allowed)))
 
     def whole(self, T: int, allowed: Tensor | None, device: torch.device) -> Tensor:
@@ -89,7 +89,7 @@ class RestrictedSelfAttention(SelfAttention):
         if allowed is None:
             seen = seen.repeat(B, 1, 1, 1)
         q = F.pad(q_BHTK, (0, 0, 0, missing)).unflatten(2, (blocks, r)).transpose(1, 2).flatten(0, 1)
-        found = attend(q, windows(k_BHTK), windows(v_BHTV), seen, False, None)
+        found = self.compare(q, windows(k_BHTK), windows(v_BHTV), seen, False)
         return found.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :T]
 
     def new_cache(self) -> KeyValueCache:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.feed_forward import product_weights
+from lightning_tfm.model.flops import Weights
 from lightning_tfm.model.init import initialise
 from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer, Keep
 from lightning_tfm.model.norms import make_norm
@@ -27,7 +28,6 @@ from lightning_tfm.model.positions import (
     RotationScheme,
 )
 from lightning_tfm.model.schemes import find_scheme
-from lightning_tfm.model.size import Weights
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x_BTD)
 
     def weights(self) -> Weights:
-        """What `size.training_flops` asks for."""
+        """What `flops.training_flops` asks for."""
         first, last = self.encoder[0], self.decoder[0]
         return Weights(*map(product_weights, (first.feed_forward, first.self_attention, last.self_attention)))
 

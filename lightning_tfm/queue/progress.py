@@ -14,7 +14,7 @@ from lightning_tfm.queue.queue import CellState
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Progress, Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Search, Study
+from lightning_tfm.study.study import Ablation, Search, Study
 
 SAID = {"done": "finished", "pruned": "stopped early"}
 """state of a cell -> the word for it, where that is another one; the same in all outputs"""
@@ -212,7 +212,8 @@ class Watch:
     def _best(self, states: list[CellState]) -> Best | None:
         aims = self.study.objectives if isinstance(self.study, Search) else {"dev/ppl": "minimize"}
         done = [s for s in states if s.state == "done" and s.values]
-        if len(aims) > 1 or not done:  # of several aims none is the best
+        apart = isinstance(self.study, Ablation) and bool(self.study.data)  # perplexities per different pieces
+        if len(aims) > 1 or not done or apart:  # of several aims none is the best
             return None
         ((name, direction),) = aims.items()
         found = (min if direction == "minimize" else max)(done, key=lambda s: s.values[0])

@@ -64,6 +64,7 @@ def _clear(attempt: Attempt) -> None:
     """Drop the curve and the weights of a try that was lost here: the record that comes is not theirs."""
     with attempt.guard():
         attempt.folder.metrics.unlink(missing_ok=True)
+        (attempt.folder.path / "samples.jsonl").unlink(missing_ok=True)
     for part in (attempt.folder.checkpoints, attempt.folder.snapshots):
         if part.exists():
             with attempt.guard():

@@ -22,15 +22,18 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
-from lightning_tfm.runs.record import RunRecord, to_plain
+from lightning_tfm.runs.record import CURVES, RunRecord, to_plain
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.gains import BASE
 
-NAMES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
-NAMES |= {"target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 STEP = "optimizer_step"
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
+SUMMARISED = ("PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict", "FLOPs")
+"""columns of the verdicts that the summary has, too, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
+Verdicts = tuple[list[str], list[list[str | int | float | None]]]
+"""columns and rows (report/verdicts.py)"""
 LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0
@@ -53,9 +56,13 @@ class Mirror:
     _sent: dict[str, set[int]] = field(default_factory=dict)
     """W&B run id -> steps that were logged"""
     _closed: set[str] = field(default_factory=set)
+    _root: Path = Path()
+    _base: dict[int, str] = field(default_factory=dict)
+    """seed -> run of the row base"""
 
     def look(self, root: Path, cells: list[Cell]) -> None:
         """Send what is new of each run; end those that are finished. Raises NotArrived, and what W&B raises."""
+        self._root, self._base = root, {cell.seed: cell.training_hash for cell in cells if cell.row == BASE}
         for cell in cells:
             if cell.training_hash not in self._closed:
                 self._follow(RunFolder(root, cell.training_hash), cell)
@@ -66,18 +73,19 @@ class Mirror:
             run.finish()
         self._open.clear()
 
-    def table(self, path: Path) -> None:
-        """Log a study's table, from its table.csv, as a run of its own (job type 'table')."""
-        import csv
-
+    def verdicts(self, found: Verdicts) -> None:
+        """Log a study's verdicts as a run of its own (job type 'table'): the table, and each row's in the summary."""
         import wandb
 
-        if not path.is_file():
-            return
-        first, *rows = csv.reader(path.read_text().splitlines())
-        head: list[str | int] = [*first]
-        run = self._init(f"table-{self.group}", f"{self.group} table", {}, "table", [])
-        run.log({"table": wandb.Table(columns=head, data=rows)})
+        heads, rows = found
+        run = self._init(f"table-{self.group}", f"{self.group} verdicts", {"study": self.group}, "table", [])
+        columns: list[str | int] = [*heads]
+        run.log({"verdicts": wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})
+        for row in rows:
+            said = dict(zip(heads, row, strict=True))
+            for key in SUMMARISED:
+                if said[key] is not None:
+                    run.summary[f"{said['row']}/{key}"] = said[key]
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:
@@ -94,11 +102,11 @@ class Mirror:
         if fresh and result is None:  # the newest step may still get its second record
             fresh = [r for r in fresh if r["step"] < records[-1]["step"]]
         for step in sorted({r["step"] for r in fresh}):
-            values = {NAMES[k]: v for r in fresh if r["step"] == step for k, v in r.items() if k in NAMES}
+            values = {CURVES[k]: v for r in fresh if r["step"] == step for k, v in r.items() if k in CURVES}
             run.log({STEP: step, **values})
             sent.add(step)
         if result is not None:
-            self._end(folder, run, result)
+            self._end(folder, cell, run, result)
 
     def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
         if folder.training_hash not in self._open:
@@ -106,7 +114,7 @@ class Mirror:
             config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
             run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
             run.define_metric(STEP)
-            for name in [*NAMES.values(), "dev/bleu"]:
+            for name in [*CURVES.values(), "dev/bleu"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
             self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
@@ -157,10 +165,14 @@ class Mirror:
             found += [item["history"]["item"] for item in items if item["type"] == "history"]
         return found
 
-    def _end(self, folder: RunFolder, run: Any, result: RunRecord) -> None:
+    def _end(self, folder: RunFolder, cell: Cell, run: Any, result: RunRecord) -> None:
         import wandb
 
         plain = to_plain(result)
+        about = {"row": cell.row, "seed": cell.seed, "study": self.group, "identity": folder.training_hash}
+        about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second", "utilisation")}
+        for key, value in (about | self._against_base(cell, result)).items():
+            run.summary[key] = value
         scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in ("ppl", "bleu")}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
@@ -179,6 +191,16 @@ class Mirror:
         del self._open[folder.training_hash]
         self._closed.add(folder.training_hash)
 
+    def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
+        """Differences to base at the same seed, where that is finished: of one seed, so without a verdict."""
+        name = self._base.get(cell.seed)
+        base = RunFolder(self._root, name).read_result() if name else None
+        if base is None or name == cell.training_hash or not {"dev"} <= base.scores.keys() & result.scores.keys():
+            return {}
+        ours, theirs = result.scores["dev"], base.scores["dev"]
+        percent = 100 * (ours.ppl / theirs.ppl - 1)
+        return {"difference/dev ppl %": percent, "difference/dev bleu": ours.bleu - theirs.bleu}
+
     def _check(self, folder: RunFolder, id: str, scores: dict[str, Any]) -> None:
         """Raise NotArrived unless every step and the scores are in the files."""
         found = self._read_back(id)
@@ -189,17 +211,38 @@ class Mirror:
             )
 
 
-def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell]) -> None:
-    """Send what W&B does not have yet of finished and unfinished runs, and the study's table. Raises UserError."""
+def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], found: Verdicts | None = None) -> None:
+    """Send what W&B does not have yet of finished and unfinished runs, and a table's verdicts. Raises UserError."""
     import wandb
 
     mirror = Mirror(folder, mode, group)
     try:
         mirror.look(root, cells)
         mirror.close()
-        mirror.table(folder / "table.csv")
+        if found is not None:
+            mirror.verdicts(found)
     except (NotArrived, wandb.Error, OSError) as error:
         raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
+
+
+def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
+    """Send a study's verdicts at its end, from a process of its own: trouble is said, and harms nothing."""
+    pid = forked(lambda: _send(Mirror(folder, mode, group), found))
+    trouble = _end_of(pid, PATIENCE)
+    if trouble:
+        say(f"W&B: the table of verdicts {trouble}; to send it: lightning-tfm wandb replay {group}")
+
+
+def _send(mirror: Mirror, found: Verdicts) -> int:
+    let_come()
+    os.setpgid(0, 0)
+    _into_log(mirror.folder)
+    try:
+        mirror.verdicts(found)
+        return 0
+    finally:
+        for pid in children():  # W&B's service
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -241,7 +284,15 @@ def _end_mirror(pid: int) -> str:
     """Let a mirror read the records once more and end; returns what went wrong."""
     try:
         os.kill(pid, signal.SIGTERM)
-        end = time.monotonic() + PATIENCE
+    except ProcessLookupError:
+        return DIED
+    return _end_of(pid, PATIENCE)
+
+
+def _end_of(pid: int, patience: float) -> str:
+    """Wait for a process that sends; returns what went wrong."""
+    try:
+        end = time.monotonic() + patience
         while time.monotonic() < end:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -249,9 +300,16 @@ def _end_mirror(pid: int) -> str:
             time.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        return f"did not end within {PATIENCE:g} s and was stopped"
+        return f"did not end within {patience:g} s and was stopped"
     except (ProcessLookupError, ChildProcessError):  # it died before, and somebody collected it
         return DIED
+
+
+def _into_log(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
 
 
 def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> int:
@@ -261,10 +319,7 @@ def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> i
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
     let_come()
     os.setpgid(0, 0)
-    mirror.folder.mkdir(parents=True, exist_ok=True)
-    log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for stream in (1, 2):
-        os.dup2(log, stream)
+    _into_log(mirror.folder)
     try:
         last = False
         while not last:

@@ -53,7 +53,7 @@ def table_markdown(table: Table) -> str:
             *(row.group, f"`{row.name}`" + (f" (is `{row.same_as}`)" if row.same_as else "")),
             *(columns.value(row, name) for name in names),
             *(millions(row.parameters), str(row.n)),
-            *text.scores(row, by_word),
+            *text.scores(row, 2 * by_word),
             *text.paper(row, "M") * printed,
         ]
         for row in table.rows

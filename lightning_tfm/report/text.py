@@ -36,10 +36,10 @@ def compared(found: Difference, digits: int) -> str:
     return f"{of.estimate:+.{digits}f}{interval}"
 
 
-def scores(row: SummaryRow, by_word: bool = False) -> list[str]:
-    """Perplexity and BLEU; between them, where asked for, nll per word and per character, blank where unknown."""
+def scores(row: SummaryRow, units: int = 0) -> list[str]:
+    """Perplexity and BLEU; between them nll per word and per character, blank where unknown: none, one or both."""
     between = ["" if found is None else score(found, 3) for found in (row.word, row.character)]
-    return [score(row.ppl, 2), *between * by_word, score(row.bleu, 1)]
+    return [score(row.ppl, 2), *between[:units], score(row.bleu, 1)]
 
 
 def paper(row: SummaryRow, unit: str) -> list[str]:
@@ -51,17 +51,19 @@ def paper(row: SummaryRow, unit: str) -> list[str]:
 
 def to_text(table: Table, width: int = 80) -> str:
     """Plain text of at most `width` columns: every column of the paper where they fit, else each row's changes."""
-    by_word = nats.known(table.rows)
-    lines = _text(table, *_full(table, by_word))
-    if max(map(len, lines)) > width and not table.foreign:  # where pieces are alike, PPL says the same
-        by_word = False
-        lines = _text(table, *_full(table, by_word))
-    if max(map(len, lines)) > width:
-        lines = _text(table, *_with_folded_names(*_full(table, by_word)))
-    if max(map(len, lines)) > width:
-        lines = _text(table, *_short(table, width, by_word))
+    both = 2 if nats.known(table.rows) else 0
+    fewer = min(both, 1 if table.foreign else 0)  # where pieces are alike, PPL says the same
+    for made, columns_of_nll in (
+        (lambda: _full(table, both), both),
+        (lambda: _full(table, fewer), fewer),
+        (lambda: _with_folded_names(*_full(table, fewer)), fewer),
+        (lambda: _short(table, width, fewer), fewer),
+    ):
+        lines, units = _text(table, *made()), columns_of_nll
+        if max(map(len, lines)) <= width:
+            break
     last = agreement_text.line(table.agreement, table.last_eighth)
-    said = [note for note in notes(table) if by_word or note != nats.MEANT]
+    said = [note for note in notes(table) if units or note != nats.MEANT]
     lines += folded([*said, *([last] if last else [])], width)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
@@ -94,13 +96,13 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
-def _full(table: Table, by_word: bool) -> tuple[list[str], list[list[str]]]:
+def _full(table: Table, units: int) -> tuple[list[str], list[list[str]]]:
     names = columns.shown(table.rows)
-    heads = ["\nrow", *map(columns.head, names), *_last_heads(table, by_word)]
+    heads = ["\nrow", *map(columns.head, names), *_last_heads(table, units)]
     rows = []
     for row in table.rows:
         own = [columns.brief(row, name) for name in names]
-        rows.append([columns.named(row, "\n "), *own, *_last(table, row, by_word)])
+        rows.append([columns.named(row, "\n "), *own, *_last(table, row, units)])
     return heads, rows
 
 
@@ -111,21 +113,21 @@ def _with_folded_names(heads: list[str], rows: list[list[str]]) -> tuple[list[st
     ]
 
 
-def _last_heads(table: Table, by_word: bool) -> list[str]:
+def _last_heads(table: Table, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
-    between = ["nll/\nword", "nll/\nchar"] * by_word
+    between = ["nll/\nword", "nll/\nchar"][:units]
     return ["par-\nams", *["n"] * several, "dev\nPPL", *between, "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
 
 
-def _last(table: Table, row: SummaryRow, by_word: bool) -> list[str]:
+def _last(table: Table, row: SummaryRow, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
-    return [millions(row.parameters), *[str(row.n)] * several, *scores(row, by_word), *paper(row, "") * printed]
+    return [millions(row.parameters), *[str(row.n)] * several, *scores(row, units), *paper(row, "") * printed]
 
 
-def _short(table: Table, width: int, by_word: bool) -> tuple[list[str], list[list[str]]]:
-    heads = ["\nrow", "\nchange", *_last_heads(table, by_word)]
+def _short(table: Table, width: int, units: int) -> tuple[list[str], list[list[str]]]:
+    heads = ["\nrow", "\nchange", *_last_heads(table, units)]
     names = columns.shown(table.rows)
-    rows = [[row.name, columns.changes(row, names), *_last(table, row, by_word)] for row in table.rows]
+    rows = [[row.name, columns.changes(row, names), *_last(table, row, units)] for row in table.rows]
     heads, rows = _with_folded_names(heads, rows)
     taken = sum(
         max(len(p) for cell in (head, *column) for p in cell.split("\n")) + 1 for head, *column in _others(heads, rows)

@@ -1,7 +1,7 @@
 """What a run's record counts of its model: parameters by part, FLOPs by formula."""
 
 from lightning_tfm.data.store import Split
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.record import Parameters
 

@@ -16,6 +16,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from lightning_tfm.sums import intact
 
 FINISHED = "finished"
+CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
+CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
+"""key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +176,7 @@ class RunRecord:
     padding: float | None = None
     """share of the cells of all batches, of all processes; None where not all were counted"""
     flops: int | float
-    """of training, by formula (model/size.py)"""
+    """of training, by formula (model/flops.py)"""
     seconds: Seconds
     train_seconds: TrainSeconds | None = None
     tokens_per_second: float | None = None

@@ -21,6 +21,7 @@ from lightning_tfm.runs.environment import git_state, machine, matrix_rate, vers
 from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
+from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
@@ -72,6 +73,7 @@ class Run:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
         tally = Tally(*where(self.experiment, self.hardware, self.attempt.number, start.step) if rank == 0 else ())
+        tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
         callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))

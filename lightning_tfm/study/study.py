@@ -20,8 +20,9 @@ from lightning_tfm.config import (
 from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.layer_sizes import reach
-from lightning_tfm.model.size import AttentionPairs, count_parameters, training_flops
+from lightning_tfm.model.size import count_parameters
 from lightning_tfm.study import row_data, ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes

@@ -93,6 +93,7 @@ class RunCallback(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Step, batch_idx: int
     ) -> None:
+        self._module.norm_wanted = self.events.logs(trainer.global_step + 1)
         self._lap("data")
 
     def on_train_batch_end(
@@ -180,6 +181,7 @@ class RunCallback(pl.Callback):
             experiment = module.experiment
             rate = learning_rate(step - 1, experiment.model.d_model, experiment.training)
             line = {"step": step, "loss": loss, "nll": nll, "lr": rate, "target_tokens": self.tally.tokens["target"]}
+            line["grad_norm"] = float(module.grad_norm)
             self.record.append_metrics(line | {"seconds": round(self.tally.trained(), 3)})
 
     def _validate(self, module: TransformerModule, step: int) -> None:
@@ -187,6 +189,7 @@ class RunCallback(pl.Callback):
         if self.record is not None:
             line = {"step": step, "dev_nll": found.nll / found.tokens, "dev_ppl": found.ppl}
             self.record.append_metrics(line | {"dev": self.mark})
+            self.tally.validated(module, step)
 
     def _take_parts(self, module: TransformerModule) -> None:
         """Move the module's seconds over here, where they survive in checkpoints."""

@@ -19,7 +19,7 @@ from lightning_tfm.data.plan import Plan
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
-from lightning_tfm.model.size import AttentionPairs, training_flops
+from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
 

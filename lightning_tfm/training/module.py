@@ -20,8 +20,9 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.formulas import Formulas
+from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
-from lightning_tfm.training.optimizers import make_optimizer
+from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
 from lightning_tfm.training.unread import READ_EVERY, Unread
@@ -50,6 +51,8 @@ class TransformerModule(pl.LightningModule):
         self.unread = Unread()
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
+        self.norm_wanted = False
+        """whether the next step is to be measured: `grad_norm`, before clipping; clipped ones always are"""
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []
@@ -67,6 +70,10 @@ class TransformerModule(pl.LightningModule):
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
         assert watch is not None and not isinstance(optimizer, list)
+        observed = is_observed(self, step)
+        if observed:
+            self.look()
+        before = self.sums.copy()
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
@@ -76,10 +83,11 @@ class TransformerModule(pl.LightningModule):
                 self.manual_backward(loss * scale)
                 watch.lap("backward")
             self.unread.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
-            if self.unread.every == 1:
+            if observed or self.unread.every == 1:
                 self.look()
-        if t.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), t.clip_norm)
+        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
+        if observed:
+            log_step(self, step, self.sums - before)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()

@@ -4,7 +4,8 @@ Weight decay acts on parameters of two dimensions, the embeddings' included, nev
 the gradient; AdamW and Muon shrink the weights by it, times the rate (Loshchilov and Hutter 2019).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -109,6 +110,16 @@ def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
             "derive a class from it whose constructor takes (model, training)"
         )
     return found(model, t)
+
+
+def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:
+    """Euclidean norm of all gradients, scaled down to `limit` where it is above 0. NaN where it is not wanted.
+
+    Asked for without a limit it reads every gradient once more, so that it is wanted only at steps that are logged.
+    """
+    if limit:
+        return nn.utils.clip_grad_norm_(parameters, limit)
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]) if wanted else math.nan
 
 
 def _settings(t: Training) -> dict[str, Any]:

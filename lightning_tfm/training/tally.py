@@ -1,6 +1,6 @@
 """What a run counts as it goes, and keeps in its checkpoints: time, tokens, sums since the last log, where it ran."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ class Tally:
         """target tokens since the last log"""
         self.shares = np.zeros((1, 3))
         """loss and nll since the last log, and cells, of each rank, as of the last checkpoint"""
+        self.validated: Callable[[Any, int], None] = lambda module, step: None
+        """called by the process that records, after each validation, with the module and the step"""
         self._began = 0.0
 
     def add(self, step: Step) -> None:

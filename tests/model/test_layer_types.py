@@ -178,7 +178,7 @@ def test_torch_counts_as_many_operations(change):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    from lightning_tfm.model.size import AttentionPairs, training_flops
+    from lightning_tfm.model.flops import AttentionPairs, training_flops
 
     B, S, T, V = 2, 40, 20, 31
     sizes = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 10}

@@ -6,7 +6,7 @@ import pytest
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import layer_sizes, size
+from lightning_tfm.model import flops, layer_sizes, size
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.yaml_files import read_yaml
 
@@ -126,19 +126,19 @@ def test_the_built_model_has_as_many(options, positions):
 def test_flops_are_six_per_weight_and_token_plus_attention():
     model = Model(N=3, d_model=20, d_ff=50, h=2, d_k=10, d_v=10)
     d, ff, N, V, Ns, Nt = 20, 50, 3, 100, 70, 60
-    pairs = size.AttentionPairs(source=900, target=800, cross=850)
+    pairs = flops.AttentionPairs(source=900, target=800, cross=850)
     stack = Ns * N * (4 * d * d + 2 * d * ff) + Nt * N * (6 * d * d + 2 * d * ff) + Ns * N * 2 * d * d
     expected = 6 * (stack + Nt * d * V + N * d * 2 * sum(pairs))
-    assert size.training_flops(model, V, Ns, Nt, pairs) == expected
+    assert flops.training_flops(model, V, Ns, Nt, pairs) == expected
 
 
 def test_flops_see_d_k_and_d_v_apart():
-    pairs = size.AttentionPairs(5, 7, 6)
-    flops = {
-        (k, v): size.training_flops(Model(N=1, d_model=4, d_ff=8, h=2, d_k=k, d_v=v), 9, 3, 2, pairs)
+    pairs = flops.AttentionPairs(5, 7, 6)
+    found = {
+        (k, v): flops.training_flops(Model(N=1, d_model=4, d_ff=8, h=2, d_k=k, d_v=v), 9, 3, 2, pairs)
         for k in (2, 3)
         for v in (2, 3)
     }
     # one more key channel: Q, K of both self-attentions (3 + 2 tokens), cross Q (2) and K (3), scores
-    assert flops[3, 2] - flops[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)
-    assert flops[2, 3] - flops[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)
+    assert found[3, 2] - found[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)
+    assert found[2, 3] - found[2, 2] == 6 * (4 * 2 * (2 * 3 + 2 * 2 + 2 + 3) + 2 * 18)

@@ -15,8 +15,9 @@ from lightning_tfm.queue.view import View, left_words, line, picture
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Search
+from lightning_tfm.study.row_data import RowData
+from lightning_tfm.study.rows import Fingerprints, Paper, Row
+from lightning_tfm.study.study import Ablation, Search
 from lightning_tfm.study.sweeps import Pruner
 from tests.records import leave
 from tests.report.synthetic import BASE, SPACE
@@ -167,3 +168,13 @@ def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:
     overview = Watch(tmp_path, 1).look([running(tmp_path, 0, 60, 100)])
     assert line("", overview).startswith("60/100, loss 4.400, dev PPL 10 (best 9), 5,210 tok/s, over 0:0")
     assert any("60/100" in text for text in shown("", overview, 80)) and view.clock(3725) == "1:02:05"
+
+
+def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
+    prints = Fingerprints("t", "d")
+    rows = [Row("v", "V", {"data.vocab_size": 9}, Paper(None, None, None), "x:1")]
+    data = {"data.vocab_size=9": RowData(Fingerprints("u", "e"), 9, "s")}
+    study = Ablation(name="s", base=BASE, rows=rows, seeds=[1], prints=prints, V=1, store="", data=data)
+    states = [finished(tmp_path, 0, 10.0)]
+    assert Watch(tmp_path, 1, study).look(states).best is None
+    assert Watch(tmp_path, 1, replace(study, rows=[], data={})).look(states).best is not None

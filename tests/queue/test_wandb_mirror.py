@@ -1,5 +1,6 @@
 """The mirror in W&B's offline mode, read back with W&B's own tool."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,10 +8,10 @@ from pathlib import Path
 import pytest
 import wandb
 
-from lightning_tfm.queue.wandb_mirror import Mirror, mirrored
+from lightning_tfm.queue.wandb_mirror import Mirror, mirrored, send_verdicts
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
-from tests.queue.offline import read_back
+from tests.queue.offline import read_all, read_back
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -60,6 +61,37 @@ def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path
         assert all(h["train/loss"] == 5 / h["optimizer_step"] for h in steps)
         assert all(h["dev/ppl"] == 9 / h["optimizer_step"] for h in steps)
         assert [h["dev/bleu"] for h in history if "dev/bleu" in h] == [11.0]
+
+
+def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path, forks) -> None:
+    folder, said = tmp_path / "studies" / "s", []
+    cells = [Cell("base", 1, CELLS[0].training_hash, 1.0), Cell("r1", 1, CELLS[1].training_hash, 1.0)]
+    for cell in cells:
+        write_run(tmp_path, cell, range(1, 3), whole=True)
+    heads = ["row", "FLOPs", "PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict"]
+    rows = [["base", 1e9, None, "base", None, "base"], ["r1", 2e9, 3.5, "reproduced", -0.2, "undecided"]]
+
+    def send() -> None:
+        mirror = Mirror(folder, "offline", "s")
+        mirror.look(tmp_path, cells)
+        mirror.close()
+        send_verdicts(folder, "offline", "s", (heads, rows), said.append)
+        assert not said, said
+
+    assert forks.join(forks.start(send)) == 0
+    found = read_all(folder)
+    summaries = {run: {} for run in found}
+    for run, items in found.items():
+        for item in items:
+            summaries[run] |= item["summary"]["update"] if item["type"] == "summary" else {}
+    other = summaries[CELLS[1].training_hash[:16]]
+    assert (other["row"], other["seed"], other["study"], other["flops"]) == ("r1", 1, "s", 10**11)
+    assert other["difference/dev ppl %"] == 0 and "difference/dev ppl %" not in summaries[CELLS[0].training_hash[:16]]
+    table = summaries["table-s"]
+    assert (table["r1/PPL difference"], table["r1/PPL verdict"], table["r1/FLOPs"]) == (3.5, "reproduced", 2e9)
+    assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
+    (path,) = folder.glob("wandb/offline-run-*-table-s/files/media/table/verdicts*.json")
+    assert json.loads(path.read_text()) == {"columns": heads, "data": rows}, "numbers as numbers"
 
 
 def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
+from tests.records import summary, summary_row
 
 
 def read(made):
@@ -183,3 +184,17 @@ def test_full_size_is_the_papers_sizes_and_steps():
     assert not _full_size(replace(paper, miniature=Miniature(steps=2)))
     assert not _full_size(replace(paper, model=replace(paper.model, d_model=128)))
     assert not _full_size(replace(paper, training=replace(paper.training, steps=4000)))
+
+
+def test_verdicts_as_columns_and_rows():
+    from lightning_tfm.report.verdicts import columns_and_rows
+
+    rows = [
+        summary_row("base", base=True),
+        summary_row("A-h1", "reproduced", estimate=0.1, lower=0.05, upper=0.2, p=0.01),
+    ]
+    heads, found = columns_and_rows(summary(rows))
+    base, other = (dict(zip(heads, row, strict=True)) for row in found)
+    assert (base["PPL"], base["PPL difference"], base["PPL verdict"]) == (5.0, None, "base")
+    assert (other["PPL difference"], other["PPL p"], other["PPL verdict"]) == (0.1, 0.01, "reproduced")
+    assert other["BLEU verdict"] == "undecided"

@@ -200,6 +200,10 @@ COMMANDS |= {
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
     "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
+    "lightning-tfm export table3 --to tensorboard": Run(long=True),
+    "lightning-tfm export table3 --to csv": Run(),
+    "lightning-tfm export table3 --to mlflow": Run(long=True),
+    "lightning-tfm export results/runs/RUN --to csv --folder curves": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --wandb offline": Parsed("W&B's service, which check_replay starts"),
     "lightning-tfm sweep sweeps/table3.yaml --wandb online": Parsed("the internet"),
     "wandb sweep sweeps/table3.yaml": Foreign("check_wandb"),
@@ -234,7 +238,7 @@ ROWS = {
     "positions.yaml": "positions.yaml",
     "modern.yaml": "modern.yaml",
 }
-ROWS |= {"layers.yaml": "layers.yaml"}
+ROWS |= {"layers.yaml": "layers.yaml", "scores.yaml": "scores.yaml"}
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
@@ -253,6 +257,7 @@ SWEEPS: dict[str, Run] = {
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
+    "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),

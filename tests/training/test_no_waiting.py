@@ -19,6 +19,7 @@ from lightning_tfm.training.unread import READ_EVERY, NotFinite
 
 V = 31
 META = torch.device("meta")
+TRAINER = SimpleNamespace(world_size=1, strategy=object(), loggers=[], log_every_n_steps=0)
 SMALL = Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6)
 
 
@@ -50,7 +51,7 @@ def alone(monkeypatch):
         e = Experiment(model=replace(SMALL, **changes), training=Training(tokens=60, steps=50, warmup=5, clip_norm=1.0))
         module = TransformerModule(e, V).train()
         optimizer = module.configure_optimizers()
-        monkeypatch.setattr(TransformerModule, "trainer", SimpleNamespace(world_size=1, strategy=object()))
+        monkeypatch.setattr(TransformerModule, "trainer", TRAINER)
         monkeypatch.setattr(TransformerModule, "optimizers", lambda self: optimizer)
         monkeypatch.setattr(TransformerModule, "manual_backward", lambda self, loss: loss.backward())
         module.on_train_start()
@@ -65,7 +66,7 @@ def test_a_step_reads_nothing_from_the_device(monkeypatch, positions):
     e = Experiment(model=replace(SMALL, positions=positions), training=Training(tokens=60, clip_norm=1.0))
     module = TransformerModule(e, V).train().to(META)
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
-    monkeypatch.setattr(TransformerModule, "trainer", SimpleNamespace(world_size=1, strategy=object()))
+    monkeypatch.setattr(TransformerModule, "trainer", TRAINER)
     monkeypatch.setattr(TransformerModule, "optimizers", lambda self: optimizer)
     monkeypatch.setattr(TransformerModule, "manual_backward", lambda self, loss: loss.backward())
     module.on_train_start()

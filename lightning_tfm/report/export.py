@@ -1,0 +1,256 @@
+"""Curves and scores of runs as other people's dashboards read them: TensorBoard, CSV, MLflow. Only records are read.
+
+Each format is a folder: event files for `tensorboard --logdir`, two CSV files, or a SQLite database that `mlflow ui`
+opens (MLflow's folders of plain files are in maintenance mode, and current versions refuse them). Exporting again
+brings a folder up to date.
+"""
+
+import csv
+import io
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.config import training_hash
+from lightning_tfm.durable import write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import RunFolder, find_run, read_json
+from lightning_tfm.runs.record import CURVES, RunRecord
+from lightning_tfm.study.rows import run_identity
+from lightning_tfm.study.study import Ablation, Search, folder_of, load, value_of
+
+SCORES = ("ppl", "nll", "bleu")
+BATCH = 1000
+"""metrics in one call of MLflow's client, and its limit"""
+PARAMS = 100
+"""parameters in one call"""
+LONGEST = 500
+"""characters of a parameter in MLflow"""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run as it is handed over."""
+
+    study: str
+    row: str
+    seed: int
+    folder: RunFolder
+    parameters: dict[str, Any]
+    """what varies in its study: dotted keys and values, as written, at the paper's scale"""
+    record: RunRecord | None
+    """None while it is unfinished, or was stopped early"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}/{self.seed}".replace(", ", ",").replace(" ", "_")
+
+    def curves(self) -> list[tuple[int, float, dict[str, float]]]:
+        """(step, seconds since 1970, name -> value); the last one holds the final scores."""
+        metrics = self.folder.read_metrics()
+        began = self.record.started if self.record and self.record.started else self.folder.path.stat().st_mtime
+        found, at = [], 0.0
+        for line in metrics:
+            at = line.get("seconds", at)
+            found.append(
+                (line["step"], began + at, {CURVES[key]: value for key, value in line.items() if key in CURVES})
+            )
+        if self.record is not None:
+            last = self.record.steps or (found[-1][0] if found else 0)
+            found.append((last, self.record.ended or began + at, self.scores()))
+        return found
+
+    def scores(self) -> dict[str, float]:
+        """dev/ppl, dev/bleu, … of a finished run."""
+        if self.record is None:
+            return {}
+        return {f"{name}/{key}": getattr(s, key) for name, s in self.record.scores.items() for key in SCORES}
+
+
+def collect(what: str, root: Path) -> list[Exported]:
+    """The runs of a study or search, or one run by its folder or the start of its name, that have records.
+
+    Raises UserError where there is nothing of the kind.
+    """
+    if (root / "studies" / what / "study.json").is_file():
+        study = load(root, what)
+        found = _of_table(study, root) if isinstance(study, Ablation) else _of_search(study, root)
+    else:
+        found = [_of_run(what, root)]
+    found = [run for run in found if run.folder.metrics.is_file() or run.record is not None]
+    if not found:
+        raise UserError(f"'{what}': no run of it has a record yet")
+    return found
+
+
+def _of_table(study: Ablation, root: Path) -> list[Exported]:
+    varied = list(dict.fromkeys(key for row in study.rows for key in row.change))
+    base = {key: value_of(study.base, key) for key in varied}
+    found = []
+    for row in study.rows:
+        for seed in study.seeds:
+            folder = RunFolder(root, training_hash(run_identity(study.base, row, seed, study.prints.train)))
+            result = folder.read_result()
+            found.append(Exported(study.name, row.name, seed, folder, base | row.change, result))
+    return found
+
+
+def _of_search(study: Any, root: Path) -> list[Exported]:
+    assert isinstance(study, Search)
+    place = folder_of(root, study.name)
+    trials = {line["trial"]: line for line in read_json(place / "trials.json") or []}
+    found = []
+    for link in sorted(place.glob("cells/*/*.json")):
+        cell = read_json(link)
+        folder = RunFolder(root, cell["training_hash"])
+        line = trials.get(cell["row"], {})
+        change = {p.name: line[p.name] for p in study.space if p.name in line}
+        found.append(Exported(study.name, cell["row"], cell["seed"], folder, change, folder.read_result()))
+    return found
+
+
+def _of_run(what: str, root: Path) -> Exported:
+    path = Path(what)
+    if (path / "identity.json").is_file():
+        folder = find_run(path.resolve().parents[1], path.resolve().name)
+    else:
+        try:
+            folder = find_run(root, what)
+        except UserError as error:
+            names = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
+            there = f"; studies: {', '.join(names)}" if names else ""
+            raise UserError(f"'{what}' is no study, search or run below {root}: {error}{there}") from None
+    asked = read_json(folder.cell) or {}
+    experiment = read_json(folder.experiment) or {}
+    seed = asked.get("seed", experiment.get("training", {}).get("seed", 0))
+    return Exported("fit", asked.get("row", folder.path.name), seed, folder, {}, folder.read_result())
+
+
+# --- CSV ---
+
+
+def to_csv(runs: Sequence[Exported], folder: Path) -> str:
+    """runs.csv, a line for each run, and curves.csv, a line for each step that a run wrote down; how to open them."""
+    names = list(dict.fromkeys(name for run in runs for _, _, values in run.curves() for name in values))
+    varied = list(dict.fromkeys(key for run in runs for key in run.parameters))
+    scores = list(dict.fromkeys(name for run in runs for name in run.scores()))
+    heads = ["study", "row", "seed", "run", "finished", *varied]
+    facts = ["parameters", "flops", "seconds", "target_tokens", "tokens_per_second", "attempts"]
+    lines = []
+    for run in runs:
+        r = run.record
+        own = (
+            [r.parameters.total, r.flops, r.seconds.total, r.target_tokens, r.tokens_per_second, r.attempts]
+            if r
+            else []
+        )
+        where = [run.study, run.row, run.seed, run.folder.path.name, r is not None]
+        found = run.scores()
+        changed = [run.parameters.get(key) for key in varied]
+        lines.append([*where, *changed, *(own or [None] * len(facts)), *(found.get(name) for name in scores)])
+    _write_csv(folder / "runs.csv", [[*heads, *facts, *scores], *lines])
+    curves = [
+        [run.study, run.row, run.seed, run.folder.path.name, step, f"{at:.3f}", *(values.get(name) for name in names)]
+        for run in runs
+        for step, at, values in run.curves()
+    ]
+    _write_csv(folder / "curves.csv", [["study", "row", "seed", "run", "step", "time", *names], *curves])
+    return f"{folder / 'runs.csv'}, {folder / 'curves.csv'}"
+
+
+def _write_csv(path: Path, lines: list[list[Any]]) -> None:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, out.getvalue().encode())
+
+
+# --- TensorBoard ---
+
+
+def to_tensorboard(runs: Sequence[Exported], folder: Path) -> str:
+    """Event files, a folder for each run; what varies and the final scores are hyperparameters with their metrics."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--to tensorboard needs it: pip install 'lightning_tfm[tensorboard]'") from None
+    for run in runs:
+        place = folder / run.name
+        for old in place.glob("events.out.tfevents.*"):
+            old.unlink()
+        with SummaryWriter(str(place)) as writer:
+            for step, at, values in run.curves():
+                for name, value in values.items():
+                    writer.add_scalar(name, value, step, walltime=at)
+            told = {"row": run.row, "seed": run.seed} | {key: _simple(value) for key, value in run.parameters.items()}
+            if run.record is not None:  # the scores' own tags are curves already
+                writer.add_hparams(told, {f"final/{k}": v for k, v in run.scores().items()}, run_name=".")
+    return f"tensorboard --logdir {folder}"
+
+
+def _simple(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value)
+
+
+# --- MLflow ---
+
+
+def to_mlflow(runs: Sequence[Exported], folder: Path) -> str:
+    """A SQLite database with an experiment for the study, and the records beside it as artifacts."""
+    try:
+        from mlflow.entities import Metric, Param, ViewType
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        raise UserError("--to mlflow needs it: pip install 'lightning_tfm[mlflow]'") from None
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    address = f"sqlite:///{(folder / 'mlflow.db').resolve()}"
+    client = MlflowClient(tracking_uri=address)
+    known = client.get_experiment_by_name(runs[0].study)
+    artifacts = (folder / "artifacts").resolve().as_uri()
+    experiment = known.experiment_id if known else client.create_experiment(runs[0].study, artifact_location=artifacts)
+    there = client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, max_results=50_000)
+    before = {run.data.tags.get("cell", ""): run.info for run in there}
+    for run in runs:
+        info = before.get(run.name)
+        if info is not None and info.status == "FINISHED":
+            continue
+        if info is not None:
+            client.delete_run(info.run_id)
+        curves = run.curves()
+        tags = {"cell": run.name, "row": run.row, "seed": str(run.seed), "run": run.folder.path.name}
+        begun = int(curves[0][1] * 1000) if curves else None
+        made = client.create_run(experiment, start_time=begun, run_name=run.name, tags=tags).info.run_id
+        told = {"row": run.row, "seed": run.seed} | _flat(read_json(run.folder.experiment) or {}) | run.parameters
+        params = [Param(key, str(value)[:LONGEST]) for key, value in told.items()]
+        for first in range(0, len(params), PARAMS):
+            client.log_batch(made, params=params[first : first + PARAMS])
+        metrics = [
+            Metric(name, float(value), int(at * 1000), step)
+            for step, at, values in curves
+            for name, value in values.items()
+        ]
+        for first in range(0, len(metrics), BATCH):
+            client.log_batch(made, metrics=metrics[first : first + BATCH])
+        for record in (run.folder.result, run.folder.experiment, run.folder.identity):
+            if record.is_file():
+                client.log_artifact(made, str(record))
+        ended = int(curves[-1][1] * 1000) if curves else None
+        client.set_terminated(made, "FINISHED" if run.record else "RUNNING", end_time=ended if run.record else None)
+    return f"mlflow ui --backend-store-uri {address}"
+
+
+def _flat(experiment: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys, at the sizes that were trained."""
+    return {f"{section}.{key}": value for section, values in experiment.items() for key, value in values.items()}
+
+
+FORMATS: dict[str, Callable[[Sequence[Exported], Path], str]] = {
+    "tensorboard": to_tensorboard,
+    "csv": to_csv,
+    "mlflow": to_mlflow,
+}
+"""format -> what writes it, and returns how it is opened"""

@@ -1,0 +1,82 @@
+"""A few dev sentences, translated greedily at every validation: how a run's translations change as it learns.
+
+They go into samples.jsonl in the run's folder: a line with the sentences, then one for each validation. What they cost
+counts as validation; they draw no random numbers, so that no weight depends on them.
+"""
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_tfm.data.batch import make_batch
+from lightning_tfm.data.store import Split
+from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.durable import append_whole
+from lightning_tfm.model.search import beam_search
+from lightning_tfm.runs.directory import Attempt
+from lightning_tfm.training.module import TransformerModule
+from lightning_tfm.training.precision import of_weights
+
+COUNT = 4
+"""sentences, spread evenly over the dev text"""
+EXTRA = 10
+"""pieces by which a translation may be longer than its source"""
+
+
+class Samples:
+    """Takes the samples of one attempt. `compiled`: layers are, and must not be compiled anew for our shapes."""
+
+    def __init__(self, attempt: Attempt, dev: Split, tokenizer: Tokenizer, compiled: bool) -> None:
+        self._attempt, self._dev, self._tokenizer, self._compiled = attempt, dev, tokenizer, compiled
+        self._path = attempt.folder.path / "samples.jsonl"
+        self._lines = sorted({i * len(dev) // COUNT for i in range(COUNT)})
+        self._begun = False
+
+    def take(self, module: TransformerModule, step: int) -> None:
+        """Translate after this step, and leave the module in its mode. Raises StaleAttempt, OSError."""
+        if not self._begun:
+            self._begin(step)
+        self._append({"step": step, "translations": self._translated(module)})
+
+    @torch.no_grad()
+    def _translated(self, module: TransformerModule) -> list[str]:
+        sides = [self._dev.source(i) for i in self._lines], [self._dev.target(i) for i in self._lines]
+        batch = module.transfer_batch_to_device(make_batch(*sides, np.array(self._lines)), module.device, 0)
+        training = module.training
+        module.eval()
+        with of_weights(module.device), self._uncompiled():
+            found = beam_search(module.transformer, batch.source_BS, 1, 0.0, EXTRA)
+        module.train(training)
+        return [self._tokenizer.decode(best[0].pieces) for best in found]
+
+    def _uncompiled(self) -> AbstractContextManager[Any]:
+        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
+
+    def _begin(self, step: int) -> None:
+        """Drop what came after the checkpoint that this attempt began at."""
+        self._begun = True
+        try:
+            kept = b"".join(line for line in self._known() if json.loads(line)["step"] < step)
+        except (ValueError, KeyError, TypeError):  # damaged: what is only looked at ends no training
+            kept = b""
+        if not kept:
+            sides = (("sources", self._dev.source_text()), ("references", self._dev.target_text()))
+            texts = {name: [text[i] for i in self._lines] for name, text in sides}
+            kept = _line({"step": 0, "lines": self._lines} | texts)
+        self._attempt.write(self._path, kept)
+
+    def _known(self) -> list[bytes]:
+        """The lines that are there, but for a last one that was cut off."""
+        data = self._path.read_bytes() if self._path.is_file() else b""
+        return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self._attempt.guard():
+            append_whole(self._path, _line(record))
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,207 @@
+"""The dashboard in a real browser: every page accessible, no wider than a phone, live, and quick at 1,000 runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+from lightning_tfm.dashboard.runs import STATES
+from lightning_tfm.study.rows import apply
+from tests.browser import chromium
+from tests.dashboard.made import BASE, Folder
+
+pytestmark = pytest.mark.long
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    found = Folder(tmp_path_factory.mktemp("results"))
+    study = found.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2, 3])
+    found.fill(study, [*STATES, "finished"])
+    found.fill(found.table("other", ["base", "A-h1"], seeds=[4, 5]))
+    search = found.search("search", 8)
+    for number, state in enumerate(["finished", "stopped early", "running", "finished", "failed"]):
+        found.trial(search, number, state, training__lr_factor=0.5 + number)
+    (found.root / "studies" / "broken").mkdir()
+    (found.root / "studies" / "broken" / "study.json").write_text("{")
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(serve, made):
+    return serve(made.root)
+
+
+def addresses(served) -> dict[str, str]:
+    runs = served.board.look().runs
+    by_state = {view.state: view.name for view in runs.values()}
+    finished = [view.name for view in runs.values() if view.state == "finished"]
+    found = {"index": "/", "table": "/study/table", "search": "/study/search", "broken": "/study/broken"}
+    found |= {"running": f"/run/{by_state['running']}", "finished": f"/run/{finished[0]}"}
+    found |= {"runs": f"/diff?run={finished[0]}&run={finished[1]}"}
+    return found | {"studies": "/diff?study=table&study=other"}
+
+
+NAMES = ["index", "table", "search", "broken", "running", "finished", "runs", "studies"]
+
+
+@pytest.fixture
+def open_page(browser, served):
+    """open_page(name): a page on which nothing went wrong and which asked nobody else, checked at the end."""
+    pages, wrong = [], []
+
+    def opened(name: str, path: str = ""):
+        page = browser.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "request", lambda asked: wrong.append(asked.url) if not asked.url.startswith((served.url, "data:")) else 0
+        )
+        page.goto(served.url + (path or addresses(served)[name]))
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert [words for words in wrong if "404" not in words and "ERR_FAILED" not in words] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", NAMES)
+def test_axe_finds_nothing_to_mend_and_nothing_is_wider_than_a_phone(open_page, name, scheme):
+    page = open_page(name)
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    asked = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations", "passes"]}
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 400 if scheme == "dark" else 1280, "height": 900})
+    found = Axe().run(page, options=asked).response
+    assert [f"{v['id']}: {v['nodes'][0]['html'][:200]} ({len(v['nodes'])})" for v in found["violations"]] == []
+    assert {"color-contrast", "region"} <= {one["id"] for one in found["passes"]}
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
+
+
+def shown(page) -> list[str]:
+    return [row.get_attribute("id") for row in page.locator("#table-runs tbody tr:visible").all()]
+
+
+def test_runs_are_sorted_and_filtered_by_keyboard_and_the_address_remembers_it(open_page):
+    page = open_page("index")
+    whole = shown(page)
+    button = page.locator("#table-runs thead button", has_text="dev PPL")
+    for order in ("ascending", "descending"):
+        button.focus()
+        page.keyboard.press("Enter")
+        assert button.locator("xpath=..").get_attribute("aria-sort") == order
+        cells = page.locator("#table-runs tbody tr td:nth-child(7)").all()
+        values = [float(v) for cell in cells if (v := cell.get_attribute("data-v"))]
+        assert values == sorted(values, reverse=order == "descending") and len(values) > 10
+    page.get_by_label("State").select_option("failed")
+    failed = shown(page)
+    assert 0 < len(failed) < len(whole) and f"{len(failed)} of {len(whole)} runs" in page.inner_text(".count")
+    page.get_by_label("Find").fill("A-h")
+    assert len(shown(page)) <= len(failed)
+    page.reload()
+    assert page.get_by_label("State").input_value() == "failed" and page.get_by_label("Find").input_value() == "A-h"
+    assert "sort=dev+PPL+down" in page.url
+    page.get_by_label("Find").fill("")
+    page.get_by_label("State").select_option("")
+    page.get_by_label("Study").select_option("other")
+    assert len(shown(page)) == 4
+    page.locator("#table-runs thead button", has_text="dev PPL").click()
+    page.get_by_label("Study").select_option("")
+    assert sorted(shown(page)) == sorted(whole)
+
+
+def test_ticked_runs_are_compared(open_page):
+    page = open_page("index")
+    button = page.locator("form.compare button.plain").nth(1)
+    assert button.is_disabled()
+    boxes = page.locator("#table-runs tbody tr[data-state=finished] input[type=checkbox]")
+    boxes.nth(0).focus()
+    page.keyboard.press("Space")
+    assert button.is_disabled()
+    boxes.nth(1).check()
+    assert button.inner_text() == "Compare 2"
+    button.click()
+    page.wait_for_url("**/diff?run=*&run=*")
+    assert page.locator("h2", has_text="The same sentences").count() == 1 and page.locator("mark").count() > 3
+    rows = page.locator("table.fields tbody tr")
+    few = page.locator("table.fields tbody tr:visible").count()
+    page.get_by_label("fields that are alike").check()
+    assert 0 < few < page.locator("table.fields tbody tr:visible").count() == rows.count()
+
+
+def test_charts_smooth_change_their_axes_and_are_read_by_keyboard(open_page):
+    page = open_page("finished")
+    chart = page.locator("#chart-loss")
+    raw = chart.locator("polyline.raw").first.get_attribute("points")
+    smooth = chart.locator("polyline.curve:not(.raw)").first.get_attribute("points")
+    page.locator(".smooth").fill("0")
+    assert chart.locator("polyline.raw").count() == 0
+    assert chart.locator("polyline.curve").first.get_attribute("points") == raw != smooth
+    steps = chart.locator("text.tick").all_inner_texts()
+    page.get_by_label("Across").select_option("seconds")
+    assert chart.locator("text.tick").all_inner_texts() != steps
+    page.get_by_label("Across").select_option("step")
+    chart.get_by_label("logarithmic").check()
+    assert chart.locator("polyline.curve").first.get_attribute("points") != raw
+    chart.locator(".plot").focus()
+    page.keyboard.press("Home")
+    assert chart.locator(".readout").inner_text().startswith("50: loss ")
+    page.keyboard.press("ArrowRight")
+    assert "100: loss" in chart.locator(".plot").get_attribute("aria-label")
+    page.keyboard.press("Escape")
+    assert chart.locator(".readout").inner_text().startswith("last: ")
+    chart.locator(".plot").hover()
+    assert "loss" in chart.locator(".readout").inner_text() and chart.locator("line.cross").count() == 1
+    for plot in page.locator(".plot").all():
+        assert plot.locator("polyline").count() > 0
+
+
+def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serve, tmp_path):
+    made = Folder(tmp_path)
+    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
+    going = made.run(apply(study.base, study.rows[0], 1), "running")
+    served = serve(tmp_path)
+    pages = {path: browser.new_page() for path in ("/", "/study/table", f"/run/{going.path.name}")}
+    for path, page in pages.items():
+        page.goto(served.url + path)
+    index, table, run = pages.values()
+    box = index.locator("#table-runs input[type=checkbox]").first
+    box.check()
+    with going.metrics.open("a") as file:
+        file.write(json.dumps({"step": 1999, "dev_ppl": 1.2345, "dev_nll": 0.2}) + "\n")
+    index.locator("#table-runs td", has_text="1.23").wait_for(timeout=20_000)
+    assert box.is_checked()
+    table.locator("#table-cells td", has_text="1.23").wait_for(timeout=20_000)
+    run.locator("#part-head dd", has_text="1.23").wait_for(timeout=20_000)
+    assert "1.234" in run.locator("#chart-dev .readout").inner_text()
+    made.run(apply(study.base, study.rows[1], 1))
+    made.run(replace(BASE, training=replace(BASE.training, seed=9)))
+    index.get_by_text("3 runs").wait_for(timeout=20_000)
+    made.run(apply(study.base, study.rows[0], 1), "finished")
+    run.locator("#part-head .s-finished").first.wait_for(timeout=20_000)
+    for page in pages.values():
+        page.close()
+
+
+def test_a_page_says_when_the_server_is_gone(open_page, served):
+    page = open_page("index")
+    page.route("**/news*", lambda route: route.abort())
+    page.get_by_text("the server does not answer").wait_for(timeout=30_000)

@@ -1,0 +1,157 @@
+"""Records in other people's dashboards, read back by their own readers."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.durable import to_json
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.queue import Queue, link
+from lightning_tfm.queue.sampling import shown
+from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.report import export
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Fingerprints, Paper, Row
+from lightning_tfm.study.study import Ablation, Search, save
+from lightning_tfm.study.sweeps import Pruner
+from tests.records import leave
+from tests.report.synthetic import BASE, SPACE
+
+PRINTS = Fingerprints("t", "d")
+
+
+def write_run(root: Path, cell: Cell, whole: bool = True) -> None:
+    folder = RunFolder(root, cell.training_hash)
+    attempt = folder.claim()
+    attempt.write_json(folder.experiment, {"model": {"h": 4}})
+    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
+    attempt.write_json(folder.identity, {})
+    for step in range(1, 6):
+        attempt.append_metrics({"step": step, "loss": 5 / step, "nll": 4 / step, "lr": 0.1, "seconds": step / 10})
+    attempt.append_metrics({"step": 5, "dev_ppl": 2.5, "dev_nll": 0.9})
+    if whole:
+        leave(attempt, ppl=2.5, bleu=11.0, steps=5)
+    attempt.release()
+
+
+def write_table(root: Path) -> list[Cell]:
+    """Four cells; the last one is unfinished, and a fifth has not begun."""
+    none = Paper(None, None, None)
+    rows = [Row("base", "base", {}, none, "here:1"), Row("h4, wide", "X", {"model.h": 4}, none, "here:2")]
+    study = Ablation(name="two", base=BASE, rows=rows, seeds=[1, 2], prints=PRINTS, V=300, store="s")
+    cells = save(study, root).cells()
+    for cell in cells[:3]:
+        write_run(root, cell, whole=cell is not cells[2])
+    return cells
+
+
+def call(*argv: str) -> None:
+    assert main(["export", *argv]) == 0
+
+
+def test_csv_has_a_line_for_each_run_and_for_each_step(tmp_path: Path, capsys) -> None:
+    cells = write_table(tmp_path)
+    call("two", "--to", "csv", "--out", str(tmp_path))
+    assert capsys.readouterr().out.startswith("3 runs: ")
+    folder = tmp_path / "studies" / "two" / "csv"
+    runs, curves = (
+        list(csv.DictReader((folder / f"{name}.csv").read_text().splitlines())) for name in ("runs", "curves")
+    )
+    assert [(r["row"], r["seed"], r["finished"], r["model.h"]) for r in runs] == [
+        ("base", "1", "True", "8"), ("base", "2", "True", "8"), ("h4, wide", "1", "False", "4"),
+    ]  # fmt: skip
+    assert [r["dev/ppl"] for r in runs] == ["2.5", "2.5", ""] and runs[0]["run"] == cells[0].training_hash[:16]
+    mine = [line for line in curves if line["row"] == "h4, wide"]
+    assert [line["train/loss"] for line in mine] == ["5.0", "2.5", str(5 / 3), "1.25", "1.0", ""]
+    call(cells[0].training_hash[:8], "--to=csv", "--folder", str(tmp_path / "one"), "--out", str(tmp_path))
+    (alone,) = csv.DictReader((tmp_path / "one" / "runs.csv").read_text().splitlines())
+    assert (alone["study"], alone["row"], alone["dev/bleu"]) == ("fit", "base", "11.0")
+
+
+def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_path: Path, capsys) -> None:
+    search = Search(
+        name="found", base=BASE, space=SPACE[2:3], sampler="tpe", seed=0, trials=4, objectives={"dev/ppl": "minimize"},
+        constraints={}, pruner=Pruner(), prints=PRINTS, V=300, store="s",
+    )  # fmt: skip
+    save(search, tmp_path)
+    folder = tmp_path / "studies" / "found"
+    queue = Queue("found", find_storage("", folder), budget=4)
+    cells = [search.cell(number, {"model.N": n}) for number, n in enumerate((2, 4))]
+    queue.enqueue(cells, shown=shown(search))
+    for cell in cells:
+        claim = queue.claim()
+        link(folder, claim.cell)
+        write_run(tmp_path, claim.cell, whole=claim.cell.row == "t0000")
+        assert queue.finish(claim, 2.5) if claim.cell.row == "t0000" else queue.prune(claim, "median at step 4")
+        assert cell.change
+    call("found", "--to", "csv", "--out", str(tmp_path))
+    runs = list(csv.DictReader((folder / "csv" / "runs.csv").read_text().splitlines()))
+    assert [(r["row"], r["finished"], r["model.N"]) for r in runs] == [("t0000", "True", "2"), ("t0001", "False", "4")]
+
+
+def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
+    write_table(tmp_path)
+    for what, words in (("tow", "'tow' is no study, search or run below"), ("zzz", "studies: two")):
+        assert main(["export", what, "--to", "csv", "--out", str(tmp_path)]) == 2
+        assert words in capsys.readouterr().err
+    monkeypatch.setitem(__import__("sys").modules, "mlflow.entities", None)
+    with pytest.raises(UserError, match=r"pip install 'lightning_tfm\[mlflow\]'"):
+        export.to_mlflow(export.collect("two", tmp_path), tmp_path / "m")
+    (tmp_path / "studies" / "none").mkdir()
+    plain = json.loads((tmp_path / "studies" / "two" / "study.json").read_text())
+    (tmp_path / "studies" / "none" / "study.json").write_bytes(to_json(plain | {"name": "none", "seeds": [9]}))
+    with pytest.raises(UserError, match="no run of it has a record yet"):
+        export.collect("none", tmp_path)
+
+
+@pytest.mark.long
+def test_tensorboard_reads_curves_and_hyperparameters(tmp_path: Path, capsys) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    write_table(tmp_path)
+    for _ in range(2):  # again: nothing is doubled
+        call("two", "--to", "tensorboard", "--out", str(tmp_path))
+    folder = tmp_path / "studies" / "two" / "tensorboard"
+    assert capsys.readouterr().out.splitlines()[-1] == f"3 runs: tensorboard --logdir {folder}"
+    found = EventAccumulator(str(folder / "base" / "1"))
+    found.Reload()
+    loss = found.Scalars("train/loss")
+    assert [(e.step, e.value) for e in loss] == [(s, pytest.approx(5 / s)) for s in range(1, 6)]
+    assert [loss[1].wall_time - loss[0].wall_time, loss[0].wall_time] == pytest.approx([0.1, 1.7e9 + 0.1], abs=1e-4)
+    assert {e.value for e in found.Scalars("dev/ppl")} == {2.5} and found.Scalars("dev/bleu")[0].value == 11.0
+    assert "_hparams_/session_start_info" in found.PluginTagToContent("hparams")
+    unfinished = EventAccumulator(str(folder / "h4,wide" / "1"))
+    unfinished.Reload()
+    assert "dev/bleu" not in unfinished.Tags()["scalars"] and len(unfinished.Scalars("train/nll")) == 5
+
+
+@pytest.mark.long
+def test_mlflows_client_reads_runs_parameters_metrics_and_artifacts(tmp_path: Path, capsys) -> None:
+    from mlflow.tracking import MlflowClient
+
+    cells = write_table(tmp_path)
+    call("two", "--to", "mlflow", "--out", str(tmp_path))
+    address = capsys.readouterr().out.split("--backend-store-uri ")[1].strip()
+    client = MlflowClient(tracking_uri=address)
+
+    def runs() -> dict:
+        experiment = client.get_experiment_by_name("two")
+        return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+
+    assert {name: run.info.status for name, run in runs().items()} == {
+        "base/1": "FINISHED", "base/2": "FINISHED", "h4,wide/1": "RUNNING",
+    }  # fmt: skip
+    write_run(tmp_path, cells[2])
+    call("two", "--to", "mlflow", "--out", str(tmp_path))
+    found = runs()
+    assert len(found) == 3
+    one = found["h4,wide/1"]
+    assert one.info.status == "FINISHED" and one.data.params["model.h"] == "4" and one.data.tags["row"] == "h4, wide"
+    assert one.data.metrics["dev/bleu"] == 11.0
+    history = client.get_metric_history(one.info.run_id, "train/loss")
+    assert [m.value for m in sorted(history, key=lambda m: m.step)][:5] == [5 / s for s in range(1, 6)]
+    assert {file.path for file in client.list_artifacts(one.info.run_id)} >= {"result.json", "experiment.json"}
