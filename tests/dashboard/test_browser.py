@@ -180,7 +180,11 @@ STYLES = {  # of what the report page's sheets style, too: they may be cut other
         ".chart .grid": ("stroke-width", "0.6px"),
         ".stack": ("height", "10px"),
     },
-    "finished": {".chart .curve": ("stroke-width", "1.6px"), "ul.time": ("display", "flex"), "rect.g1": ("fill", None)},
+    "finished": {
+        ".curve:not(.raw)": ("stroke-width", "1.6px"),
+        "ul.time": ("display", "flex"),
+        "rect.g1": ("fill", None),
+    },
     "index": {
         ".spark polyline": ("fill", "none"),
         ".scroll.tall": ("overflow-y", "auto"),
