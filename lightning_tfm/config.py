@@ -114,6 +114,10 @@ class Data:
     """training pairs that the built-in corpus generates"""
     corpus_seed: int = 0
     """seed of the built-in corpus"""
+    tokenizer: Literal["sentencepiece", "pieces"] = "sentencepiece"
+    """a byte-pair encoding of our own, or a text that is in pieces already, split at spaces and joined at `@@ `"""
+    vocabulary: str = ""
+    """for tokenizer=pieces: file in the folder with one piece a line; a corpus that is fetched brings its own"""
     vocab_size: int = 37000
     """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
