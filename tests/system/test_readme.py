@@ -96,6 +96,7 @@ NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
     "lightning-tfm demo": Run(),
+    "make wheel": Foreign("check_make"),
     "make test": Foreign("check_make"),
     "make lint": Foreign("check_make"),
     "make docs": Foreign("check_make"),
@@ -198,7 +199,7 @@ COMMANDS |= {
     "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''", long=True),
     "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
     "--trainer.compile true": Parsed("a GPU"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT, long=True),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
@@ -221,7 +222,7 @@ EXPERIMENTS: dict[str, Run] = {
     "big.yaml": Run(BIG),
     "big-bf16.yaml": Run(BIG, long=True),
     "big-en-fr.yaml": Run(FULL, long=True),
-    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300", long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -509,7 +510,7 @@ def check_make(line: str, place: Place | None) -> None:
     elif target == "install":
         assert "pip install" in done.stdout, done.stdout
     else:
-        assert {"pytest", "benchmarks", "sphinx", "check"} & set(done.stdout.split()), done.stdout
+        assert {"pytest", "benchmarks", "sphinx", "check", "wheel"} & set(done.stdout.split()), done.stdout
 
 
 def check_wheel(line: str, place: Place) -> None:
