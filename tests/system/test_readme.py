@@ -484,6 +484,16 @@ def test_every_file_of_a_results_folder_is_in_the_reference(place):
     assert len(files) > 30 and not [name for name in files if not GENERATED.described(name)]
 
 
+def test_every_key_of_a_storage_is_in_the_reference(place):
+    """Of the journals that the tests above have left."""
+    found: set[str] = set()
+    for journal in place.folder.glob("results/studies/*/journal.log"):
+        for line in journal.read_text().splitlines():
+            operation = json.loads(line)
+            found |= operation.get("user_attr", {}).keys() | operation.get("user_attrs", {}).keys()
+    assert {"row", "owner", "definition"} <= found <= GENERATED.TRIAL.keys() | GENERATED.NOTES.keys()
+
+
 # --- other programs ---
 
 
