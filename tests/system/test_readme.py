@@ -129,6 +129,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         "cannot be reached", "a PostgreSQL host"
     ),
     "lightning-tfm report table3 --collect": Run(),
+    "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
