@@ -101,6 +101,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make lint": Foreign("check_make"),
     "make docs": Foreign("check_make"),
     "make bench": Foreign("check_make"),
+    "python -m benchmarks gpu --minutes 30 --out gpu": Foreign("check_benchmark"),
     "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
@@ -518,6 +519,14 @@ def check_wheel(line: str, place: Place) -> None:
     """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert shlex.split(line)[-1] == f"{project['name']}-{project['version']}-py3-none-any.whl"
+
+
+def check_benchmark(line: str, place: Place) -> None:
+    """Its help names the game and the options."""
+    words = shlex.split(line)
+    command = [sys.executable, *words[1:4], "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert all(word in done.stdout for word in words[3:] if word.startswith("--")), done.stdout
 
 
 def check_wandb(line: str, place: Place) -> None:
