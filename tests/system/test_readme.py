@@ -201,7 +201,9 @@ COMMANDS |= {
     "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''", long=True),
     "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
     "--trainer.compile true": Parsed("a GPU"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT, long=True),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(
+        SHORT, long=True
+    ),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
