@@ -179,7 +179,7 @@ TABLE = [
     ("fit --rows e.yaml", "X: {group: a}", 2, "e.yaml:1: row 'X' needs the key 'change'"),
     ("fit --rows e.yaml", "X: {group: a, change: {}, PLP: 3}", 2, "unknown key 'PLP': did you mean 'PPL'?"),
     ("fit --rows e.yaml", "X: {group: a, change: {model.hh: 3}}", 2, "did you mean 'model.h'?"),
-    ("fit --rows e.yaml", "X: {group: a, change: {data.share: 2}}", 2, "the same for all rows of a table"),
+    ("fit --rows e.yaml", "X: {group: a, change: {evaluation.beam: 2}}", 2, "the same for all rows of a table"),
     ("fit --rows e.yaml", "base: {group: a, change: {}}", 2, "the row 'base' is already declared in"),
     ("fit --rows e.yaml", "X: {group: a, change: {}, PPL: -1}", 2, "PPL=-1: expected a number above 0"),
     # --- sizes and numbers ---

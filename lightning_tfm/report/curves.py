@@ -7,7 +7,7 @@ from statistics import mean, median
 from markupsafe import Markup
 
 from lightning_tfm.report.figures import row_classes
-from lightning_tfm.report.panels import BASE, FEW, Panel, panels, short_name
+from lightning_tfm.report.panels import BASE, FEW, Panel, panels
 from lightning_tfm.report.records import Cells, read_curve
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import (
@@ -75,7 +75,7 @@ def curves(report: Summary, cells: Cells) -> Curves | None:
     last = [band[-1][0] for band in found.values()]
     shares, together = max(last) > LONGER * min(last), None
     if not few and len(drawn) <= MANY:
-        whole = Panel("all rows", list(found), row_classes(report))
+        whole = Panel("all rows", list(found), row_classes(report), {})
         shown = {name: _of_its_own(band) for name, band in found.items()} if shares else found
         frame = replace(
             frame.sized(*WIDE), names=False, step="share of each row's own training, %" if shares else "step"
@@ -135,7 +135,7 @@ def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> 
     if frame.names:
         places = _apart([y(found[name][-1][2]) for name in names], 13.0, top, bottom)
         for name, place in zip(names, places, strict=True):
-            at = label(right + 6, place + 4, short_name(name, 17), class_="label end")
+            at = label(right + 6, place + 4, panel.labels[name], class_="label end")
             body += tag("g", at, class_=f"named {panel.classes[name]}", data_row=name)
     said = f"Learning curves{': ' * bool(panel.title)}{panel.title}, {'logarithmic' if log else 'straight'} axis"
     return figure(frame.width, frame.height, said, body)

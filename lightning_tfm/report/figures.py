@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.panels import BASE, FEW, Panel, short_name
+from lightning_tfm.report.panels import BASE, FEW, Panel, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
@@ -38,10 +38,11 @@ def quality(report: Summary, against: str, title: str) -> str:
             front.append((x(size), y(best)))
     body += tag("polyline", points=points(front), class_="front")
     classes = row_classes(report)
+    names = short_names([r for r, *_ in found])
     taken: list[tuple[float, float]] = []
     for r, size, ppl in found:
         px, py = x(size), y(ppl)
-        name = short_name(r.name)
+        name = names[r.name]
         said = tag("title", attribute(f"{r.name}: {size:,.4g}, perplexity {ppl:.3f}"))
         mark = tag("circle", cx=px, cy=py, r=5.0, class_="dot")
         free = all(abs(py - q) > 11 or abs(px - p) > 6 * len(name) + 20 for p, q in taken)
@@ -82,7 +83,7 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel
     for i, name in enumerate(panel.rows):
         class_ = panel.classes[name]
         body += _reliable(name, [b for b in found[name] if b["count"] > 0], class_, x, y)
-        body += tag("g", label(left + 12, top + 14 + 14 * i, short_name(name), class_="label end"), class_=class_)
+        body += tag("g", label(left + 12, top + 14 + 14 * i, panel.labels[name], class_="label end"), class_=class_)
     return figure(width, height, f"Reliability diagram{': ' * bool(panel.title)}{panel.title}", body)
 
 

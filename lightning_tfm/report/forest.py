@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from lightning_tfm.report import marks, svg
-from lightning_tfm.report.panels import short_name
+from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
 from lightning_tfm.report.text import NAMES
@@ -28,9 +28,10 @@ def forest(report: Summary, metric: str) -> str:
     parts = [(r, d, shown) for r, d, shown in found if shown]
     if not parts:
         return ""
+    names = short_names([r for r, *_ in parts], 20)
     edge = _edge(sorted(abs(shown.estimate) for *_, shown in parts))
     values = [v for *_, shown in parts for v in shown if v is not None and abs(v) <= edge] + [0.0]
-    width, left, line, top = 620, 128, 22, 12
+    width, left, line, top = 620, 132, 22, 12
     height = top + line * len(parts) + 42
     x = spanning(values, left, width - 14)
     bottom = height - 40
@@ -42,7 +43,7 @@ def forest(report: Summary, metric: str) -> str:
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
-        body += tag("g", _row(r, shown, d, x, y), class_=f"hover {marks.VERDICT_CLASS[d.verdict]}")
+        body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {marks.VERDICT_CLASS[d.verdict]}")
     return figure(width, height, f"Differences to {to} in dev {NAMES[metric]}, with 95 % intervals", body)
 
 
@@ -57,9 +58,9 @@ def _shown(difference: Difference, metric: str) -> Shown | None:
     return Shown(of.estimate, of.lower, of.upper, difference.paper_percent if metric == "ppl" else difference.paper)
 
 
-def _row(r: SummaryRow, shown: Shown, difference: Difference, x: Scale, y: float) -> str:
+def _row(r: SummaryRow, name: str, shown: Shown, difference: Difference, x: Scale, y: float) -> str:
     said = f"{r.name}: {shown.estimate:+.2f}"
-    body = label(x.start - 10, y + 4, short_name(r.name, 18), "end")
+    body = label(x.start - 10, y + 4, name, "end")
     if shown.lower is not None and shown.upper is not None:
         said += f" [{shown.lower:+.2f}, {shown.upper:+.2f}]"
     if not x.low <= shown.estimate <= x.high:  # so far out that it would squeeze the rest together

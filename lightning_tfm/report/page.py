@@ -23,7 +23,7 @@ from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.panels import FEW, panels, short_name
+from lightning_tfm.report.panels import FEW, panels, short_name, short_names
 from lightning_tfm.report.plateau import FAR
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
@@ -155,7 +155,8 @@ def _colours(report: Summary) -> list[tuple[str, str]]:
     """(row where they are few, else group; class of its colour)"""
     classes = figures.row_classes(report)
     if len(report.rows) <= FEW:
-        return [(short_name(name), class_) for name, class_ in classes.items()]
+        names = short_names(report.rows)
+        return [(names[name], class_) for name, class_ in classes.items()]
     found = {r.group: classes[r.name] for r in report.rows}
     return [(short_name(group), class_) for group, class_ in found.items()]
 

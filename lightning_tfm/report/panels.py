@@ -1,5 +1,6 @@
 """Which rows share a picture: all where they are few, else those of a group."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,33 @@ def short_name(name: str, most: int = 22) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
+def short_names(rows: Sequence[SummaryRow], most: int = 22) -> dict[str, str]:
+    """row -> a name of at most `most` characters that no other row has, where that can be.
+
+    Of combinations (norm=pre, warmup=400) the values alone, so that their ends are not cut off; else the start, else
+    start and end.
+    """
+    names = [r.name for r in rows]
+    if max(map(len, names), default=0) <= most:
+        return {name: name for name in names}
+    values = {r.name: r.name if r.base else _values(r.name) for r in rows}
+    start, ends = ({name: cut(name, most) for name in names} for cut in (short_name, _ends))
+    for found in (values, start, ends):
+        if len(set(found.values())) == len(names) and max(map(len, found.values())) <= most:
+            return found
+    return start
+
+
+def _values(name: str) -> str:
+    parts = [part.partition("=") for part in name.split(", ")]
+    return ", ".join(value for _, _, value in parts) if all(equals for _, equals, _ in parts) else name
+
+
+def _ends(name: str, most: int) -> str:
+    half = (most - 1) // 2
+    return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
+
+
 @dataclass(frozen=True)
 class Panel:
     """Rows that are told apart by colour: base first where there is one."""
@@ -23,25 +51,29 @@ class Panel:
     rows: list[str]
     classes: dict[str, str]
     """row -> class of its colour"""
+    labels: dict[str, str]
+    """row -> its name at its curve"""
 
 
 def panels(rows: Sequence[SummaryRow]) -> list[Panel]:
     """All rows in one, or one for each group, a group of many in several."""
-    base = [r.name for r in rows if r.base]
+    base, labels = [r.name for r in rows if r.base], short_names(rows, 17)
     if len(rows) <= FEW:
-        return [Panel("", *_coloured(base, [r.name for r in rows if not r.base]))]
+        return [_panel("", base, [r.name for r in rows if not r.base], labels)]
     groups: dict[str, list[str]] = {}
     for r in rows:
         if not r.base:
             groups.setdefault(r.group, []).append(r.name)
     found = []
     for group, names in groups.items():
-        parts = [names[i : i + FEW - 1] for i in range(0, len(names), FEW - 1)]
+        each = math.ceil(len(names) / math.ceil(len(names) / (FEW - 1)))
+        parts = [names[i : i + each] for i in range(0, len(names), each)]
         for i, part in enumerate(parts):
             title = short_name(group) + (f", {i + 1} of {len(parts)}" if len(parts) > 1 else "")
-            found.append(Panel(title, *_coloured(base, part)))
+            found.append(_panel(title, base, part, labels))
     return found
 
 
-def _coloured(base: list[str], names: list[str]) -> tuple[list[str], dict[str, str]]:
-    return base + names, {name: BASE for name in base} | {name: f"g{1 + i % 7}" for i, name in enumerate(names)}
+def _panel(title: str, base: list[str], names: list[str], labels: dict[str, str]) -> Panel:
+    classes = {name: BASE for name in base} | {name: f"g{1 + i % 7}" for i, name in enumerate(names)}
+    return Panel(title, base + names, classes, labels)

@@ -116,7 +116,7 @@ def test_their_spread_is_kept_and_shown(done) -> None:
     assert made.summary.seeds == SEEDS and made.summary.trials[0].by_seed["dev/ppl"]["6"] == pytest.approx(1.74)
     heads, first, *_ = csv.reader(made.render("csv").splitlines())
     assert float(first[heads.index("dev/ppl seed 6")]) == pytest.approx(1.74)
-    assert "3 runs, at seeds 4, 5, 6" in made.render("md") and "1.017 ± 0.021" in made.render("md")
+    assert "3 runs, at seeds 4, 5, 6" in made.render("markdown") and "1.017 ± 0.021" in made.render("markdown")
     page = made.render("html")
     assert "3 runs a trial, seeds 4, 5, 6" in page and "± 0.021" in page and "one run of one seed" not in page
     assert "means over the seeds 4, 5, 6" in (root / "studies/s/best.yaml").read_text()

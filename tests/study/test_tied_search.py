@@ -107,7 +107,7 @@ def test_base_is_base_and_values_are_shown_but_not_sampled(tmp_path: Path) -> No
     assert {int(row[4]) * int(row[2]) == int(row[3]) for row in rows} == {True}
     page = shown.render("html")
     assert "model.d_k follows: model.d_model / model.h" in page and "<bdi>model.d_k</bdi>" in page
-    assert "model.d_k is not sampled, it follows: model.d_model / model.h" in shown.render("md")
+    assert "model.d_k is not sampled, it follows: model.d_model / model.h" in shown.render("markdown")
 
 
 def test_a_controller_that_hands_the_tie_on_is_told_so(capsys) -> None:
