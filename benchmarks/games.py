@@ -173,7 +173,7 @@ def _encode_rate(e, options: Namespace) -> float:
     from lightning_tfm.data.build import BATCH
     from lightning_tfm.data.corpora import make_corpus
     from lightning_tfm.data.store import SIDES, SplitWriter
-    from lightning_tfm.data.tokenizer import WordEncoder
+    from lightning_tfm.data.word_encoder import WordEncoder
 
     prepared = prepare(e.data, options.root)
     pairs = list(make_corpus(e.data).lines(e.data.train))

@@ -221,9 +221,11 @@ RUN: Described = {
     "attempts/lock": "decides which of two claimers wins",
     "progress.json": "where it stands: step, phase, rate",
     "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
-    "at every validation (dev_nll, dev_ppl)",
+    "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
     "samples.jsonl": "how the first dev sentences were translated at every validation",
-    "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data",
+    "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data; "
+    "owner and sha256 stand in the archive's comment, as in snapshots",
+    "checkpoints/step-NUMBER.damaged": "a checkpoint that was passed over: its checksum does not match",
     "snapshots/step-NUMBER.pt": "weights alone, where `training.average_last` asks for them",
     "result.json": "what a finished run leaves; its presence means finished",
     "outcome.json": "how the last attempt ended, where it did not finish",
@@ -236,7 +238,11 @@ RUN: Described = {
     "profile/trace.json": "a trace of ten steps (`fit --profile`)",
     "profile/operators.txt": "its operators by time",
     "wandb.json": "under which W&B run all of it has arrived",
-    "export/FORMAT/FILE": "the trained model for other programs (`export`)",
+    "safetensors/FILE": "the trained model for other programs (`export`)",
+    "ctranslate2/FILE": "the same, for CTranslate2",
+    "csv/FILE": "its curve and scores (`export --to csv`)",
+    "tensorboard/FILE": "the same (`export --to tensorboard`)",
+    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/runs/<start of its training hash>/ -> what it is"""
 STUDY: Described = {
@@ -265,15 +271,19 @@ STUDY: Described = {
     "mirror.log": "what went wrong with W&B",
     "wandb/FILE": "W&B's own files, offline",
     "slurm/FILE": "output of the jobs",
+    "csv/FILE": "curves and scores (`export --to csv`)",
+    "tensorboard/FILE": "the same (`export --to tensorboard`)",
+    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/studies/<name>/ -> what it is"""
 DATA: Described = {
     "card.json": "the data card: counts, fingerprints, what was left out and why",
     "checksums.json": "of every file beside it (`data verify`)",
     "tokenizer.model": "SentencePiece's model",
+    "pieces.txt": "in its place the vocabulary, by id, of a text in ready pieces (`data.tokenizer: pieces`)",
     "SPLIT.SIDE.ids": "pieces of all sentences in a row, memory-mapped",
     "SPLIT.SIDE.offsets": "where each sentence begins",
-    "SPLIT.SIDE.txt": "raw lines of dev and test",
+    "SPLIT.SIDE.txt": "raw lines of dev and test, ready pieces joined",
 }
 """file of <out>/data/<start of its hash>/ -> what it is"""
 MACHINES: Described = {

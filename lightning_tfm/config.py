@@ -118,6 +118,10 @@ class Data:
     """training pairs that the built-in corpus generates"""
     corpus_seed: int = 0
     """seed of the built-in corpus"""
+    tokenizer: Literal["sentencepiece", "pieces"] = "sentencepiece"
+    """a byte-pair encoding of our own, or a text that is in pieces already, split at spaces and joined at `@@ `"""
+    vocabulary: str = ""
+    """for tokenizer=pieces: file in the folder with one piece a line; a corpus that is fetched brings its own"""
     vocab_size: int = 37000
     """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
@@ -275,6 +279,9 @@ class Hardware:
     """at most this many padded tokens in a micro-batch, per device; 0: no limit, and no gradient accumulation"""
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
+    kernels: Literal["masks", "all", "none"] = "masks"
+    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, equal
+    up to rounding (not yet tried on a GPU); none"""
     keep_memory: bool = True
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False

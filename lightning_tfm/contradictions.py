@@ -75,5 +75,9 @@ def check(experiment: Experiment) -> None:
             f"training.average_last={t.average_last} snapshots, training.average_every={t.average_every} steps apart, "
             f"do not fit into training.steps={t.steps}"
         )
+    if d.vocabulary and d.tokenizer != "pieces":
+        raise UserError(
+            f"data.vocabulary={d.vocabulary} is for data.tokenizer=pieces; a byte-pair encoding makes its own"
+        )
     if d.corpus == "files" and not d.folder:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")

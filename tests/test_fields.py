@@ -21,7 +21,7 @@ from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule
-from tests.tiny import experiment, in_child, train, write_corpus
+from tests.tiny import WORDS, experiment, in_child, train, write_corpus
 
 V = 44
 
@@ -65,7 +65,7 @@ def trained(e: Experiment, root) -> Any:
     trainer = make_trainer(e, Hardware(accelerator="cpu"), [])
     loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
     trainer.fit(module, train_dataloaders=loader)
-    return module.sums.tolist(), [p.detach().double().numpy().tobytes() for p in module.parameters()]
+    return module.take_sums().tolist(), [p.detach().double().numpy().tobytes() for p in module.parameters()]
 
 
 def scored(e: Experiment, root) -> Any:
@@ -138,6 +138,8 @@ TABLE = {
     "data.test": ("", stored, {}),
     "data.pairs": (300, stored, BUILTIN),
     "data.corpus_seed": (1, stored, BUILTIN),
+    "data.tokenizer": ("pieces", stored, {"data.vocabulary": "pieces.txt"}),
+    "data.vocabulary": ("fewer.txt", stored, {"data.tokenizer": "pieces"}),
     "data.vocab_size": (46, stored, {}),
     "data.normalization": ("nmt_nfkc_cf", stored, {}),
     "data.byte_fallback": (True, stored, BUILTIN),
@@ -204,6 +206,8 @@ def seen():
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("fields")
     write_corpus(root / "text")
+    for name, words in (("pieces.txt", WORDS), ("fewer.txt", WORDS[2:])):
+        (root / "text" / name).write_text("".join(f"{word}\n" for word in words))
     write_corpus(root / "OTHER", pairs=50)
     write_corpus(root / "BROKEN")
     lines = (root / "BROKEN" / "train.de").read_text().split("\n")

@@ -1,5 +1,6 @@
 """`dashboard`: studies, searches and runs of a results folder in the browser, while they run; nothing is written."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,5 +32,6 @@ def show(root: Path, port: int, path: str, texts: bool = True, storage: str = ""
 
         elsewhere = Database(storage)
     dashboard = Dashboard(Board(root, elsewhere), texts)
+    threading.Thread(target=dashboard.index, daemon=True).start()  # a thousand runs are read before one has clicked
     serve(dashboard.app(), port, lambda address: print(f"{address}{path}  (Ctrl-C stops)", flush=True))
     return 0

@@ -1,4 +1,4 @@
-"""`table`: a study's table from its records; `table --params`: the paper's parameter counts, without training."""
+"""`table`: a study's table from its records; --params: the paper's parameter counts; --table2: its Table 2."""
 
 import shutil
 from collections.abc import Sequence
@@ -24,6 +24,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--params", action="store_true", help="the paper's parameter counts beside computed ones; no training"
     )
+    parser.add_argument(
+        "--table2", action="store_true", help="the paper's Table 2, and our runs scored on newstest2014; no training"
+    )
     parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
     options = parse_plain(parser, argv)
@@ -31,8 +34,19 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not options["params"] and (options["rows"] or options["vocab"] is not None):
         given = "--rows" if options["rows"] else "--vocab"
         raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
-    print(_params(options) if options["params"] else _study(options), end="")
+    print(_params(options) if options["params"] else _table2(options) if options["table2"] else _study(options), end="")
     return 0
+
+
+def _table2(options: dict[str, Any]) -> str:
+    from lightning_tfm.report import table2
+
+    if options["study"] is not None or options["reference"] is not None:
+        raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever study they are of")
+    if options["format"] not in ("text", "json"):
+        raise UserError(f"--format={options['format']}: --table2 prints only text and json")
+    found = table2.lines(Path(options["out"]))
+    return table2.to_json(found) if options["format"] == "json" else table2.to_text(found)
 
 
 def _study(options: dict[str, Any]) -> str:

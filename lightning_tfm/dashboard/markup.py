@@ -24,6 +24,8 @@ SYMBOLS = {
     "finished": "✓",
 }
 """beside every state's word, so that its colour is not alone in saying it"""
+SHARED = ("report.css", "pictures.css")
+"""style sheets of the report page that the dashboard's begins with"""
 CLASSES = {"stopped early": "stopped-early"}
 
 
@@ -67,11 +69,11 @@ def blocks(template: str, names: list[str], **data: Any) -> dict[str, str]:
 
 @cache
 def asset(kind: str) -> bytes:
-    """The style sheet (css), which begins with the report page's, or the script (js)."""
+    """The style sheet (css), which begins with the report page's own, or the script (js)."""
     here = (Path(__file__).parent / "templates" / f"dashboard.{kind}").read_bytes()
-    if kind == "js":
-        return here
-    return (Path(lightning_tfm.report.__file__).parent / "templates" / "report.css").read_bytes() + here
+    theirs = Path(lightning_tfm.report.__file__).parent / "templates"
+    shared = SHARED if kind == "css" else ()
+    return b"".join((theirs / name).read_bytes() for name in shared) + here
 
 
 def static(kind: str) -> str:

@@ -24,9 +24,12 @@ import sentencepiece
 from lightning_tfm.config import UNK, Data
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
+from lightning_tfm.data.pieces import FILE as PIECES
+from lightning_tfm.data.pieces import PieceTokenizer, read_vocabulary, table, vocabulary_path
 from lightning_tfm.data.store import SIDES, Split, SplitWriter
-from lightning_tfm.data.tokenizer import Tokenizer, WordEncoder, count_words, train_tokenizer
+from lightning_tfm.data.tokenizer import Tokenizer, count_words, train_tokenizer
 from lightning_tfm.data.wmt.checksums import record_all
+from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.durable import TEMPORARY, write_atomic
 from lightning_tfm.errors import UserError
 
@@ -48,12 +51,14 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
     if not (folder / "inspected.json").is_file():
         _inspect(data, corpus, roles, folder, say)
     inspected = json.loads((folder / "inspected.json").read_bytes())
-    if not (folder / "tokenizer.model").is_file():
+    if (given := vocabulary_path(data, corpus)) is not None:
+        write_atomic(folder / PIECES, table(read_vocabulary(given)))
+    elif not (folder / "tokenizer.model").is_file():
         began = time.perf_counter()
         model = train_tokenizer(_read_counts(folder / "words.tsv"), data)
         write_atomic(folder / "tokenizer.model", model)
         say(f"tokenizer: {data.vocab_size} pieces from {inspected['types']} words, {time.perf_counter() - began:.0f} s")
-    tokenizer = Tokenizer(folder / "tokenizer.model")
+    tokenizer = open_tokenizer(folder)
     keep = np.fromfile(folder / "keep.bin", dtype=bool)
     splits = {
         role: _encode(_Reader(corpus, role, name), role, inspected["splits"][role], keep, tokenizer, data, folder, say)
@@ -71,6 +76,13 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
         path.unlink(missing_ok=True)
     write_atomic(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
     record_all(folder)
+
+
+def open_tokenizer(folder: Path) -> Tokenizer | PieceTokenizer:
+    """The one of a store."""
+    if (folder / PIECES).is_file():
+        return PieceTokenizer(folder / PIECES)
+    return Tokenizer(folder / "tokenizer.model")
 
 
 class _Reader:
@@ -261,7 +273,7 @@ def _encode(
     role: str,
     inspected: dict[str, Any],
     keep: np.ndarray,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | PieceTokenizer,
     data: Data,
     folder: Path,
     say: Say,
@@ -281,7 +293,7 @@ def _encode(
         for side, lines in enumerate(zip(*pairs, strict=True)):
             ids, lengths = encoder.encode(lines)
             unknown[side] += int(np.count_nonzero(ids == UNK))
-            writer.write(SIDES[side], lines, ids, lengths)
+            writer.write(SIDES[side], map(tokenizer.plain, lines), ids, lengths)
         if number % CHECKPOINT == 0 and not held_out:
             progress = {"batches": number, "unknown": unknown, "counts": writer.flush()}
             write_atomic(note, json.dumps(progress).encode())

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.build import Say, build
+from lightning_tfm.data.build import PIECES, Say, build, open_tokenizer
 from lightning_tfm.data.corpora import Corpus, corpus_fingerprint, make_corpus
+from lightning_tfm.data.pieces import PieceTokenizer, vocabulary_fingerprint
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.data.wmt.checksums import Checksums
@@ -29,7 +30,16 @@ from lightning_tfm.errors import UserError
 
 STORE_VERSION = 1
 """Raised whenever the files of a store change their meaning"""
-LATER = ("max_words", "max_ratio", "check_encoding", "check_script", "drop_duplicates", "max_types", "share")
+LATER = (
+    "max_words",
+    "max_ratio",
+    "check_encoding",
+    "check_script",
+    "drop_duplicates",
+    "max_types",
+    "share",
+    "tokenizer",
+)
 """fields that came after the first stores: named only where they differ from their defaults"""
 BUILDING = ".building-"
 """what the names of unfinished stores begin with"""
@@ -49,9 +59,10 @@ class Prepared:
         return Checksums(self.folder)
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer | PieceTokenizer:
         self._checksums.check("tokenizer.model")
-        return Tokenizer(self.folder / "tokenizer.model")
+        self._checksums.check(PIECES)
+        return open_tokenizer(self.folder)
 
     @property
     def train_fingerprint(self) -> str:
@@ -167,6 +178,8 @@ def _key(data: Data, corpus: Corpus) -> str:
     }
     settings = {k: getattr(data, k) for k in ("vocab_size", "normalization", "byte_fallback", "bad_lines")}
     settings |= {k: getattr(data, k) for k in LATER if getattr(data, k) != getattr(Data, k)}
+    if vocabulary := vocabulary_fingerprint(data, corpus):
+        settings["vocabulary"] = vocabulary
     languages = [corpus.source, corpus.target]
     return json.dumps({"version": STORE_VERSION, "text": text, "languages": languages, **settings}, sort_keys=True)
 

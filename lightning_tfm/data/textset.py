@@ -8,6 +8,7 @@ import numpy as np
 from lightning_tfm.config import Data
 from lightning_tfm.data.cleaning import flaw
 from lightning_tfm.data.corpora import CORPORA, make_corpus
+from lightning_tfm.data.pieces import PieceTokenizer
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
 
@@ -50,7 +51,7 @@ class TextSet:
     Raises UserError where it is not there or has broken lines.
     """
 
-    def __init__(self, name: str, data: Data, tokenizer: Tokenizer):
+    def __init__(self, name: str, data: Data, tokenizer: Tokenizer | PieceTokenizer):
         self.name, self.tokenizer = name, tokenizer
         corpus_name, _, split = name.rpartition(":")
         if corpus_name and corpus_name != data.corpus:
@@ -67,7 +68,8 @@ class TextSet:
                 path = corpus.name(split, (corpus.source, corpus.target)[side])
                 raise UserError(f"{path}:{number}: broken line ({rule}): correct it: held-out pairs are never dropped")
         sources, targets = [tokenizer.encode([pair[side] for pair in pairs]) for side in (0, 1)]
-        self._text = EncodedText(sources, targets, pairs)
+        plain = [(tokenizer.plain(source), tokenizer.plain(target)) for source, target in pairs]
+        self._text = EncodedText(sources, targets, plain)
         text = hashlib.sha256("".join(f"{source}\n{target}\n" for source, target in pairs).encode()).hexdigest()
         self._fingerprint = hashlib.sha256(f"{text} {tokenizer.fingerprint}".encode()).hexdigest()
 

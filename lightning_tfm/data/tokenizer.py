@@ -1,15 +1,11 @@
-"""One SentencePiece byte-pair encoding for both languages (5.1), trained deterministically from word counts.
-
-Byte-pair encoding never crosses a space, so that a large text is encoded word by word, each cut up once: the same ids
-as `Tokenizer.encode`, several times faster, for a text repeats its words.
-"""
+"""One SentencePiece byte-pair encoding for both languages (5.1), trained deterministically from word counts."""
 
 import hashlib
 import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +77,8 @@ def _remedy(message: str, data: Data) -> str:
 class Tokenizer:
     """A trained model: text to piece ids and back."""
 
+    ready = False
+
     def __init__(self, path: Path):
         model = Path(path).read_bytes()
         self.fingerprint = hashlib.sha256(model).hexdigest()
@@ -96,58 +94,10 @@ class Tokenizer:
         """Plain text of one sentence; padding, begin and end vanish."""
         return self._processor.decode([int(i) for i in ids])
 
+    def plain(self, line: str) -> str:
+        """A line of the corpus as it is scored."""
+        return line
+
     def piece(self, id: int) -> str:
         """The piece as SentencePiece writes it, U+2581 for a space."""
         return self._processor.id_to_piece(int(id))
-
-
-CACHED = 1_000_000
-"""words whose pieces are kept; later ones are split again in every batch"""
-SPACE = "\u2581"
-"""SentencePiece's sign for a space: lines that hold it are encoded whole"""
-
-
-class WordEncoder:
-    """`tokenizer` with a cache of words. `threads` split new words.
-
-    A `normalization` other than identity may look across spaces: then lines are encoded whole.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, threads: int, normalization: str):
-        self._tokenizer, self._threads, self._whole = tokenizer, threads, normalization != "identity"
-        self._known: dict[str, int] = {}
-        self._ids, self._starts = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-
-    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(ids of all lines one after the other, int32; pieces of each line, int64)."""
-        if self._whole or any(not line.isascii() and SPACE in line for line in lines):
-            encoded = self._tokenizer.encode(lines, self._threads)
-            return np.concatenate(encoded), np.array([len(row) for row in encoded], dtype=np.int64)
-        rows = [[word for word in spaced(line).split(" ") if word] for line in lines]
-        words = [word for row in rows for word in row]
-        index = np.fromiter(map(self._known.get, words, repeat(-1)), dtype=np.int64, count=len(words))
-        ids, starts = self._add(words, index)
-        sizes = starts[index + 1] - starts[index]
-        ends = np.concatenate(([0], np.cumsum(sizes)))
-        at = np.arange(ends[-1]) + np.repeat(starts[index] - ends[:-1], sizes)
-        row_ends = np.cumsum([0, *map(len, rows)])
-        return ids[at], np.diff(ends[row_ends])
-
-    def _add(self, words: list[str], index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Number the words that `index` has at -1; returns pieces and starts of all numbers.
-
-        What no longer fits into the cache is kept for this call alone.
-        """
-        missing = np.flatnonzero(index < 0).tolist()
-        if not missing:
-            return self._ids, self._starts
-        new = list(dict.fromkeys(words[i] for i in missing))
-        pieces = self._tokenizer.encode(new, self._threads)
-        ids = np.concatenate((self._ids, *pieces))
-        starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum([len(row) for row in pieces])))
-        numbers = dict(zip(new, range(len(self._known), len(self._known) + len(new)), strict=True))
-        index[missing] = [numbers[words[i]] for i in missing]
-        if len(self._known) + len(new) <= CACHED:
-            self._known |= numbers
-            self._ids, self._starts = ids, starts
-        return ids, starts

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import BOS, EOS, PAD, UNK, Experiment, Model, from_dict, to_dict
+from lightning_tfm.data.pieces import FILE as PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
@@ -37,7 +38,7 @@ def to_safetensors(trained: Trained, folder: Path) -> Path:
     model = trained.module.transformer
     weights = {name: value.contiguous().clone() for name, value in model.state_dict().items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    shutil.copyfile(trained.prepared.folder / "tokenizer.model", folder / "tokenizer.model")
+    _copy_tokenizer(trained, folder)
     _write_config(trained.module.experiment, model.V, folder)
     return folder
 
@@ -59,8 +60,13 @@ def to_ctranslate2(trained: Trained, folder: Path) -> Path:
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
-    shutil.copyfile(trained.prepared.folder / "tokenizer.model", folder / "tokenizer.model")
+    _copy_tokenizer(trained, folder)
     return folder
+
+
+def _copy_tokenizer(trained: Trained, folder: Path) -> None:
+    name = PIECES if trained.prepared.tokenizer.ready else "tokenizer.model"
+    shutil.copyfile(trained.prepared.folder / name, folder / name)
 
 
 def ctranslate2_spec(trained: Trained) -> Any:

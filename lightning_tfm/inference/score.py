@@ -32,7 +32,8 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
-    whole = measured(score, hypotheses, text.split(set_name).target_text(), experiment.data.target)
+    language = "" if trained.prepared.tokenizer.ready else experiment.data.target
+    whole = measured(score, hypotheses, text.split(set_name).target_text(), language)
     attempt.write_json(path, signed(to_plain(whole)))
     attempt.release()
     return whole, path
@@ -49,7 +50,7 @@ def _damaged(folder: Path, score: Score) -> bool:
 
 
 def measured(score: Score, hypotheses: list[str], references: list[str], language: str) -> Measures:
-    """With chrF, and the paper's own measure (None where sacremoses is not installed)."""
+    """With chrF, and the paper's own measure (None where sacremoses is not installed). `language`: see paper_bleu."""
     from lightning_tfm.scoring import chrf, paper_bleu
 
     characters, own = chrf(hypotheses, references), None

@@ -6,7 +6,7 @@ B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -38,10 +38,10 @@ class Noise:
     source: [1 + 2N, B, S, D], target: [1 + 3N, B, T, D]; the embedding's comes first, then sub-layer by sub-layer.
     """
 
-    source: Tensor | None
-    target: Tensor | None
-    encoder: Sequence[Inner] = ()
-    decoder: Sequence[Inner] = ()
+    source: Tensor
+    target: Tensor
+    encoder: Sequence[Inner] = field(default=(), init=False)
+    decoder: Sequence[Inner] = field(default=(), init=False)
     """masks within sub-layers, layer by layer; none where P_attention and P_ff are 0"""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from lightning_tfm.data.batch import make_batch
+from lightning_tfm.data.pieces import PieceTokenizer
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.durable import append_whole
@@ -29,7 +30,7 @@ EXTRA = 10
 class Samples:
     """Takes the samples of one attempt. `compiled`: layers are, and must not be compiled anew for our shapes."""
 
-    def __init__(self, attempt: Attempt, dev: Split, tokenizer: Tokenizer, compiled: bool) -> None:
+    def __init__(self, attempt: Attempt, dev: Split, tokenizer: Tokenizer | PieceTokenizer, compiled: bool) -> None:
         self._attempt, self._dev, self._tokenizer, self._compiled = attempt, dev, tokenizer, compiled
         self._path = attempt.folder.path / "samples.jsonl"
         self._lines = sorted({i * len(dev) // COUNT for i in range(COUNT)})

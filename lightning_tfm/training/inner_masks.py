@@ -49,9 +49,13 @@ class InnerMasks:
         if m.P_ff:
             of_source = self._feed_forward((step, FF_SOURCE), batch.index_B, S, like)
             of_target = self._feed_forward((step, FF_TARGET), batch.index_B, T, like)
-        source, target = (None, None) if noise is None else (noise.source, noise.target)
-        inner = [Inner(*masks) for masks in zip(encoder, none, of_source, strict=True)]
-        return Noise(source, target, inner, [Inner(*masks) for masks in zip(decoder, memory, of_target, strict=True)])
+        if noise is None:  # P_drop is 0: what is not dropped is multiplied with 1
+            B, D = len(batch.index_B), m.d_model
+            ones = ((1 + 2 * m.N, B, int(S.max()), D), (1 + 3 * m.N, B, int(T.max()), D))
+            noise = Noise(like.new_ones(ones[0]), like.new_ones(ones[1]))
+        noise.encoder = [Inner(*masks) for masks in zip(encoder, none, of_source, strict=True)]
+        noise.decoder = [Inner(*masks) for masks in zip(decoder, memory, of_target, strict=True)]
+        return noise
 
     def _feed_forward(self, where: Where, index_B: np.ndarray, lengths_B: np.ndarray, like: Tensor) -> list[Keep]:
         """[B, T, F] for each layer."""

@@ -174,6 +174,36 @@ def test_charts_smooth_change_their_axes_and_are_read_by_keyboard(open_page):
         assert plot.locator("polyline").count() > 0
 
 
+STYLES = {  # of what the report page's sheets style, too: they may be cut otherwise one day
+    "table": {
+        ".chart .curve": ("fill", "none"),
+        ".chart .grid": ("stroke-width", "0.6px"),
+        ".stack": ("height", "10px"),
+    },
+    "finished": {
+        ".curve:not(.raw)": ("stroke-width", "1.6px"),
+        "ul.time": ("display", "flex"),
+        "rect.g1": ("fill", None),
+    },
+    "index": {
+        ".spark polyline": ("fill", "none"),
+        ".scroll.tall": ("overflow-y", "auto"),
+        "h2": ("border-top-width", "0px"),
+    },
+}
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_what_the_report_s_style_sheets_give_arrives(open_page, name):
+    page = open_page(name)
+    for query, (key, value) in STYLES[name].items():
+        found = page.locator(query).first.evaluate("(e, key) => getComputedStyle(e)[key]", key)
+        assert found == value or (value is None and found not in ("none", "rgb(0, 0, 0)")), query
+    width = page.evaluate("document.querySelector('main').clientWidth")
+    for box in page.locator(".scroll.full, .scroll.tall").all():
+        assert width - box.evaluate("e => e.offsetWidth") < 2
+
+
 def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serve, tmp_path):
     made = Folder(tmp_path)
     study = made.table("table", ["base", "A-h1"], seeds=[1, 2])

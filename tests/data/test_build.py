@@ -12,10 +12,11 @@ import pytest
 
 from lightning_tfm.config import Data
 from lightning_tfm.data import build as module
-from lightning_tfm.data import tokenizer as tokenizer_module
+from lightning_tfm.data import word_encoder
 from lightning_tfm.data.cleaning import Rules, Seen
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.tokenizer import RESERVED, Tokenizer, WordEncoder, count_words, train_tokenizer
+from lightning_tfm.data.tokenizer import RESERVED, Tokenizer, count_words, train_tokenizer
+from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.errors import UserError
 
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
@@ -160,7 +161,7 @@ ODD += [RESERVED, f"{RESERVED} der", "<s> </s> <unk> <pad>", "日本 語", "der\
 
 @pytest.mark.parametrize("cached", [10**6, 7, 0])
 def test_word_by_word_gives_the_same_ids(tokenizer, cached, monkeypatch):
-    monkeypatch.setattr(tokenizer_module, "CACHED", cached)
+    monkeypatch.setattr(word_encoder, "CACHED", cached)
     draw, words = random.Random(1), WordEncoder(tokenizer, 1, "identity")
     alphabet = ["der", "Wind", "weht", " ", "  ", "alt", "x", "\t", "ü", "\u00a0"]
     for _ in range(60):

@@ -32,7 +32,7 @@ from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
 from tests.calling import Call
 from tests.documents import load
-from tests.tiny import write_corpus
+from tests.tiny import WORDS, write_corpus
 
 ROOT = Path(__file__).parents[2]
 WRITTEN_BY_HAND = [
@@ -52,6 +52,8 @@ HERE = "--trainer.accelerator cpu --trainer.threads 1"
 SHORT = f"{TEXT} --data.dev val --data.test test {SIZES} {SEARCH} {HERE}"
 FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.average_every 1"
 """for experiments at full size, whose dev and test sets keep their names"""
+BIG = f"{FULL} --training.average_last 1 --training.average_every 5 --miniature.steps 25000"
+"""its row keeps four times as many snapshots, at two fifths of the distance"""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         after="lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8"
     ),
     "lightning-tfm table --params": Run(),
+    "lightning-tfm table --table2": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
     "lightning-tfm runs list": Run(),
@@ -213,9 +216,11 @@ COMMANDS |= {
 EXPERIMENTS: dict[str, Run] = {
     "base.yaml": Run(FULL),
     "base-bf16.yaml": Run(FULL, long=True),
+    "base-bpe.yaml": Run(f"{FULL} --data.vocabulary pieces.en"),
     "base-en-fr.yaml": Run(FULL),
-    "big.yaml": Run(FULL),
-    "big-bf16.yaml": Run(FULL, long=True),
+    "big.yaml": Run(BIG),
+    "big-bf16.yaml": Run(BIG, long=True),
+    "big-en-fr.yaml": Run(FULL, long=True),
     "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
@@ -346,6 +351,7 @@ class Place:
         for language in ("en", "de"):
             for name in ("test_2016_flickr", "newstest2013", "newstest2014"):
                 (tiny / f"{name}.{language}").write_bytes((tiny / f"test.{language}").read_bytes())
+        (tiny / "pieces.en").write_text("".join(f"{word}\n{word.upper()}\n" for word in WORDS))
         for path in list(tiny.glob("*.de")):
             path.with_suffix(".fr").write_bytes(path.read_bytes())
         for name in ("multi30k", "wmt-news", "tatoeba-en-de", "manpages-en-fr"):
@@ -476,6 +482,16 @@ def test_every_file_of_a_results_folder_is_in_the_reference(place):
     found = {path.relative_to(place.folder / "results") for path in (place.folder / "results").rglob("*")}
     files = sorted(str(path) for path in found if (place.folder / "results" / path).is_file())
     assert len(files) > 30 and not [name for name in files if not GENERATED.described(name)]
+
+
+def test_every_key_of_a_storage_is_in_the_reference(place):
+    """Of the journals that the tests above have left."""
+    found: set[str] = set()
+    for journal in place.folder.glob("results/studies/*/journal.log"):
+        for line in journal.read_text().splitlines():
+            operation = json.loads(line)
+            found |= operation.get("user_attr", {}).keys() | operation.get("user_attrs", {}).keys()
+    assert {"row", "owner", "definition"} <= found <= GENERATED.TRIAL.keys() | GENERATED.NOTES.keys()
 
 
 # --- other programs ---

@@ -69,7 +69,7 @@ def test_masks_between_sub_layers_stay_as_they_are():
     one, like = batch([0, 1]), torch.empty(0)
     module = TransformerModule(Experiment(model=model, training=Training(seed=3)), 31)
     noise = module._noise(5, one)
-    plain = before.noise(5, one, like.dtype)
+    plain = before.noise(5, one, like)
     assert torch.equal(noise.source, plain.source) and torch.equal(noise.target, plain.target)
     assert noise.encoder[1].feed_forward.shape == (2, 10, 11)
 

@@ -71,7 +71,7 @@ function filter() {
     shown += hit;
   }
   const whole = table.tBodies[0].rows.length;
-  one('.count').textContent = shown === whole ? whole + ' runs' : shown + ' of ' + whole + ' runs';
+  one('.count').textContent = shown === whole ? whole + (whole === 1 ? ' run' : ' runs') : shown + ' of ' + whole + ' runs';
 }
 
 function remember() {

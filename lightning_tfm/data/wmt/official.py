@@ -75,6 +75,19 @@ class OfficialCorpus(Corpus):
                 found.append(record["sha256"])
         return " ".join(found)
 
+    @property
+    def vocabulary(self) -> Path | None:
+        """The vocabulary file of a corpus in pieces, unpacked."""
+        part = self._manifest.vocabulary
+        return None if part is None else self._folder / text_name(part, next(iter(part.members)))
+
+    @property
+    def vocabulary_sha256(self) -> str | None:
+        """Its recorded checksum: the file itself need not be here."""
+        part = self._manifest.vocabulary
+        found = None if part is None else self._checksums.find(text_name(part, next(iter(part.members))))
+        return None if found is None else str(found["sha256"])
+
     def name(self, split: str, language: str) -> str:
         return ", ".join(str(self._folder / text_name(part, language)) for part in self.parts(split))
 
@@ -100,6 +113,8 @@ def obtain(data: Data, splits: list[str], say: Say) -> None:
     try:
         for part in dict.fromkeys(part for split in splits for part in corpus.parts(split)):
             _obtain_part(part, source, folder_of(data), (data.source, data.target), say)
+        if source.vocabulary is not None:
+            _obtain_part(source.vocabulary, source, folder_of(data), tuple(source.vocabulary.members), say)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -108,7 +123,7 @@ def obtain(data: Data, splits: list[str], say: Say) -> None:
         ) from error
 
 
-def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str, str], say: Say) -> None:
+def _obtain_part(part: Part, source: Source, folder: Path, languages: tuple[str, ...], say: Say) -> None:
     checksums = Checksums(folder)
     names = {language: text_name(part, language) for language in languages}
     if all(checksums.whole(name) for name in names.values()):

@@ -146,6 +146,35 @@ def test_english_french_with_un_and_gigaword(tmp_path, monkeypatch, unpublished)
         assert (tmp_path / "wmt" / "text" / "giga-fren.fr.gz").is_file()
 
 
+def test_the_paper_s_pieces_and_their_vocabulary(tmp_path, monkeypatch, unpublished):
+    """One archive with the true names inside; the store, made once, needs neither it nor the texts."""
+    names = {"train.tok.clean": 40, "newstest2013.tok": 3000, "newstest2014.tok": 3003}
+    texts = {f"{name}.bpe.32000.{x}": sentences(n, n) for name, n in names.items() for x in ("en", "de")}
+    vocabulary = "".join(f"{word}\n" for word in ["<unk>", "<s>", "</s>", *WORDS, ".", *map(str, range(3003))])
+    content = {name: text(lines) for name, lines in texts.items()} | {"vocab.bpe.32000": vocabulary.encode()}
+    data = Data("wmt16-en-de-bpe", str(tmp_path / "bpe"), dev="newstest2013", test="newstest2014", tokenizer="pieces")
+    with serve({"wmt16_en_de.tar.gz": File(tgz(content))}) as url:
+        monkeypatch.setenv(official.MIRROR, url)
+        with pytest.raises(UserError, match="is missing: lightning-tfm data prepare wmt16-en-de-bpe"):
+            prepare(data, tmp_path)
+        obtain(data, SPLITS, quiet)
+    with pytest.raises(UserError, match="40 lines, but train has 4500966"):
+        prepare(data, tmp_path)
+    source = manifest.SOURCES["wmt16-en-de-bpe"]
+    shorter = source.splits | {"train": (replace(source.splits["train"][0], lines=40),)}
+    monkeypatch.setitem(manifest.SOURCES, "wmt16-en-de-bpe", replace(source, splits=shorter))
+    prepared = prepare(data, tmp_path)
+    assert prepared.tokenizer.V == 4 + len(WORDS) + 1 + 3003
+    assert {role: split["pieces"]["source"]["unknown"] for role, split in prepared.card["splits"].items()} == {
+        "train": 0, "dev": 0, "test": 0,
+    }  # fmt: skip
+    assert prepared.split("newstest2013").target_text() == texts["newstest2013.tok.bpe.32000.de"]
+    for path in (tmp_path / "bpe").rglob("*"):
+        if path.is_file() and path.name != "checksums.json":
+            path.unlink()
+    assert prepare(data, tmp_path).folder == prepared.folder
+
+
 def test_the_filtered_set_is_another_set_and_is_named(wmt, tmp_path):
     data, files = wmt
     obtain(data, ["newstest2014-filtered"], quiet)

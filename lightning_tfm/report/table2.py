@@ -1,0 +1,120 @@
+"""Table 2 of the paper, BLEU on newstest2014 and training cost, with our finished runs below it, from their records.
+
+The paper's figures stand in table2.json, each with its source.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.runs.directory import RunFolder, read_json, run_folders
+from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, read, read_score
+
+FACTS = Path(__file__).with_name("table2.json")
+PAIRS = ("en-de", "en-fr")
+SET = "newstest2014"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One system on one or both pairs."""
+
+    name: str
+    source: str
+    """who measured it; the name of the run's folder for ours"""
+    bleu: dict[str, float]
+    """pair -> BLEU as the paper measures it (scoring.paper_bleu)"""
+    flops: dict[str, float]
+    """pair -> training cost as the paper estimates it: seconds of training × devices × their rate"""
+    sacrebleu: dict[str, float] | None = None
+    """None for the paper's rows"""
+    counted: float | None = None
+    """training FLOPs by formula (model/size.py); None for the paper's rows"""
+
+
+def lines(root: Path) -> list[Line]:
+    """The paper's rows, then those of finished runs under `root` that were scored on newstest2014 in full."""
+    facts = json.loads(FACTS.read_bytes())
+    return [Line(**row) for row in facts["rows"]] + [line for path in run_folders(root) for line in _ours(root, path)]
+
+
+def _ours(root: Path, path: Path) -> Iterator[Line]:
+    folder = RunFolder(root, path.name)
+    record = read(folder.result)
+    if isinstance(record, Missing):
+        return
+    data: dict[str, Any] = record.experiment.get("data", {})
+    pair = f"{data.get('source')}-{data.get('target')}"
+    if pair not in PAIRS or not str(data.get("corpus")).startswith("wmt1"):  # a text of that name may be anybody's
+        return
+    cell = read_json(folder.cell) or {"row": "run", "seed": "?"}
+    for file in sorted(path.glob(f"scores/*/{SET}.json")):
+        score = read_score(file)
+        if isinstance(score, Score):
+            name = f"{cell['row']}, seed {cell['seed']}, {score.weights} weights"
+            paper = score.paper_bleu if isinstance(score, Measures) else None
+            found = {} if paper is None else {pair: paper}
+            cost = {} if (spent := _spent(record)) is None else {pair: spent}
+            yield Line(name, path.name, found, cost, {pair: score.bleu}, record.flops)
+
+
+def _spent(record: RunRecord) -> float | None:
+    """Seconds of training × processes × the measured rate of a device; None where attempts had different ones."""
+    rate, processes = record.matrix_flops_per_second, record.hardware.processes
+    if rate is None or processes is None or record.utilisation is None:
+        return None
+    return record.seconds.train * processes * rate
+
+
+def to_text(found: list[Line]) -> str:
+    """In 80 columns."""
+    head = ["", "en-de", "en-fr", "sacreBLEU", "FLOPs", "counted"]
+    rows = [_cells(line) for line in found]
+    first = max(len(row[0]) for row in rows)
+    table = [_row(head, first), "─" * (first + 46)]
+    ours = next((i for i, line in enumerate(found) if line.sacrebleu is not None), len(rows))
+    table += [_row(row, first) for row in rows[:ours]] + ["─" * (first + 46)] * (ours < len(rows))
+    table += [_row(row, first) for row in rows[ours:]]
+    return "\n".join([*table, "", *_notes(found, ours)]) + "\n"
+
+
+def to_json(found: list[Line]) -> str:
+    return json.dumps({"schema": 1, "set": SET, "rows": [asdict(line) for line in found]}, indent=1) + "\n"
+
+
+def _cells(line: Line) -> list[str]:
+    costs = {f"{value:.1e}" for value in line.flops.values()}
+    cost = (
+        " / ".join(f"{line.flops[pair]:.1e}" for pair in PAIRS if pair in line.flops)
+        if len(costs) > 1
+        else "".join(costs)
+    )
+    digits = "g" if line.sacrebleu is None else ".2f"
+    sacre = "".join(f"{value:.2f}" for value in (line.sacrebleu or {}).values())
+    counted = "" if line.counted is None else f"{line.counted:.1e}"
+    return [
+        line.name,
+        *(f"{line.bleu[pair]:{digits}}" if pair in line.bleu else "" for pair in PAIRS),
+        sacre,
+        cost,
+        counted,
+    ]
+
+
+def _row(cells: list[str], first: int) -> str:
+    name, de, fr, sacre, cost, counted = cells
+    return f"{name:{first}} {de:>5} {fr:>5} {sacre:>9} {cost:>17} {counted:>7}".rstrip()
+
+
+def _notes(found: list[Line], ours: int) -> list[str]:
+    notes = [
+        "BLEU on newstest2014, tokenised, hyphens split for ours and the paper's own two",
+        "FLOPs: time × devices × their rate, en-de / en-fr; counted: by formula",
+    ]
+    if ours == len(found):
+        notes.append("no finished run here was scored on it: lightning-tfm test RUN --set newstest2014")
+    elif any(not line.bleu for line in found[ours:]):
+        notes.append("without a tokenised BLEU: lightning-tfm test RUN --set newstest2014 adds it")
+    return notes
