@@ -20,10 +20,14 @@ GAMES = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["gpu"]:
+        from benchmarks import gpu
+
+        return gpu.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     text = "; ".join(f"{name}: {what}" for name, what in GAMES.items())
     add = parser.add_argument
-    add("game", choices=[*GAMES, "all", "peers"], help=f"{text}; all of them; peers: install the peers")
+    add("game", choices=[*GAMES, "all", "peers"], help=f"{text}; all of them; peers: install them; gpu: see gpu -h")
     add("--config", choices=["small", "base", "miniature", "all"], default="all", help="for train [all]")
     add("--rounds", type=int, default=7, help="turns of each contestant [7]")
     add("--patience", type=int, default=3, help="times that a noisy turn is run at most [3]")

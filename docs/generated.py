@@ -238,7 +238,11 @@ RUN: Described = {
     "profile/trace.json": "a trace of ten steps (`fit --profile`)",
     "profile/operators.txt": "its operators by time",
     "wandb.json": "under which W&B run all of it has arrived",
-    "export/FORMAT/FILE": "the trained model for other programs (`export`)",
+    "safetensors/FILE": "the trained model for other programs (`export`)",
+    "ctranslate2/FILE": "the same, for CTranslate2",
+    "csv/FILE": "its curve and scores (`export --to csv`)",
+    "tensorboard/FILE": "the same (`export --to tensorboard`)",
+    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/runs/<start of its training hash>/ -> what it is"""
 STUDY: Described = {
@@ -267,6 +271,9 @@ STUDY: Described = {
     "mirror.log": "what went wrong with W&B",
     "wandb/FILE": "W&B's own files, offline",
     "slurm/FILE": "output of the jobs",
+    "csv/FILE": "curves and scores (`export --to csv`)",
+    "tensorboard/FILE": "the same (`export --to tensorboard`)",
+    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/studies/<name>/ -> what it is"""
 DATA: Described = {

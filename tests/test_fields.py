@@ -65,7 +65,7 @@ def trained(e: Experiment, root) -> Any:
     trainer = make_trainer(e, Hardware(accelerator="cpu"), [])
     loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
     trainer.fit(module, train_dataloaders=loader)
-    return module.sums.tolist(), [p.detach().double().numpy().tobytes() for p in module.parameters()]
+    return module.take_sums().tolist(), [p.detach().double().numpy().tobytes() for p in module.parameters()]
 
 
 def scored(e: Experiment, root) -> Any:

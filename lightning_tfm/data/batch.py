@@ -1,13 +1,14 @@
 """Ids of sentences, padded into tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lightning_tfm.config import BOS, EOS, PAD
+from lightning_tfm.data.carry import carried
 
 
 @dataclass
@@ -22,15 +23,25 @@ class Batch:
     """target pieces and the end token"""
     allowed: Tensor | None
     """bool [B, 1, 1, S], true where the source is not padding; None where there is no padding"""
+    rows_N: Tensor | None
+    """which of the B * T target positions are no padding; None where all are"""
+    keys_3B: Tensor
+    """index, source lengths and target lengths, as below, for the device"""
     index_B: np.ndarray
     """position in the step's global batch, or line number in a scored text"""
     source_lengths_B: np.ndarray
     target_lengths_B: np.ndarray
     """pieces with the end token"""
+    flat: Tensor | None = None
+    """all of its tensors in one buffer, where that was prepared"""
 
     @property
     def target_tokens(self) -> int:
         return int(self.target_lengths_B.sum())
+
+    def to(self, device: torch.device) -> "Batch":
+        """On `device`, by one copy that nothing waits for; on a CPU it is there already."""
+        return self if device.type == "cpu" else carried(self, device)
 
 
 @dataclass
@@ -42,6 +53,9 @@ class Step:
     target_tokens: int
     """of the whole step, over all ranks and micro-batches"""
     micro: list[Batch]
+
+    def to(self, device: torch.device) -> "Step":
+        return self if device.type == "cpu" else replace(self, micro=[batch.to(device) for batch in self.micro])
 
 
 def pad(rows: Sequence[np.ndarray], first: int | None = None, last: int | None = None) -> Tensor:
@@ -61,15 +75,19 @@ def pad(rows: Sequence[np.ndarray], first: int | None = None, last: int | None =
 
 def make_batch(source: Sequence[np.ndarray], target: Sequence[np.ndarray], index: np.ndarray) -> Batch:
     """A batch of sentences given by their pieces without begin and end."""
-    source_BS = pad(source, last=EOS)
-    source_lengths = np.array([len(row) + 1 for row in source], dtype=np.int64)
-    full = len(source) == 0 or bool((source_lengths == source_BS.shape[1]).all())
+    source_BS, target_out_BT = pad(source, last=EOS), pad(target, last=EOS)
+    sides = ([len(row) + 1 for row in source], [len(row) + 1 for row in target])
+    lengths = np.array(sides, dtype=np.int64).reshape(2, -1)
+    full = bool((lengths[0] == source_BS.shape[1]).all())
+    present_BT = np.arange(target_out_BT.shape[1]) < lengths[1][:, None]
     return Batch(
         source_BS=source_BS,
         target_in_BT=pad(target, first=BOS),
-        target_out_BT=pad(target, last=EOS),
+        target_out_BT=target_out_BT,
         allowed=None if full else (source_BS != PAD)[:, None, None, :],
+        rows_N=None if present_BT.all() else torch.from_numpy(np.flatnonzero(present_BT)),
+        keys_3B=torch.from_numpy(np.concatenate((index[None].astype(np.int64), lengths))),
         index_B=index,
-        source_lengths_B=source_lengths,
-        target_lengths_B=np.array([len(row) + 1 for row in target], dtype=np.int64),
+        source_lengths_B=lengths[0],
+        target_lengths_B=lengths[1],
     )

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 
 from lightning_tfm.config import Experiment
+from lightning_tfm.data.ahead import Ahead
 from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
 from lightning_tfm.data.prepare import Prepared, prepare
@@ -47,11 +48,13 @@ class TranslationData(pl.LightningDataModule):
         ids = np.flatnonzero((source <= limit) & (target <= limit))
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
-    def train_dataloader(self) -> "StepLoader":
+    def train_dataloader(self) -> "StepLoader | Ahead":
         trainer = self._trainer()
         split = self.prepared.split(self.experiment.data.train)
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
-        return StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
+        loader = StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
+        kind = trainer.strategy.root_device.type
+        return loader if kind == "cpu" else Ahead(loader, pinned=kind == "cuda")
 
     def val_dataloader(self) -> "Batches":
         return self._share_of(self.experiment.data.dev)

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from lightning_tfm.config import Hardware
@@ -66,7 +67,16 @@ FOREIGN_GPUS = ("/dev/kfd", "/dev/dxg")
 
 
 def check_accelerator(hardware: Hardware) -> None:
-    """Raise UserError where `gpu` is asked for and this machine, or torch on it, has none. Does not touch CUDA."""
+    """Raise UserError where `gpu` is asked for, or kernels for one, and this machine, or torch on it, has none.
+
+    Does not touch CUDA.
+    """
+    if hardware.kernels == "all" and hardware.accelerator == "cpu":
+        raise UserError(
+            "trainer.kernels=all needs a GPU, and trainer.accelerator=cpu takes none: leave one of them out"
+        )
+    if hardware.kernels == "all" and find_spec("triton") is None:
+        raise UserError("trainer.kernels=all needs Triton: pip install triton, or leave it out")
     if hardware.accelerator != "gpu":
         return
     asked = "trainer.accelerator=gpu"

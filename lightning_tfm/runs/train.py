@@ -12,17 +12,15 @@ import torch.distributed as dist
 from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import TextSet
-from lightning_tfm.model.flops import AttentionPairs, training_flops
-from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
+from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
 from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
-from lightning_tfm.runs.record import Parameters, RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
+from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
 from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
@@ -59,13 +57,14 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises callback.Interrupted, module.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        Raises callback.Interrupted, unread.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         prepare_process(self.hardware)
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
         prepared = data.prepared
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
+        module.formulas.wanted = self.hardware.kernels
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
@@ -278,20 +277,3 @@ def _table(lines: list[Line], sizes: list[tuple[int, int]]) -> str:
     head = "line\tnll\ttokens\tscore\twords\tcharacters\n"
     rows = enumerate(zip(lines, sizes, strict=True))
     return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\t{w}\t{c}\n" for i, (x, (w, c)) in rows)
-
-
-def counted(model: Transformer) -> Parameters:
-    """Trainable numbers by part, whatever classes of the user's own it is made of."""
-    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
-    for name, parameter in model.named_parameters():
-        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
-        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
-    return Parameters(**sums, total=sum(sums.values()))
-
-
-def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
-    """Training FLOPs by formula (model/flops.py); attention pairs from the mean over the training text."""
-    source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
-    epochs = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
-    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

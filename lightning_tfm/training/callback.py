@@ -110,6 +110,8 @@ class RunCallback(pl.Callback):
         if signum == ASKED and step < when.steps:
             raise Pruned(step)
         signum = signum if signum > ASKED else 0  # at the last step the run is whole anyway
+        if when.validates(step) or when.saves(step) or step in when.snapshot_steps() or signum or due:
+            module.look()  # nothing is made of weights that are not finite
         if when.logs(step):
             self._log(module, step)
         self._lap("train")

@@ -4,7 +4,7 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -155,13 +155,7 @@ def _micro_batch(plan: Plan, step: int, V: int, micro_tokens: int) -> Batch:
 
 def _pass(module: TransformerModule, step: int, batch: Batch, device: torch.device) -> None:
     autocast = module.experiment.training.precision == "bfloat16"
-    moved = replace(
-        batch,
-        source_BS=batch.source_BS.to(device),
-        target_in_BT=batch.target_in_BT.to(device),
-        target_out_BT=batch.target_out_BT.to(device),
-        allowed=None if batch.allowed is None else batch.allowed.to(device),
-    )
+    moved = batch.to(device)
     with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
         loss, _ = module.batch_loss(moved, module._noise(step, moved))
     (loss / batch.target_tokens).backward()

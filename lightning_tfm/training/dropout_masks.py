@@ -55,8 +55,8 @@ class SentenceMasks:
         keep = torch.empty(signed.shape, dtype=dtype)
         return torch.ge(signed, self.dropped - 32768, out=keep).mul_(65536 / (65536 - self.dropped))
 
-    def noise(self, step: int, batch: Batch, dtype: torch.dtype) -> Noise:
-        """The masks of one micro-batch of optimizer step `step`, on the CPU."""
+    def noise(self, step: int, batch: Batch, like: Tensor) -> Noise:
+        """The masks of one micro-batch of optimizer step `step`, on the device and in the dtype of `like`."""
         source = self.words(step, SOURCE, batch.index_B, batch.source_lengths_B)
         target = self.words(step, TARGET, batch.index_B, batch.target_lengths_B)
-        return Noise(self.masks(source, dtype), self.masks(target, dtype))
+        return Noise(*(self.masks(words, like.dtype).to(like.device) for words in (source, target)))

@@ -19,15 +19,13 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.formulas import Formulas
 from lightning_tfm.training.logged import is_observed, log_step
-from lightning_tfm.training.loss import smoothed_nll, token_nll
+from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
-
-
-class NotFinite(FloatingPointError):
-    """The loss of a step is NaN or infinite."""
+from lightning_tfm.training.unread import READ_EVERY, Unread
 
 
 class TransformerModule(pl.LightningModule):
@@ -47,9 +45,10 @@ class TransformerModule(pl.LightningModule):
         if t.precision == "float64":
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
-        self.sentence_masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
+        self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
         self.sums = np.zeros(2)
-        """loss and nll of this rank since the last `take_sums`"""
+        """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
+        self.unread = Unread()
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.norm_wanted = False
@@ -66,11 +65,15 @@ class TransformerModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.stopwatch = Stopwatch(self.device)
+        self.unread.every = 1 if self.device.type == "cpu" else READ_EVERY
 
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
         assert watch is not None and not isinstance(optimizer, list)
-        before = self.sums
+        observed = is_observed(self, step)
+        if observed:
+            self.look()
+        before = self.sums.copy()
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
@@ -79,12 +82,9 @@ class TransformerModule(pl.LightningModule):
                 watch.lap("forward")
                 self.manual_backward(loss * scale)
                 watch.lap("backward")
-            sums = torch.stack((loss.detach(), nll)).double().cpu().numpy()
-            if not np.isfinite(sums).all():
-                shape = f"{tuple(batch.source_BS.shape)} -> {tuple(batch.target_in_BT.shape)}"
-                raise NotFinite(f"the loss is {sums[0]} at step {step.step}, micro-batch {number} of shape {shape}")
-            self.sums = self.sums + sums
-        observed = is_observed(self, step)
+            self.unread.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
+            if observed or self.unread.every == 1:
+                self.look()
         self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
         if observed:
             log_step(self, step, self.sums - before)
@@ -94,6 +94,8 @@ class TransformerModule(pl.LightningModule):
         optimizer.zero_grad()
         watch.lap("optimizer")
         watch.settle()
+        if (step.step + 1) % self.unread.every == 0:
+            self.look()
 
     def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
@@ -102,10 +104,15 @@ class TransformerModule(pl.LightningModule):
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
         x_ND, y_N = self._target_rows(batch, noise)
-        return smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+        return self.formulas.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+
+    def look(self) -> None:
+        """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""
+        self.unread.add_to(self.sums)
 
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
+        self.look()
         total = self.reduce(self.sums)
         self.sums = np.zeros(2)
         return total
@@ -114,16 +121,13 @@ class TransformerModule(pl.LightningModule):
         """The decoder's output and the wanted piece of every true target position."""
         hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
         x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
-        if batch.target_tokens < len(y_N):
-            rows = np.flatnonzero(np.arange(batch.target_in_BT.shape[1]) < batch.target_lengths_B[:, None])
-            rows_N = torch.from_numpy(rows).to(x_ND.device)
-            x_ND, y_N = x_ND.index_select(0, rows_N), y_N.index_select(0, rows_N)
+        if batch.rows_N is not None:
+            x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
         return x_ND, y_N
 
     def _noise(self, step: int, batch: Batch) -> Noise | None:
-        if self.sentence_masks is not None and len(batch.index_B):
-            noise = self.sentence_masks.noise(step, batch, self.transformer.embedding_WD.dtype)
-            return Noise(noise.source.to(self.device), noise.target.to(self.device))
+        if self.formulas.masks is not None and len(batch.index_B):
+            return self.formulas.noise(step, batch, self.transformer.embedding_WD)
         if self.experiment.model.P_drop and len(batch.index_B):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))

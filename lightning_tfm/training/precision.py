@@ -77,7 +77,11 @@ def any_order() -> Iterator[None]:
 
 def lowered(x: Tensor) -> Tensor:
     """`x` as autocast hands it to a product; `x` itself outside autocast, and where it is not float32."""
+    return x.to(lowered_dtype(x))
+
+
+def lowered_dtype(x: Tensor) -> torch.dtype:
     kind = x.device.type
-    if x.dtype is not torch.float32 or not torch.is_autocast_enabled(kind):
-        return x
-    return x.to(torch.get_autocast_dtype(kind))
+    if x.dtype is torch.float32 and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype

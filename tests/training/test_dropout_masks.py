@@ -115,9 +115,10 @@ def test_the_generator_keeps_no_state():
 def test_noise_of_a_batch_has_the_shapes_of_its_tensors():
     pieces = [np.array([5, 6, 7]), np.array([5])]
     batch = make_batch(pieces, pieces[::-1], np.array([3, 11]))
-    noise = SentenceMasks(MODEL, 1).noise(4, batch, torch.float32)
+    like = torch.empty(0)
+    noise = SentenceMasks(MODEL, 1).noise(4, batch, like)
     assert noise.source.shape == (1 + 2 * 3, 2, 4, 62) and noise.target.shape == (1 + 3 * 3, 2, 4, 62)
-    alone = SentenceMasks(MODEL, 1).noise(4, make_batch(pieces[1:], pieces[:1], np.array([11])), torch.float32)
+    alone = SentenceMasks(MODEL, 1).noise(4, make_batch(pieces[1:], pieces[:1], np.array([11])), like)
     assert torch.equal(noise.source[:, 1, :2], alone.source[:, 0])
     assert torch.equal(noise.target[:, 1], alone.target[:, 0])
 

@@ -1,0 +1,191 @@
+"""Text, models and clocks of the stages: random pieces with the lengths of news, no corpus, no tokenizer."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+
+from lightning_tfm.config import Experiment, Hardware, Model, Training
+from lightning_tfm.data.ahead import Ahead
+from lightning_tfm.data.batch import Step
+from lightning_tfm.data.module import StepLoader
+from lightning_tfm.data.plan import Plan
+from lightning_tfm.keys import generator
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.runs.trainer import make_trainer, prepare_process
+from lightning_tfm.training.module import TransformerModule
+
+NEWS = (3.25, 0.6)
+"""log-normal lengths in pieces, mean 31, as of the WMT training text"""
+WARM = 5
+"""steps before the clock starts"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how large."""
+
+    out: Path
+    tiny: bool
+    name: str
+
+    @property
+    def gpu(self) -> bool:
+        return torch.cuda.is_available()
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda" if self.gpu else "cpu")
+
+    @property
+    def seconds(self) -> float:
+        """Of one timing."""
+        return 0.3 if self.tiny else 8.0
+
+    def say(self, what: str, **found: Any) -> None:
+        """One line of the stage's result, on the disk at once."""
+        line = json.dumps({"what": what, **found})
+        with (self.out / f"{self.name}.jsonl").open("a") as file:
+            file.write(line + "\n")
+        print(line)
+
+    def wait(self) -> None:
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def base(self, **training: Any) -> Experiment:
+        """The paper's base; a model of a few thousand numbers in the rehearsal."""
+        model = Model(N=1, d_model=32, d_ff=64, h=2, d_k=16, d_v=16) if self.tiny else Model()
+        tokens = 400 if self.tiny else 25_000
+        return Experiment(model=model, training=replace(Training(tokens=tokens, steps=1 << 20), **training))
+
+    @property
+    def V(self) -> int:
+        return 500 if self.tiny else 37_000
+
+    def hardware(self, **more: Any) -> Hardware:
+        return Hardware(accelerator="gpu" if self.gpu else "cpu", **more)
+
+    def clock(self, work: Callable[[], object], seconds: float | None = None) -> float:
+        """Median seconds of `work`, after two calls that are not counted."""
+        found: list[float] = []
+        end = time.perf_counter() + (self.seconds / 4 if seconds is None else seconds)
+        while len(found) < 5 or time.perf_counter() < end:
+            self.wait()
+            began = time.perf_counter()
+            work()
+            self.wait()
+            found.append(time.perf_counter() - began)
+        return statistics.median(found[2:])
+
+
+class News:
+    """Sentences of random pieces, drawn when they are asked for."""
+
+    def __init__(self, sentences: int, V: int, longest: int = 256):
+        draw, self.V = generator("gpu", "lengths"), V
+        source = np.clip(draw.lognormal(*NEWS, sentences), 2, longest).astype(np.int64)
+        target = np.clip(source * draw.lognormal(0, 0.2, sentences), 2, longest).astype(np.int64)
+        self.lengths = source, target
+
+    def _pieces(self, side: int, i: int) -> np.ndarray:
+        return generator("gpu", side, i).integers(4, self.V, self.lengths[side][i] - 1)
+
+    def source(self, i: int) -> np.ndarray:
+        return self._pieces(0, i)
+
+    def target(self, i: int) -> np.ndarray:
+        return self._pieces(1, i)
+
+
+@dataclass(frozen=True)
+class Work:
+    """An experiment over such a text."""
+
+    place: Place
+    experiment: Experiment
+    V: int
+
+    @cached_property
+    def text(self) -> News:
+        return News(200 if self.place.tiny else 100_000, self.V, 40 if self.place.tiny else 256)
+
+    @cached_property
+    def plan(self) -> Plan:
+        t = self.experiment.training
+        return Plan(*self.text.lengths, t.tokens, t.seed)
+
+    def loader(self, first: int = 0, micro_tokens: int = 0) -> StepLoader:
+        return StepLoader(self.plan, self.text, first, 0, 1, micro_tokens)  # type: ignore[arg-type]
+
+    def module(self) -> TransformerModule:
+        return TransformerModule(self.experiment, self.V)
+
+
+class Pace(pl.Callback):
+    """Counts the steps of `seconds` and stops the training."""
+
+    def __init__(self, place: Place, seconds: float, steps: int = 1 << 30):
+        self.place, self.limit, self.most = place, seconds, steps
+        self.steps = self.tokens = 0
+        self.pairs = AttentionPairs(0, 0, 0)
+        self.source = 0
+        self.seconds = 0.0
+        self._done = 0
+        self._began = 0.0
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Step, batch_idx: int) -> None:
+        self._done += 1
+        if self._done == WARM:
+            self.place.wait()
+            self._began = time.perf_counter()
+        elif self._done > WARM:
+            self.steps += 1
+            self.tokens += batch.target_tokens
+            self.source += batch.source_tokens
+            if time.perf_counter() - self._began > self.limit or self.steps >= self.most:
+                self.place.wait()
+                self.seconds = time.perf_counter() - self._began
+                trainer.should_stop = True
+
+
+def pace(
+    work: Work, hardware: Hardware, ahead: bool = True, prepare: Callable[[TransformerModule], None] | None = None
+) -> dict[str, Any]:
+    """Train through our Trainer for a while: what it gave, as fields of a line."""
+    from lightning_tfm.training.what_ran import compile_layers, what_ran
+
+    place = work.place
+    prepare_process(hardware)
+    module, watch = work.module(), Pace(place, place.seconds)
+    module.formulas.wanted = hardware.kernels
+    trainer = make_trainer(work.experiment, hardware, [watch])
+    if hardware.compile:
+        compile_layers(module.transformer)
+    if prepare is not None:
+        prepare(module)
+    loader: Any = work.loader()
+    if place.gpu:
+        torch.cuda.reset_peak_memory_stats()
+    trainer.fit(module, train_dataloaders=Ahead(loader, place.gpu) if ahead else loader)
+    module.look()
+    T, S = watch.tokens, watch.source
+    mean = [float(x.mean()) for x in work.text.lengths]
+    pairs = AttentionPairs(round(S * mean[0]), round(T * mean[1]), round(T * mean[0]))
+    flops = training_flops(work.experiment.model, work.V, S, T, pairs)
+    found = {
+        "target_tokens_per_second": round(T / watch.seconds),
+        "ms_step": round(1e3 * watch.seconds / watch.steps, 3),
+        "steps": watch.steps,
+        "tflops": round(flops / watch.seconds / 1e12, 3),
+        "ran": what_ran(module),
+    }
+    return found | ({"peak_GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)} if place.gpu else {})

@@ -1,0 +1,24 @@
+"""Kernels for GPUs, written in Triton, each beside its formula.
+
+One file holds one kernel, the formula in torch or NumPy that it must equal, and the function that launches it; a test
+holds the two equal in Triton's interpreter (tests/kernels/), which runs on any CPU under TRITON_INTERPRET=1. An
+interpreter shows no races, and says nothing of speed: until `python -m benchmarks gpu` has compared a kernel with its
+formula on a device, it is taken only where it is asked for. Masks are compared as every training starts.
+
+Files of this room import Triton, so others import them where they call them: a CPU never pays for it.
+"""
+
+import os
+from importlib.util import find_spec
+
+import torch
+
+
+def has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether kernels run there: a GPU beside Triton, or whatever is left of one in Triton's interpreter."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return has_triton() and (device.type == "cuda" or (interpreted and device.type == "cpu"))

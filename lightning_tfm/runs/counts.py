@@ -1,0 +1,23 @@
+"""What a run's record counts of its model: parameters by part, FLOPs by formula."""
+
+from lightning_tfm.data.store import Split
+from lightning_tfm.model.flops import AttentionPairs, training_flops
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.runs.record import Parameters
+
+
+def counted(model: Transformer) -> Parameters:
+    """Trainable numbers by part, whatever classes of the user's own it is made of."""
+    sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
+    for name, parameter in model.named_parameters():
+        place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]
+        sums[place if place in sums else "embedding"] += parameter.numel() if parameter.requires_grad else 0
+    return Parameters(**sums, total=sum(sums.values()))
+
+
+def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
+    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
+    source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
+    epochs = target_tokens / target.sum()
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
+    return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

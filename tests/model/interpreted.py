@@ -1,0 +1,139 @@
+"""Kernels against their formulas in Triton's interpreter, on a CPU: what it cannot show are races and speed.
+
+test_kernels.py runs these in a process of their own: Triton decides for good as it is imported. By hand:
+
+    TRITON_INTERPRET=1 python -m pytest tests/model/interpreted.py
+"""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.data.batch import make_batch
+from lightning_tfm.errors import UserError
+from lightning_tfm.training.dropout_masks import SentenceMasks
+from lightning_tfm.training.formulas import DeviceMasks
+from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
+from lightning_tfm.training.module import TransformerModule
+
+CPU = torch.device("cpu")
+
+
+def ragged(draw: random.Random, longest: int = 19):
+    """A batch of a few sentences at far-apart places of a step."""
+    count = draw.randint(1, 4)
+    sides = [[np.full(draw.randint(0, longest - 1), 5) for _ in range(count)] for _ in range(2)]
+    return make_batch(*sides, np.array(sorted(draw.sample(range(1 << 20), count))))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_masks_are_numpys_to_the_bit(number):
+    """Widths that sixteen divides and others, steps beyond 2^32, every share, every dtype."""
+    draw = random.Random(number)
+    model = Model(N=draw.randint(1, 2), d_model=draw.choice([2, 16, 30, 48, 62, 64]), P_drop=draw.uniform(0.01, 0.95))
+    formula, batch = SentenceMasks(model, draw.getrandbits(40)), ragged(draw)
+    step = draw.choice([0, 7, (1 << 31) - 1, 1 << 31, (1 << 40) + 3])
+    like = torch.empty(0, dtype=draw.choice([torch.float32, torch.bfloat16, torch.float64]))
+    wanted, found = formula.noise(step, batch, like), DeviceMasks(formula, CPU).noise(step, batch, like)
+    for side in ("source", "target"):
+        ours, theirs = getattr(found, side), getattr(wanted, side)
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), (side, model, step)
+
+
+def test_masks_of_long_sentences():
+    """More blocks than one program draws."""
+    formula = SentenceMasks(Model(N=1, d_model=64, P_drop=0.1), 3)
+    batch = make_batch([np.full(129, 4), np.full(20, 4)], [np.full(3, 4)] * 2, np.array([8, 1]))
+    wanted, found = (m.noise(11, batch, torch.empty(0)) for m in (formula, DeviceMasks(formula, CPU)))
+    assert torch.equal(found.source, wanted.source) and torch.equal(found.target, wanted.target)
+
+
+def test_masks_that_are_not_numpys_stop_the_training(monkeypatch):
+    from lightning_tfm.model.kernels import masks as kernel
+
+    right = kernel.masks
+    monkeypatch.setattr(kernel, "masks", lambda *how: right(*how).roll(1))
+    with pytest.raises(UserError, match=r"are not the experiment's: --trainer.kernels none"):
+        DeviceMasks(SentenceMasks(Model(N=1, d_model=16), 1), CPU)
+
+
+def test_a_step_with_them_is_the_step_without():
+    e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
+    batch, losses = ragged(random.Random(4)), []
+    for wanted in ("none", "masks"):
+        module = TransformerModule(e, 31).train()
+        module.formulas.wanted = wanted
+        loss, _ = module.batch_loss(batch, module._noise(3, batch))
+        losses.append(loss.item())
+        assert module.formulas.said() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
+    assert losses[0] == losses[1]
+
+
+# --- the loss ---
+
+
+def logits(number: int, dtype: torch.dtype):
+    """Rows of one chunk, of several, of exactly one; peaked and flat; the wanted piece among the first and the last."""
+    draw = torch.Generator().manual_seed(number)
+    V = (5, 31, 4096, 5001, 9000)[number % 5]
+    z = (torch.randn(5, V, generator=draw, dtype=torch.float64) * (1 + 3 * number)).to(dtype)
+    y = torch.randint(V, (5,), generator=draw)
+    y[0], y[1] = 0, V - 1
+    return z, y, smoothing_weights(0.1 * (number % 3), V, ("vocabulary", "others")[number % 2])
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_the_loss_of_rows_is_the_formula_s(number):
+    """In float32 to 1e-6 of float64; in bfloat16 the sums as well, the gradient to its own rounding, 2^-8."""
+    from lightning_tfm.model.kernels.loss import formula, over_rows
+
+    for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 2**-8)):
+        z, y, (q_y, b) = logits(number, dtype)
+        loss, nll, gradient = formula(z.double(), y, q_y, b)
+        found_loss, found_nll = over_rows(z, y, q_y, b)
+        scale = loss.abs().max()
+        assert float((found_loss - loss).abs().max() / scale) < 1e-6
+        assert float((found_nll - nll).abs().max() / nll.abs().max().clamp(min=1)) < 1e-6
+        assert float((z - gradient).abs().max()) < bound
+        assert z.isfinite().all()
+
+
+@pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
+def test_loss_and_gradients_are_today_s(smoothing):
+    from lightning_tfm.model.kernels import loss as kernel
+
+    torch.manual_seed(3)
+    x, E, y = torch.randn(23, 16, requires_grad=True), torch.randn(37, 16, requires_grad=True), torch.randint(37, (23,))
+    exact = [t.detach().double().requires_grad_() for t in (x, E)]
+    wanted, wanted_nll = smoothed_nll(*exact, y, 0.1, smoothing)
+    found, nll = kernel.smoothed_nll(x, E, y, *smoothing_weights(0.1, 37, smoothing), torch.float32)
+    (wanted * 0.37).backward()
+    (found * 0.37).backward()
+    assert float(abs(found.detach() - wanted.detach()) / wanted.detach()) < 1e-6
+    assert float(abs(nll - wanted_nll) / wanted_nll) < 1e-6
+    for ours, theirs in zip((x, E), exact, strict=True):
+        assert ours.grad.dtype is torch.float32
+        assert float((ours.grad - theirs.grad).norm() / theirs.grad.norm()) < 1e-6
+
+
+def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer():
+    """Against today's way in bfloat16: both round logits and gradients to 8 bits, at other places."""
+    from tests.training.test_precision import Products
+
+    e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
+    batch, found = ragged(random.Random(4)), []
+    for wanted in ("masks", "all"):
+        module = TransformerModule(e, 31).train()
+        module.formulas.wanted = wanted
+        with Products() as products:
+            with torch.autocast("cpu", torch.bfloat16):
+                loss, _ = module.batch_loss(batch, module._noise(3, batch))
+            loss.backward()
+        assert {kind for _, kind in products.seen} == {torch.bfloat16}
+        found.append((loss.item(), module.transformer.embedding_WD.grad))
+    assert module.formulas.said() == ["dropout masks by Triton, the same bits", "loss by Triton"]
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
+    assert float((found[1][1] - found[0][1]).norm() / found[0][1].norm()) < 1e-2

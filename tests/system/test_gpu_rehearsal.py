@@ -1,0 +1,40 @@
+"""The half hour on a GPU, rehearsed on a CPU at tiny sizes: every stage comes to its end and says what it found."""
+
+import json
+
+import pytest
+
+from benchmarks import gpu
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    out = tmp_path_factory.mktemp("gpu")
+    limits = {name: (600, what) for name, (_, what) in gpu.STAGES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "STAGES", limits)  # a busy machine is no slow GPU
+        assert gpu.main(["--tiny", "--minutes", "60", "--out", str(out)]) == 0, (out / "gpu.json").read_text()
+    return json.loads((out / "gpu.json").read_text())
+
+
+def test_every_stage_comes_to_its_end(record):
+    assert list(record["stages"]) == list(gpu.STAGES)
+    for name, stage in record["stages"].items():
+        assert stage["ended"] == "whole" and stage["found"], name
+        assert not [line for line in stage["found"] if "failed" in line], name
+
+
+def test_what_a_cpu_can_check_is_checked(record):
+    found = {line["what"]: line for line in record["stages"]["exact"]["found"]}
+    passed = {what for what, line in found.items() if line.get("passed")}
+    assert {"gradients are those of a cpu", "the same step twice", "killed and resumed"} <= passed
+    not_here = {what for what, line in found.items() if str(line.get("why", "")).startswith("not possible here")}
+    assert {"no step waits", "masks are numpys"} <= not_here
+    assert found.keys() == passed | not_here | {"attention"}
+
+
+def test_ceilings_are_of_nine_products_in_three_precisions(record):
+    products = [line for line in record["stages"]["ceilings"]["found"] if line["what"] == "product"]
+    assert len(products) == 27 and all(line["tflops"] >= 0 for line in products)

@@ -1,0 +1,49 @@
+"""`python -m benchmarks gpu` keeps what it has whatever becomes of a stage."""
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import gpu
+
+
+@pytest.fixture
+def stages(monkeypatch, tmp_path):
+    """`run(programs)`: stages that are these Python programs; what each writes is its first line."""
+
+    def run(programs: dict[str, str], seconds: float = 60.0) -> tuple[int, dict]:
+        whole = gpu.subprocess.run
+
+        def instead(command, **how):
+            name = command[3]
+            line = f"import time; open({str(tmp_path / name) + '.jsonl'!r}, 'w').write({json.dumps({'a': 1})!r})\n"
+            return whole([sys.executable, "-S", "-c", line + programs[name]], **how)
+
+        monkeypatch.setattr(gpu.subprocess, "run", instead)
+        monkeypatch.setattr(gpu, "STAGES", dict.fromkeys(programs, (2, "")))
+        code = gpu.run(list(programs), tmp_path, seconds, tiny=True)
+        return code, json.loads((tmp_path / "gpu.json").read_text())["stages"]
+
+    return run
+
+
+def test_a_stage_that_fails_or_hangs_keeps_its_lines_and_stops_no_other(stages):
+    code, found = stages({"one": "raise SystemExit(3)", "two": "time.sleep(60)", "three": "pass"})
+    assert code == 1 and [stage["found"] for stage in found.values()] == [[{"a": 1}]] * 3
+    assert [stage["ended"] for stage in found.values()] == [
+        "exit code 3, see one.log",
+        "stopped after 2 seconds",
+        "whole",
+    ]
+
+
+def test_what_the_minutes_do_not_reach_is_said(stages):
+    code, found = stages({"one": "pass"}, seconds=1.0)
+    assert code == 1 and found["one"] == {"ended": "not begun: the minutes are used up", "found": []}
+
+
+def test_unknown_stages_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(["--stages", "facts,guesses"])
+    assert "unknown stages guesses" in capsys.readouterr().err
