@@ -1,6 +1,7 @@
 # make table3     train the rows of Table 3 as a miniature and print the table beside the paper's
 # make test       the fast tests        make test-long   the slow ones        make lint   ruff, mypy
 # make docs       the documents as pages: build/docs/index.html        make screenshots   their pictures, by Chromium
+# make wheel      the package as one file for pip: dist/
 # make bench      speed, beside the peers that 'make bench ARGS=peers' has installed
 #
 # PYTHON       interpreter for the virtual environment, 3.11 or later
@@ -13,7 +14,7 @@ VENV ?= .venv
 TORCH_INDEX ?=
 ARGS ?=
 
-.PHONY: install table3 test test-long lint docs screenshots bench
+.PHONY: install wheel table3 test test-long lint docs screenshots bench
 
 install: $(VENV)/.installed
 
@@ -22,6 +23,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[dev]'
 	touch $@
+
+wheel:
+	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist .
 
 table3: install
 	$(VENV)/bin/lightning-tfm sweep sweeps/table3.yaml $(ARGS)

@@ -3,7 +3,8 @@
     python docs/screenshots.py [--results FOLDER]
 
 It unpacks experiments/results/miniature/records.tar.xz, runs `lightning-tfm demo` and `dashboard` in a folder of its
-own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png. Chromium is $CHROMIUM, or found on the PATH.
+own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png and experiments/results/miniature/*.png. Chromium
+is $CHROMIUM, or found on the PATH.
 """
 
 import argparse
@@ -34,6 +35,8 @@ class Shot:
     width: int = 1280
     height: int = 800
     dark: bool = False
+    section: str = ""
+    """of a report, alone, without what can be pressed in it; in more pixels, beside the records"""
 
 
 SHOTS = (
@@ -43,6 +46,13 @@ SHOTS = (
     Shot("compare", "/diff?run=BASE&run=OTHER", height=1000, dark=True),
     Shot("report", "/study/table3/report", height=1000),
     Shot("report-narrow", "/study/table3/report", width=400, height=900),
+)
+
+
+REPORT = "/study/table3/report"
+PARTS = (
+    *(Shot(f"{name}-light", REPORT, section=name) for name in ("forest", "agreement", "table")),
+    *(Shot(f"{name}-dark", REPORT, section=name, dark=True) for name in ("forest", "agreement")),
 )
 
 
@@ -73,7 +83,7 @@ def photograph(results: Path) -> None:
     SCREENS.mkdir(parents=True, exist_ok=True)
     with serving(results) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        for shot in SHOTS:
+        for shot in (*SHOTS, *PARTS):
             path = shot.path
             for word, run in runs.items():
                 path = path.replace(word, run)
@@ -98,14 +108,21 @@ def run_of(results: Path, study: str, row: str, seed: int) -> str:
 def take(browser: Browser, address: str, shot: Shot) -> None:
     """Write one picture."""
     page = browser.new_page(
-        viewport={"width": shot.width, "height": shot.height}, color_scheme="dark" if shot.dark else "light"
+        viewport={"width": shot.width, "height": shot.height},
+        color_scheme="dark" if shot.dark else "light",
+        device_scale_factor=1.5 if shot.section else 1,
     )
     answer = page.goto(address, wait_until="load")
     assert answer is not None and answer.ok, f"{address}: {answer and answer.status}"
     page.wait_for_timeout(1500)  # for what the page draws by itself
-    page.screenshot(path=SCREENS / f"{shot.name}.png")
+    path = (RECORDS.parent if shot.section else SCREENS) / f"{shot.name}.png"
+    if shot.section:
+        page.add_style_tag(content=".tools, .controls, .chooser, .publish { display: none !important }")
+        page.locator(f"#section-{shot.section}").screenshot(path=path)
+    else:
+        page.screenshot(path=path)
     page.close()
-    print(SCREENS / f"{shot.name}.png")
+    print(path)
 
 
 @contextmanager

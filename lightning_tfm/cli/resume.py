@@ -63,7 +63,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     directory = _directory(command, name)
     again = {option.partition("=")[0] for option in ("--out=", *more)}
     kept = [word for word in command.arguments if "=" not in word or word.partition("=")[0] not in again]
-    print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *_without_password(more)])}", file=sys.stderr)
+    print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
     from lightning_tfm.cli import sweep, tune
 
@@ -162,7 +162,7 @@ def command_of(verb: str, argv: Sequence[str], sweep: Path, settings: Settings) 
     rows = (row.where.rpartition(":")[0] for row in settings.rows.values())
     paths = [str(sweep), *[str(beside)] * beside.is_file(), *settings.files, *rows]
     names = dict.fromkeys(_as_shipped(path) for path in paths)
-    return Command(verb, _without_password(argv), str(Path.cwd()), {name: _fingerprint(name) for name in names})
+    return Command(verb, without_password(argv), str(Path.cwd()), {name: _fingerprint(name) for name in names})
 
 
 def remember(command: Command, root: Path, name: str) -> None:
@@ -198,7 +198,8 @@ def _as_shipped(path: str) -> str:
     return path
 
 
-def _without_password(argv: Sequence[str]) -> list[str]:
+def without_password(argv: Sequence[str]) -> list[str]:
+    """`argv` with the address of --storage as it may be shown and kept."""
     found = list(argv)
     for i, token in enumerate(found):
         if token.startswith("--storage="):

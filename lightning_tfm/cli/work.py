@@ -3,12 +3,15 @@
 Between the looks of `--seeds auto` it waits.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.resume import say_how, without_password
 from lightning_tfm.cli.study import add_options, make_resources
 from lightning_tfm.config import Hardware, from_dict
+from lightning_tfm.runs.outcome import STOPPED
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -21,5 +24,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     from lightning_tfm.queue.join import join
 
-    states = join(options["study"], Path(options["out"]), resources)
+    try:
+        states = join(options["study"], Path(options["out"]), resources)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED:
+            say_how(shlex.join(["lightning-tfm", verb, *without_password(argv)]))
+        raise
     return 1 if any(state.state == "failed" for state in states) else 0

@@ -43,6 +43,8 @@ class Course:
 
     def __init__(self, path: Path) -> None:
         self._lines = Lines(path)
+        self._text: Any = None
+        """the dev text that the perplexities so far belong to"""
         self.series: dict[str, Series] = {}
 
     @property
@@ -59,6 +61,10 @@ class Course:
         if anew:
             self.series = {}
         for record in records:
+            if record.get("dev", self._text) != self._text:  # resumed with another dev text: two make no curve
+                self._text = record["dev"]
+                for key in (DEV, "dev_nll"):
+                    self.series.pop(key, None)
             for key, step, value in numbers(record):
                 self.series.setdefault(key, Series()).add(step, value)
         return anew or bool(records)
@@ -93,7 +99,7 @@ def numbers(record: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
 
 def dev_curve(path: Path) -> Points:
     """(step, dev perplexity) alone: quicker than a whole Course."""
-    course = Series()
+    course, text = Series(), None
     try:
         data = path.read_bytes()
     except OSError:
@@ -101,6 +107,8 @@ def dev_curve(path: Path) -> Points:
     lines = Lines(path)
     for line in data.splitlines():
         if b'"dev_ppl"' in line and (record := lines.record(line)) is not None:
+            if record.get("dev", text) != text:
+                course, text = Series(), record["dev"]
             for key, step, value in numbers(record):
                 if key == DEV and value > 0:
                     course.add(step, value)

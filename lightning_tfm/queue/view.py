@@ -204,7 +204,7 @@ def _bar(name: str, overview: Overview) -> "RenderableType":
         grid.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    bar = ProgressBar(total=1.0, completed=overview.share)
+    bar = ProgressBar(total=1.0, completed=overview.share, complete_style="cyan", finished_style="green")
     last = f"{overview.share:.0%}" + (f", {left}" if (left := left_words(overview.left)) else "")
     grid.add_row(*[name] * bool(name), bar, last if name else f"{overview.share:.0%}")
     return grid

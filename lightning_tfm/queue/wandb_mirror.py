@@ -22,7 +22,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
-from lightning_tfm.runs.record import CURVES, RunRecord, to_plain
+from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text, to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 
@@ -89,7 +89,7 @@ class Mirror:
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:
-        records = [r for r in folder.read_metrics() if r["step"] > 0]
+        records = [r for r in of_last_text(folder.read_metrics()) if r["step"] > 0]
         result = folder.read_result()
         if not records and result is None:
             return
@@ -204,7 +204,9 @@ class Mirror:
     def _check(self, folder: RunFolder, id: str, scores: dict[str, Any]) -> None:
         """Raise NotArrived unless every step and the scores are in the files."""
         found = self._read_back(id)
-        missing = {r["step"] for r in folder.read_metrics() if r["step"] > 0} - {item.get(STEP) for item in found}
+        missing = {r["step"] for r in of_last_text(folder.read_metrics()) if r["step"] > 0} - {
+            item.get(STEP) for item in found
+        }
         if missing or not any(scores.items() <= item.items() for item in found):
             raise NotArrived(
                 f"{self.folder / 'wandb'}: {len(missing)} steps or the scores of run {id} were not written (disk full?)"

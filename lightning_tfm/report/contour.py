@@ -19,7 +19,8 @@ GRID = 36
 LEVELS = 6
 MOST = 4
 """parameters of which every pair is drawn: those that matter most"""
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 330, 56, 330, 16, 276
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 412, 322, 56, 56 + 8 * GRID, 16, 16 + 7 * GRID
+"""of a picture; its cells end at whole pixels, so that none is seen between them"""
 
 
 def pairs(report: SearchSummary, objective: str) -> list[tuple[Parameter, Parameter]]:

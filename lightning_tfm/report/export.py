@@ -18,7 +18,7 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, RunRecord
+from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text
 from lightning_tfm.study.rows import run_identity
 from lightning_tfm.study.study import Ablation, Search, folder_of, load, value_of
 
@@ -50,7 +50,7 @@ class Exported:
 
     def curves(self) -> list[tuple[int, float, dict[str, float]]]:
         """(step, seconds since 1970, name -> value); the last one holds the final scores."""
-        metrics = self.folder.read_metrics()
+        metrics = of_last_text(self.folder.read_metrics())
         began = self.record.started if self.record and self.record.started else self.folder.path.stat().st_mtime
         found, at = [], 0.0
         for line in metrics:

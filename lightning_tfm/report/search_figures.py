@@ -213,13 +213,14 @@ def parallel(report: SearchSummary, objective: str) -> str:
     return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
 
 
-def training(report: SearchSummary, objective: str, log: bool) -> str:
+def training(report: SearchSummary, objective: str, log: bool, size: tuple[int, int] = (1200, 430)) -> str:
     """Dev perplexity in the course of every trial's training; those that were stopped early end in a cross."""
     kind = shades(report, objective)
     drawn = [t for t in report.trials if t.curve]
     if not drawn:
         return ""
-    width, height, left, right, top, bottom = 1200, 430, 50, 1186, 26, 386
+    (width, height), left, top = size, 50, 26
+    right, bottom = width - 14, height - 44
     values = [v for t in drawn for _, v in t.curve]
     final = sorted(t.curve[-1][1] for t in drawn)
     high = max(values) if log else min(max(values), ABOVE * final[int(0.8 * (len(final) - 1))])

@@ -49,8 +49,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
 class Training:
     """The learning curves of all trials over both axes."""
 
-    linear: str
-    log: str
+    sizes: list[tuple[str, str, str]]
+    """(class, straight axis, logarithmic axis): for wide screens, for narrow ones"""
     at_first: bool
     """whether the logarithmic one is shown at first"""
     trials: list[str]
@@ -59,9 +59,13 @@ class Training:
 def _training(report: SearchSummary) -> Training | None:
     """None where no run is here."""
     aim = next(iter(report.objectives))
-    linear, log = (figures.training(report, aim, how) for how in (False, True))
+    wide, narrow = (1200, 430), (420, 380)
+    sizes = [
+        (class_, figures.training(report, aim, False, size), figures.training(report, aim, True, size))
+        for class_, size in (("on-screens", wide), ("on-phones", narrow))
+    ]
     drawn = [t.trial for t in report.trials if t.curve]
-    return Training(linear, log, figures.dwarfed(report), drawn) if drawn else None
+    return Training(sizes, figures.dwarfed(report), drawn) if drawn else None
 
 
 MOST = 12

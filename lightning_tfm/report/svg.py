@@ -56,12 +56,21 @@ class Scale:
     def ticks(self, count: int = 5) -> list[float]:
         """Round values inside."""
         if self.log:
-            found = [m * 10.0**e for e in _decades(self) for m in (1, 2, 5) if self.low <= m * 10.0**e <= self.high]
+            few, found, many = (self._in_decades(steps) for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)))
+            if len(found) > 8:
+                return few
+            if len(found) < 4 and 2 <= len(many) <= 8:
+                return many
             if len(found) >= 2:
-                return found if len(found) <= 8 else [x for x in found if f"{x:e}".startswith("1")]
+                return found
         step = nice((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+    def _in_decades(self, steps: Sequence[float]) -> list[float]:
+        """These multiples of the powers of ten that lie inside."""
+        every = (m * 10.0**e for e in _decades(self) for m in steps)
+        return [value for value in every if self.low <= value <= self.high]
 
 
 def _decades(scale: Scale) -> range:

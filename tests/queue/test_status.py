@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
@@ -10,6 +11,9 @@ from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.rows import Paper, Row
+from lightning_tfm.study.study import save
+from tests.launching import ablation
 from tests.records import leave, record
 
 
@@ -39,3 +43,27 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
     found = json.loads(status("--json"))
     assert [cell["state"] for cell in found["cells"]] == ["finished", "gone", "finished"]
     assert "1 gone" in status("--watch")
+
+
+def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
+    def said(*more: str) -> str:
+        assert main(["status", "--out", str(tmp_path), *more]) == 0
+        return capsys.readouterr().out
+
+    assert "no studies in" in said() and "lightning-tfm sweep sweeps/table3.yaml" in said()
+    rows = [Row(f"r{n}", "r", {"model.h": 2**n} if n else {}, Paper(None, None, None), "here:1") for n in range(3)]
+    tables = [save(replace(ablation(name), rows=rows, seeds=[1]), tmp_path) for name in ("fresh", "half", "whole")]
+    (tmp_path / "studies" / "torn").mkdir()
+    (tmp_path / "studies" / "torn" / "study.json").write_text("{")
+    for table, count in zip(tables[1:], (1, 3), strict=True):
+        queue = Queue(table.name, find_storage("", tmp_path / "studies" / table.name))
+        queue.enqueue(table.cells())
+        for _ in range(count):
+            assert queue.finish(queue.claim(), 2.0)
+    found = {line.split()[0]: " ".join(line.split()) for line in said().splitlines()}
+    assert found["fresh"].startswith("fresh table 0 of 3 not started 20")
+    assert found["half"].startswith("half table 1 of 3 interrupted 20")
+    assert found["whole"].startswith("whole table 3 of 3 ended 20")
+    assert "0 of 0 unknown" in found["torn"] and "not a study definition" in found["torn"]
+    listed = {study["name"]: study for study in json.loads(said("--json"))}
+    assert listed["whole"]["counts"] == {"finished": 3} and listed["half"]["state"] == "interrupted"

@@ -13,6 +13,7 @@ from lightning_tfm.report.curves import POINTS, curves, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import panels, short_names
 from lightning_tfm.report.summary import Difference, Metric
+from lightning_tfm.report.svg import Scale
 from lightning_tfm.study.rows import all_rows
 from tests.records import summary, summary_row
 
@@ -139,3 +140,17 @@ def test_the_same_sentences_of_every_row(made):
 def test_words_that_the_reference_has_not_there_are_marked():
     assert translations.compared("a x b c", "a b c d") == [("a", True), ("x", False), ("b c", True)]
     assert translations.compared("", "a") == []
+
+
+@pytest.mark.parametrize(
+    "low, high, ticks",
+    [
+        (25, 140, [30, 40, 50, 60, 80, 100]),
+        (1, 1000, [1, 10, 100, 1000]),
+        (2, 90, [2, 5, 10, 20, 50]),
+        (1.91, 1.93, None),
+    ],
+)
+def test_a_logarithmic_axis_has_four_ticks_at_least_where_round_values_are_inside(low, high, ticks):
+    found = Scale(low, high, 0, 100, log=True).ticks()
+    assert found == ticks or (ticks is None and len(found) >= 2 and all(low <= x <= high for x in found))

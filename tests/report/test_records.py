@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from lightning_tfm.cli.report import write_page
+from lightning_tfm.dashboard.course import Course, dev_curve
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.provenance import facts
 from lightning_tfm.report.records import FilledCell, read_validations
-from lightning_tfm.runs.record import Machine, Stretch, from_plain, to_plain
+from lightning_tfm.runs.record import Machine, Stretch, from_plain, of_last_text, to_plain
 from tests.records import record
 
 
@@ -133,6 +134,12 @@ def test_dev_perplexities_of_two_texts_make_no_curve(tmp_path):
     assert read_validations(tmp_path) == {15: 90.0, 20: 80.0}
     (tmp_path / "metrics.jsonl").write_text('{"step": 5, "dev_ppl": 9.0}\n')
     assert read_validations(tmp_path) == {5: 9.0}
+    (tmp_path / "metrics.jsonl").write_text(text)
+    course = Course(tmp_path / "metrics.jsonl")
+    assert course.look() and course.of("dev_ppl").points() == [(15, 90.0), (20, 80.0)]
+    assert dev_curve(tmp_path / "metrics.jsonl") == [(15, 90.0), (20, 80.0)]
+    sent = of_last_text([{"step": 1, "loss": 2.0}, *map(json.loads, text.splitlines())])
+    assert [line["step"] for line in sent] == [1, 15, 20]
 
 
 def test_the_page_says_where_all_attempts_ran():

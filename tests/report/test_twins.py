@@ -92,7 +92,7 @@ def test_every_format_says_so(pair):
 def test_a_plan_counts_their_runs_once(pair):
     study = pair[1].study
     told = planned(study.cells(), pair[1].root, 1, None)
-    assert "21 runs: 21 done, 0 to run" in told
+    assert "21 runs: 21 finished, 0 to run" in told
     assert any(line.startswith("also-h4") and line.endswith("the run of A-h4") for line in told.splitlines()) or any(
         line.startswith("A-h4") and line.endswith("the run of also-h4") for line in told.splitlines()
     )

@@ -94,5 +94,17 @@ def test_a_search_resumes_too(tmp_path: Path, capsys, monkeypatch, worked) -> No
 
 def test_no_password_is_written_down() -> None:
     address = "postgresql+psycopg://me:secret@host/db"
-    found = resume._without_password(["s.yaml", "--storage", address, f"--storage={address}"])
+    found = resume.without_password(["s.yaml", "--storage", address, f"--storage={address}"])
     assert "secret" not in " ".join(found) and found[1] == "--storage" and found[2].endswith("//me@host/db")
+
+
+def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -> None:
+    def stop(*anything):
+        raise SystemExit(130)
+
+    monkeypatch.setattr("lightning_tfm.queue.join.join", stop)
+    with pytest.raises(SystemExit):
+        main(["work", "mine", "--workers", "1", "--storage", "postgresql+psycopg://me:secret@host/db"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("stopped; to go on: lightning-tfm work mine --workers 1 --storage postgresql")
+    assert last.endswith("//me@host/db")

@@ -77,6 +77,20 @@ def test_stopped_on_one_layout_and_gone_on_with_on_another(corpus, unbroken, tmp
     assert 0 < record["padding"] < 0.5 and record["utilisation"] is None
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_checkpoints_by_the_clock_lose_nothing_else(corpus, unbroken, tmp_path, devices):
+    """Due at once here, so that every step leaves one whatever the steps say; killed, the curve is that of no kill."""
+    e = experiment(corpus / "text", **EXACT)
+    hardware = Hardware(devices=devices, log_every=1, validate_every=5, checkpoint_every=1000, checkpoint_minutes=1e-9)
+    found, path = in_child(struck, e, tmp_path, hardware, Strike("update", 13, signal.SIGTERM))
+    assert found == 143
+    there = [file.name for file in sorted((path / "checkpoints").iterdir())]
+    assert there == ["step-00000012.ckpt", "step-00000013.ckpt"]
+    assert in_child(attempt, e, tmp_path, hardware)[0] == 0
+    for mine, other in zip(metrics(path), unbroken, strict=True):
+        assert mine == (other if devices == 1 else pytest.approx(other, rel=1e-9))
+
+
 def out_of_memory() -> None:
     from lightning_tfm.training.module import TransformerModule
 

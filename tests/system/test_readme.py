@@ -96,10 +96,12 @@ NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
     "lightning-tfm demo": Run(),
+    "make wheel": Foreign("check_make"),
     "make test": Foreign("check_make"),
     "make lint": Foreign("check_make"),
     "make docs": Foreign("check_make"),
     "make bench": Foreign("check_make"),
+    "python -m benchmarks gpu --minutes 30 --out gpu": Foreign("check_benchmark"),
     "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
@@ -129,6 +131,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         "cannot be reached", "a PostgreSQL host"
     ),
     "lightning-tfm report table3 --collect": Run(),
+    "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
@@ -176,10 +179,10 @@ COMMANDS |= {
     MINE: Run(f"{SHORT} --seeds 51,52", long=True),
     "lightning-tfm status mine": Run(long=True, after=MINE),
     "lightning-tfm table mine": Run(long=True, after=MINE),
-    "lightning-tfm report mine --format md": Run(long=True, after=MINE),
+    "lightning-tfm report mine --format markdown": Run(long=True, after=MINE),
     f"{MINE} --seeds 51-55": Run(f"{SHORT} --seeds 51-53", long=True, after=MINE),
     f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51", long=True),
-    "lightning-tfm report mine --format tex --to table.tex": Run(long=True, after=MINE),
+    "lightning-tfm report mine --format latex --to table.tex": Run(long=True, after=MINE),
     "lightning-tfm records pack mine mine.tar.xz": Run(long=True, after=MINE),
     "lightning-tfm runs gc": Run(),
     "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz": Run(long=True),
@@ -198,7 +201,9 @@ COMMANDS |= {
     "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''", long=True),
     "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
     "--trainer.compile true": Parsed("a GPU"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(
+        SHORT, long=True
+    ),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
@@ -221,7 +226,7 @@ EXPERIMENTS: dict[str, Run] = {
     "big.yaml": Run(BIG),
     "big-bf16.yaml": Run(BIG, long=True),
     "big-en-fr.yaml": Run(FULL, long=True),
-    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300", long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -458,7 +463,7 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = "sweep" if name in (*ROWS.values(), "norm.yaml") else "tune"
+    verb = "sweep" if name in (*ROWS.values(), "norm.yaml", "relative.yaml") else "tune"
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 
@@ -509,13 +514,21 @@ def check_make(line: str, place: Place | None) -> None:
     elif target == "install":
         assert "pip install" in done.stdout, done.stdout
     else:
-        assert {"pytest", "benchmarks", "sphinx", "check"} & set(done.stdout.split()), done.stdout
+        assert {"pytest", "benchmarks", "sphinx", "check", "wheel"} & set(done.stdout.split()), done.stdout
 
 
 def check_wheel(line: str, place: Place) -> None:
     """The wheel is named as this version's is (that it works: tests/test_wheel.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert shlex.split(line)[-1] == f"{project['name']}-{project['version']}-py3-none-any.whl"
+
+
+def check_benchmark(line: str, place: Place) -> None:
+    """Its help names the game and the options."""
+    words = shlex.split(line)
+    command = [sys.executable, *words[1:4], "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert all(word in done.stdout for word in words[3:] if word.startswith("--")), done.stdout
 
 
 def check_wandb(line: str, place: Place) -> None:

@@ -26,8 +26,8 @@ if (one('#attention-data')) {
     return canvas;
   };
   const large = (weights, {across, down}, name) => {
-    const size = 26, left = 110, top = 100, width = left + size * across.length, height = top + size * down.length;
-    const picture = drawn('svg', {viewBox: `0 0 ${width + 2} ${height + 2}`, role: 'img', 'aria-label': name});
+    const size = 26, left = 92, top = 76, width = left + size * across.length, height = top + size * down.length;
+    const picture = drawn('svg', {viewBox: `0 0 ${width + 20} ${height + 2}`, role: 'img', 'aria-label': name});
     picture.style.maxWidth = Math.max(240, Math.min(620, (width + 2) * 1.7)) + 'px';
     const short = word => word.length > 14 ? word.slice(0, 13) + '…' : word;
     across.forEach((word, x) => picture.append(drawn('text', {
