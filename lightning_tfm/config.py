@@ -88,6 +88,10 @@ class Model:
     scores: Literal["scaled", "unscaled", "additive", "cosine"] = "scaled"
     """how a query and a key are compared: q·k / sqrt(d_k) (eq. 1), q·k, u·tanh(q + k) with a learned u for each head,
     or their cosine times a learned factor for each head"""
+    P_attention: float = 0.0
+    """dropout on the weights of all attention; the paper has none"""
+    P_ff: float = 0.0
+    """dropout within feed-forwards, before W_2; the paper has none"""
     clip: int = 16
     """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
 
@@ -379,6 +383,8 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
     "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
     "model.scores": lambda e: True,
+    "model.P_attention": lambda e: True,
+    "model.P_ff": lambda e: True,
     "model.clip": lambda e: e.model.positions in ("shaw", "shaw_values") or {".", ":"} & {*e.model.positions} != set(),
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,

@@ -23,7 +23,14 @@ def check(experiment: Experiment) -> None:
     for name, value in positive.items():
         if not value > 0:
             raise UserError(f"{name}={value}: must be above 0")
-    unit = {"model.P_drop": m.P_drop, "training.eps_ls": t.eps_ls, "training.beta1": t.beta1, "training.beta2": t.beta2}
+    unit = {
+        "model.P_drop": m.P_drop,
+        "model.P_attention": m.P_attention,
+        "model.P_ff": m.P_ff,
+        "training.eps_ls": t.eps_ls,
+        "training.beta1": t.beta1,
+        "training.beta2": t.beta2,
+    }
     for name, value in unit.items():
         if not 0 <= value < 1:
             raise UserError(f"{name}={value}: must lie in [0, 1)")
@@ -49,6 +56,10 @@ def check(experiment: Experiment) -> None:
             f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
             "take sinusoidal, learned or none"
         )
+    if m.P_attention and m.layer == "restricted":
+        raise UserError("model.P_attention drops weights of full attention: model.layer=restricted has it at 0")
+    if m.P_ff and {".", ":"} & {*m.feed_forward}:
+        raise UserError(f"model.P_ff acts in feed-forwards that ship: {m.feed_forward} has dropout of its own, or none")
     if m.scores == "cosine" and m.qk_norm:
         raise UserError("model.scores=cosine norms queries and keys already: leave model.qk_norm at false")
     if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:

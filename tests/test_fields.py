@@ -125,6 +125,8 @@ TABLE = {
     "model.kernel": (4, built, {"model.layer": "convolution"}),
     "model.neighbourhood": (2, built, {"model.layer": "restricted"}),
     "model.scores": ("unscaled", built, {}),
+    "model.P_attention": (0.2, trained, {}),
+    "model.P_ff": (0.2, trained, {}),
     "model.clip": (2, built, {"model.positions": "shaw"}),
     "model.layer_width": ("parameters", built, {"model.layer": "separable"}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),

@@ -40,6 +40,21 @@ def test_the_version_is_the_same_everywhere():
     assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def every_template() -> list[Path]:
+    return [path for path in (ROOT / "lightning_tfm").glob("*/templates/**/*") if path.is_file()]
+
+
+def test_every_template_is_package_data():
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packed = {
+        path
+        for package, globs in tools["package-data"].items()
+        for glob in globs
+        for path in ROOT.joinpath(*package.split(".")).glob(glob)
+    }
+    assert len(every_template()) > 30 and set(every_template()) <= packed
+
+
 @pytest.mark.long
 def test_a_wheel_works_outside_the_clone(tmp_path):
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
@@ -57,7 +72,7 @@ def test_a_wheel_works_outside_the_clone(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {"lightning_tfm/_files/experiments/table3.yaml", "lightning_tfm/_files/sweeps/table3.yaml"} <= set(names)
-    templates = [path.relative_to(ROOT).as_posix() for path in (ROOT / "lightning_tfm/report/templates").iterdir()]
+    templates = [path.relative_to(ROOT).as_posix() for path in every_template()]
     templates += [path.relative_to(ROOT).as_posix() for path in (ROOT / "lightning_tfm/dashboard/templates").iterdir()]
     assert {"report.css", "report.js", "dashboard.css", "dashboard.js", "base.html"} < {
         Path(name).name for name in templates

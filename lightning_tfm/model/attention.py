@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.config import Model
@@ -76,6 +77,7 @@ class Attention(nn.Module):
         self.h, self.G = c.h, c.kv_heads or c.h
         self.parts = {"Q": c.h * c.d_k, "K": self.G * c.d_k, "V": self.G * c.d_v}
         self.q_norm, self.k_norm = query_key_norms(c)
+        self.P_attention = c.P_attention
         self.additive = Additive(c.h, c.d_k) if c.scores == "additive" else None
 
     def normed(self, norm: nn.Module | None, x_BHTK: Tensor) -> Tensor:
@@ -90,11 +92,17 @@ class Attention(nn.Module):
         causal: bool,
         bias: Tensor | None = None,
         values: Callable[[Tensor], Tensor] | None = None,
+        keep: Tensor | None = None,
     ) -> Tensor:
-        """`attend`; with its weights in hand where something acts on them."""
-        if self.additive is None and values is None:
+        """`attend`; with its weights in hand where something acts on them. `keep` is their dropout's mask."""
+        drops = keep is not None or (self.training and self.P_attention > 0)
+        if self.additive is None and values is None and not drops:
             return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
-        return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values)
+
+        def drop(w_BHTS: Tensor) -> Tensor:
+            return F.dropout(w_BHTS, self.P_attention, self.training) if keep is None else w_BHTS * keep
+
+        return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values, drop)
 
 
 class SelfAttention(Attention):
@@ -118,7 +126,13 @@ class SelfAttention(Attention):
         return KeyValueCache()
 
     def forward(
-        self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: KeyValueCache | None = None, start: int = 0
+        self,
+        x_BTD: Tensor,
+        allowed: Tensor | None,
+        causal: bool,
+        cache: KeyValueCache | None = None,
+        start: int = 0,
+        keep: Tensor | None = None,
     ) -> Tensor:
         """x_BTD -> [B, T, D]. With a cache, x holds only the newest piece, at position `start`."""
         q, k, v = self.heads(x_BTD, start)
@@ -126,9 +140,8 @@ class SelfAttention(Attention):
             k, v = cache.append(k, v)
         bias = self.scheme.bias(q, k.shape[2], start) if isinstance(self.scheme, BiasScheme) else None
         values = partial(self.scheme.values, start=start) if isinstance(self.scheme, ValueScheme) else None
-        return self.W_O(
-            merge_heads(self.compare(q, shared(k, self.h), shared(v, self.h), allowed, causal, bias, values))
-        )
+        k, v = shared(k, self.h), shared(v, self.h)
+        return self.W_O(merge_heads(self.compare(q, k, v, allowed, causal, bias, values, keep)))
 
 
 class CrossAttention(Attention):
@@ -148,6 +161,8 @@ class CrossAttention(Attention):
     def queries(self, x_BTD: Tensor) -> Tensor:
         return self.normed(self.q_norm, split_heads(self.W_Q(x_BTD), self.h))
 
-    def forward(self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None, keep: Tensor | None = None
+    ) -> Tensor:
         k_BHSK, v_BHSV = shared(k_BGSK, self.h), shared(v_BGSV, self.h)
-        return self.W_O(merge_heads(self.compare(self.queries(x_BTD), k_BHSK, v_BHSV, allowed, False)))
+        return self.W_O(merge_heads(self.compare(self.queries(x_BTD), k_BHSK, v_BHSV, allowed, False, keep=keep)))

@@ -16,8 +16,9 @@ def attend_explicit(
     bias: Tensor | None,
     scores: Callable[[Tensor, Tensor], Tensor] | None,
     values: Callable[[Tensor], Tensor] | None,
+    drop: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """`attention.attend` with other `scores` of queries and keys, plus `values` of the weights [B, H, T, S]."""
+    """`attention.attend`, if need be with other `scores`, and with what `values` makes of the weights [B, H, T, S]."""
     if scores is None:
         score_BHTS = (q_BHTK / math.sqrt(q_BHTK.shape[3])) @ k_BHSK.transpose(2, 3)
     else:
@@ -29,6 +30,6 @@ def attend_explicit(
         allowed = past_TS if allowed is None else allowed & past_TS
     if allowed is not None:
         score_BHTS = score_BHTS.masked_fill(~allowed, float("-inf"))
-    weights_BHTS = score_BHTS.softmax(-1)
+    weights_BHTS = drop(score_BHTS.softmax(-1))
     found_BHTV = weights_BHTS @ v_BHSV
     return found_BHTV if values is None else found_BHTV + values(weights_BHTS)

@@ -22,6 +22,7 @@ class FeedForwardSizes:
     d_model: int
     d_ff: int
     bias: bool = True
+    P_ff: float = 0.0
 
 
 class FeedForward(nn.Module, ABC):
@@ -32,10 +33,17 @@ class FeedForward(nn.Module, ABC):
 
     def __init__(self, sizes: FeedForwardSizes):
         super().__init__()
+        self.P_ff = sizes.P_ff
 
     @abstractmethod
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """-> [B, T, D], every position from itself alone."""
+        """-> [B, T, D], every position from itself alone. Those that ship take the mask of their dropout, too."""
+
+    def dropped(self, x_BTF: Tensor, keep: Tensor | None) -> Tensor:
+        """Inner activations times their mask (layers.Inner); without one torch draws it."""
+        if keep is not None:
+            return x_BTF * keep
+        return F.dropout(x_BTF, self.P_ff, self.training) if self.P_ff else x_BTF
 
 
 class ReLU(FeedForward):
@@ -46,8 +54,8 @@ class ReLU(FeedForward):
         self.W_1 = nn.Linear(sizes.d_model, sizes.d_ff, sizes.bias)
         self.W_2 = nn.Linear(sizes.d_ff, sizes.d_model, sizes.bias)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.W_2(self.activation(self.W_1(x_BTD)))
+    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+        return self.W_2(self.dropped(self.activation(self.W_1(x_BTD)), keep))
 
     def activation(self, x_BTF: Tensor) -> Tensor:
         return F.relu(x_BTF)
@@ -76,9 +84,9 @@ class SwiGLU(FeedForward):
         self.W_1 = FusedLinear(sizes.d_model, {"gate": width, "value": width}, sizes.bias)
         self.W_2 = nn.Linear(width, sizes.d_model, sizes.bias)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
         gate_BTF, value_BTF = self.W_1(x_BTD).chunk(2, -1)
-        return self.W_2(self.activation(gate_BTF) * value_BTF)
+        return self.W_2(self.dropped(self.activation(gate_BTF) * value_BTF, keep))
 
     def activation(self, x_BTF: Tensor) -> Tensor:
         return F.silu(x_BTF)
@@ -100,9 +108,11 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {
 }
 
 
-def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True) -> FeedForward:
+def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_ff: float = 0.0) -> FeedForward:
     """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
-    return find_class("model.feed_forward", name, FEED_FORWARDS, (FeedForward,))(FeedForwardSizes(d_model, d_ff, bias))
+    return find_class("model.feed_forward", name, FEED_FORWARDS, (FeedForward,))(
+        FeedForwardSizes(d_model, d_ff, bias, P_ff)
+    )
 
 
 def product_weights(module: nn.Module) -> int:

@@ -12,11 +12,10 @@ from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention
 from lightning_tfm.model.cache import KeyValueCache
 from lightning_tfm.model.feed_forward import make_feed_forward
+from lightning_tfm.model.inner import NO_MASKS, Inner, Keep
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import PositionScheme
-
-Keep = Tensor | None
 
 
 class Dropout(nn.Module):
@@ -64,13 +63,14 @@ class EncoderLayer(nn.Module):
     def __init__(self, c: Model, scheme: PositionScheme | None, number: int):
         super().__init__()
         self.self_attention = make_layer(c, scheme, False, number)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
         self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
-    def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep]) -> Tensor:
-        y_BSD = self.self_attention(self.residual_1.before(x_BSD), allowed, causal=False)
+    def forward(self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep], inner: Inner = NO_MASKS) -> Tensor:
+        attention = inner.masked(self.self_attention, inner.attention)
+        y_BSD = attention(self.residual_1.before(x_BSD), allowed, causal=False)
         x_BSD = self.residual_1.after(x_BSD, y_BSD, keeps[0])
-        y_BSD = self.feed_forward(self.residual_2.before(x_BSD))
+        y_BSD = inner.masked(self.feed_forward, inner.feed_forward)(self.residual_2.before(x_BSD))
         return self.residual_2.after(x_BSD, y_BSD, keeps[1])
 
 
@@ -83,7 +83,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = make_layer(c, scheme, True, number)
         self.cross_attention = CrossAttention(c)
-        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias)
+        self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
         self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 
     def forward(
@@ -95,11 +95,13 @@ class DecoderLayer(nn.Module):
         keeps: list[Keep],
         cache: KeyValueCache | None = None,
         start: int = 0,
+        inner: Inner = NO_MASKS,
     ) -> Tensor:
         """`k` and `v` are this layer's keys and values of the memory; `allowed` masks the memory."""
-        y_BTD = self.self_attention(self.residual_1.before(x_BTD), None, True, cache, start)
+        attention = inner.masked(self.self_attention, inner.attention)
+        y_BTD = attention(self.residual_1.before(x_BTD), None, True, cache, start)
         x_BTD = self.residual_1.after(x_BTD, y_BTD, keeps[0])
-        y_BTD = self.cross_attention(self.residual_2.before(x_BTD), k_BHSK, v_BHSV, allowed)
+        y_BTD = self.cross_attention(self.residual_2.before(x_BTD), k_BHSK, v_BHSV, allowed, inner.memory)
         x_BTD = self.residual_2.after(x_BTD, y_BTD, keeps[1])
-        y_BTD = self.feed_forward(self.residual_3.before(x_BTD))
+        y_BTD = inner.masked(self.feed_forward, inner.feed_forward)(self.residual_3.before(x_BTD))
         return self.residual_3.after(x_BTD, y_BTD, keeps[2])

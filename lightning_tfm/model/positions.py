@@ -116,17 +116,6 @@ class Learned(EmbeddingScheme):
         return torch.add(self.table_TD[start:end], x_BTD, alpha=scale)
 
 
-class LearnedScaled(Learned):
-    """Learned vectors that begin at the sinusoids' size, N(0, 1/2), an rms of 0.71; `learned`'s at N(0, 1/d_model).
-
-    Beside it `learned` differs from the sinusoids in size and scheme, this one in the scheme alone.
-    """
-
-    def __init__(self, sizes: PositionSizes):
-        super().__init__(sizes)
-        self.table_TD.initial_std = 0.5**0.5  # type: ignore[attr-defined]
-
-
 class NoPositions(EmbeddingScheme):
     """None: order reaches the model only through the decoder's causal mask."""
 

@@ -52,7 +52,9 @@ class RestrictedSelfAttention(SelfAttention):
         causal: bool,
         cache: KeyValueCache | None = None,
         start: int = 0,
+        keep: Tensor | None = None,
     ) -> Tensor:
+        assert keep is None, "contradictions.check: no dropout of restricted weights"
         q, k, v = self.heads(x_BTD, start)
         if cache is not None:
             k, v = cache.append(k, v)

@@ -45,12 +45,17 @@ def gated_width(d_model: int, d_ff: int, bias: bool = True) -> int:
     return max(1, round(d_ff * (2 * d_model + bias) / (3 * d_model + 2 * bias)))
 
 
+def feed_forward_width(model: Model) -> int:
+    """Inner width of the feed-forwards that ship."""
+    return gated_width(model.d_model, model.d_ff, model.bias) if model.feed_forward in GATED else model.d_ff
+
+
 def _feed_forward_parameters(model: Model) -> int:
-    d, matrices, width = model.d_model, 1, model.d_ff
+    d, matrices, width = model.d_model, 1, feed_forward_width(model)
     if model.feed_forward not in BUILTIN_FEED_FORWARDS:
         raise UserError(f"model.feed_forward={model.feed_forward}: its parameters are known only once it is built")
     if model.feed_forward in GATED:
-        matrices, width = 2, gated_width(d, width, model.bias)
+        matrices = 2
     return matrices * (d * width + width * model.bias) + width * d + d * model.bias
 
 

@@ -6,7 +6,7 @@ B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -17,7 +17,8 @@ from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.feed_forward import product_weights
 from lightning_tfm.model.flops import Weights
 from lightning_tfm.model.init import initialise
-from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer, Keep
+from lightning_tfm.model.inner import NO_MASKS, Inner, Keep
+from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import (
     BiasScheme,
@@ -39,6 +40,9 @@ class Noise:
 
     source: Tensor
     target: Tensor
+    encoder: Sequence[Inner] = field(default=(), init=False)
+    decoder: Sequence[Inner] = field(default=(), init=False)
+    """masks within sub-layers, layer by layer; none where P_attention and P_ff are 0"""
 
 
 class Transformer(nn.Module):
@@ -101,7 +105,8 @@ class Transformer(nn.Module):
         keeps = _keeps(noise.source if noise else None, EncoderLayer.sublayers * self.config.N)
         x_BSD = self._embed(source_BS, self.encoder_positions, keeps[0], 0, self.target_space_D)
         for i, layer in enumerate(self.encoder):
-            x_BSD = layer(x_BSD, allowed, keeps[1 + 2 * i : 3 + 2 * i])
+            inner = noise.encoder[i] if noise and noise.encoder else NO_MASKS
+            x_BSD = layer(x_BSD, allowed, keeps[1 + 2 * i : 3 + 2 * i], inner)
         return self.encoder_norm(x_BSD)
 
     def decode(
@@ -112,7 +117,8 @@ class Transformer(nn.Module):
         x_BTD = self._embed(target_BT, self.decoder_positions, keeps[0], 0, None)
         for i, layer in enumerate(self.decoder):
             k_BHSK, v_BHSV = layer.cross_attention.keys_values(memory_BSD)
-            x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i])
+            inner = noise.decoder[i] if noise and noise.decoder else NO_MASKS
+            x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i], inner=inner)
         return self.decoder_norm(x_BTD)
 
     def weights(self) -> Weights:

@@ -1,6 +1,7 @@
 """Where a run goes on: its newest whole checkpoint, with all the snapshots that its average will need."""
 
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Start:
     def settle(self, attempt: Attempt) -> None:
         """What one process does before the run goes on: damaged checkpoints and half-written files leave the way."""
         for line in self.remarks:
-            print(line, flush=True)
+            print(line, file=sys.stderr, flush=True)
         with attempt.guard():
             for path in self.damaged:
                 os.replace(path, path.with_suffix(ASIDE))

@@ -151,7 +151,8 @@ class ModelSuite:
         for model in self._models(P_drop=0.3):
             sizes, source, target = model.config, pad(SOURCES), pad(TARGETS)
             shapes = ((1 + 2 * sizes.N, *source.shape), (1 + 3 * sizes.N, *target.shape))
-            noise = Noise(*((normal(*shape, sizes.d_model) > 0).double() / 0.7 for shape in shapes))
+            source_keep, target_keep = ((normal(*shape, sizes.d_model) > 0).double() / 0.7 for shape in shapes)
+            noise = Noise(source_keep, target_keep)
             model.train()
             with torch.random.fork_rng(devices=[]):
                 results = [(torch.manual_seed(seed), model(source, target, noise))[1] for seed in (1, 2)]

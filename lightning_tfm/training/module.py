@@ -20,6 +20,7 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
 from lightning_tfm.training.formulas import Formulas
+from lightning_tfm.training.inner_masks import InnerMasks, drops_inside
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
@@ -46,6 +47,8 @@ class TransformerModule(pl.LightningModule):
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
         self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
+        inner = t.masks == "sentence" and drops_inside(self.experiment.model)
+        self.inner_masks = InnerMasks(self.experiment.model, t.seed) if inner else None
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
         self.unread = Unread()
@@ -126,9 +129,16 @@ class TransformerModule(pl.LightningModule):
         return x_ND, y_N
 
     def _noise(self, step: int, batch: Batch) -> Noise | None:
+        noise = self._noise_between(step, batch)
+        if self.inner_masks is None or not len(batch.index_B):
+            return noise
+        return self.inner_masks.beside(noise, step, batch, self.transformer.embedding_WD)
+
+    def _noise_between(self, step: int, batch: Batch) -> Noise | None:
+        """The masks of whole sub-layers."""
         if self.formulas.masks is not None and len(batch.index_B):
             return self.formulas.noise(step, batch, self.transformer.embedding_WD)
-        if self.experiment.model.P_drop and len(batch.index_B):
+        if (self.experiment.model.P_drop or drops_inside(self.experiment.model)) and len(batch.index_B):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
         return None

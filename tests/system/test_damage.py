@@ -25,7 +25,7 @@ from tests.tiny import attempt, experiment, in_child, metrics, weights, write_co
 
 HARDWARE = Hardware(checkpoint_every=4, validate_every=5, log_every=1)
 WEIGHTS = ("checkpoints", "snapshots")
-FLIPS = (0.02, 0.5, 0.97)
+FLIPS = (0.5, 0.97)
 """places in a file at which a bit is flipped"""
 
 
@@ -185,7 +185,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before_it(stopped, finish
     newest = run / "checkpoints/step-00000019.ckpt"
     newest.write_bytes(newest.read_bytes()[:-900])
     assert resumed(run)[0] == 0
-    said = capfd.readouterr().out
+    said = capfd.readouterr().err
     assert "step-00000019.ckpt: damaged" in said and "going on from" in said and "step-00000016.ckpt" in said
     ends_right(run, finished)
     ran = json.loads((run / "result.json").read_bytes())["ran"]
@@ -204,7 +204,7 @@ def test_no_whole_checkpoint_is_refused_and_nothing_begins_again(stopped, tmp_pa
 def test_a_stopped_run_damaged_goes_on_right_or_is_refused(stopped, finished, tmp_path):
     for number, name in enumerate(files(stopped)):
         some = list(damages(stopped / name))
-        for what, damaged in some[:3:2] if Path(name).parent.name in WEIGHTS else some[2:3]:
+        for what, damaged in some[:2] if Path(name).parent.name in WEIGHTS else some[1:2]:
             run = copy(stopped, tmp_path / f"{number}{what[0]}")
             (run / name).write_bytes(damaged)
             code, said = resumed(run)

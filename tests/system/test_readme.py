@@ -463,7 +463,7 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = "sweep" if name in (*ROWS.values(), "norm.yaml") else "tune"
+    verb = "sweep" if name in (*ROWS.values(), "norm.yaml", "relative.yaml") else "tune"
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 

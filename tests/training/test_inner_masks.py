@@ -1,0 +1,131 @@
+"""Dropout of attention weights and within feed-forwards: keyed by sentence, each element where it should be."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.contradictions import check
+from lightning_tfm.data.batch import Batch, make_batch
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.attention import SelfAttention
+from lightning_tfm.model.feed_forward import make_feed_forward
+from lightning_tfm.training.dropout_masks import SentenceMasks
+from lightning_tfm.training.inner_masks import InnerMasks
+from lightning_tfm.training.module import TransformerModule
+
+SIZES = {"N": 2, "d_model": 12, "d_ff": 11, "h": 3, "d_k": 4, "d_v": 5, "P_attention": 0.3, "P_ff": 0.2}
+LENGTHS = (3, 9, 1, 6)
+
+
+def batch(index: list[int]) -> Batch:
+    draw = np.random.default_rng(4)
+    source, target = ([draw.integers(4, 31, n + more).astype(np.int32) for n in LENGTHS] for more in (0, 2))
+    return make_batch([source[i] for i in index], [target[i] for i in index], np.array(index))
+
+
+def masks(index: list[int], step: int = 5, seed: int = 3, **change):
+    return InnerMasks(Model(**(SIZES | change)), seed).beside(None, step, batch(index), torch.empty(0).double())
+
+
+def test_a_sentence_has_the_same_masks_in_any_company():
+    together, alone = masks([0, 1, 2, 3]), masks([3, 0])
+    for i in range(2):
+        for row, other, S, T in ((3, 0, 7, 9), (0, 1, 4, 6)):  # pieces with the end token
+            ours, theirs = together.encoder[i], alone.encoder[i]
+            assert torch.equal(ours.attention[row, :, :S, :S], theirs.attention[other, :, :S, :S])
+            assert torch.equal(ours.feed_forward[row, :S], theirs.feed_forward[other, :S])
+            ours, theirs = together.decoder[i], alone.decoder[i]
+            assert torch.equal(ours.attention[row, :, :T, :T], theirs.attention[other, :, :T, :T])
+            assert torch.equal(ours.memory[row, :, :T, :S], theirs.memory[other, :, :T, :S])
+            assert torch.equal(ours.feed_forward[row, :T], theirs.feed_forward[other, :T])
+
+
+def test_every_mask_is_a_draw_of_its_own_at_its_own_share():
+    found = masks([1], N=40, h=8, d_ff=50)
+    drawn = {}
+    for side in ("encoder", "decoder"):
+        for kind in ("attention", "memory", "feed_forward"):
+            kept = [getattr(layer, kind) for layer in getattr(found, side)]
+            if kept[0] is not None:
+                drawn[side, kind] = torch.stack(kept)
+    assert len(drawn) == 5
+    for (_, kind), keep in drawn.items():
+        P = 0.2 if kind == "feed_forward" else 0.3
+        assert float((keep == 0).double().mean()) == pytest.approx(P, abs=0.02)
+        assert float(keep.max()) == pytest.approx(1 / (1 - P), abs=1e-4)
+    starts = {tuple(keep.flatten()[:40].gt(0).tolist()) for keep in drawn.values()}
+    starts |= {
+        tuple(masks([1], **change).encoder[0].attention.flatten()[:40].gt(0).tolist())
+        for change in ({"step": 6}, {"seed": 4})
+    }
+    assert len(starts) == 7
+
+
+def test_masks_between_sub_layers_stay_as_they_are():
+    """Under counter words of their own."""
+    before, model = SentenceMasks(Model(**SIZES), 3), Model(**SIZES)
+    one, like = batch([0, 1]), torch.empty(0)
+    module = TransformerModule(Experiment(model=model, training=Training(seed=3)), 31)
+    noise = module._noise(5, one)
+    plain = before.noise(5, one, like)
+    assert torch.equal(noise.source, plain.source) and torch.equal(noise.target, plain.target)
+    assert noise.encoder[1].feed_forward.shape == (2, 10, 11)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"P_drop": 0.0}, {"P_ff": 0.0, "layer": "lstm"}, {"feed_forward": "geglu", "scores": "additive"}]
+)
+def test_parts_of_a_step_add_up(change):
+    training = Training(seed=3, precision="float64")
+    module = TransformerModule(Experiment(model=Model(**(SIZES | change)), training=training), 31)
+
+    def gradients(*parts: list[int]) -> list[torch.Tensor]:
+        module.zero_grad()
+        for index in parts:
+            one = batch(index)
+            module.batch_loss(one, module._noise(5, one))[0].backward()
+        return [p.grad.clone() for p in module.parameters()]
+
+    whole = gradients([0, 1, 2, 3])
+    for ours, theirs in zip(whole, gradients([2, 0], [3], [1]), strict=True):
+        assert (theirs - ours).abs().max() <= 1e-12 * ours.abs().max()
+    module.inner_masks = None
+    module.eval()
+    assert any((a - b).abs().max() > 1e-6 for a, b in zip(whole, gradients([0, 1, 2, 3]), strict=True))
+
+
+def test_attention_weights_are_dropped_after_the_softmax():
+    layer = SelfAttention(Model(d_model=12, h=3, d_k=4, d_v=5, P_attention=0.3), None).double().requires_grad_(False)
+    x, keep = torch.randn(2, 6, 12, dtype=torch.float64), masks([0, 3]).encoder[0].attention[:, :, :6, :6]
+    q, k, v = layer.heads(x, 0)
+    weights = (q @ k.transpose(2, 3) / 2).masked_fill(~torch.ones(6, 6).tril().bool(), float("-inf")).softmax(-1)
+    expected = layer.W_O((weights * keep @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x, None, True, keep=keep), expected, atol=1e-12, rtol=0)
+    assert torch.equal(layer.eval()(x, None, True), layer(x, None, True)), "nothing is dropped in evaluation"
+
+
+@pytest.mark.parametrize("name", ["relu", "swiglu"])
+def test_feed_forwards_are_dropped_before_the_second_matrix(name):
+    module, x = make_feed_forward(name, 12, 30, P_ff=0.5).double(), torch.randn(2, 3, 12, dtype=torch.float64)
+    width = module.W_2.in_features
+    W_1 = module.W_1(x)
+    inner = F.relu(W_1) if name == "relu" else F.silu(W_1[..., :width]) * W_1[..., width:]
+    keep = torch.randint(0, 2, (2, 3, width)).double() * 2
+    torch.testing.assert_close(module(x, keep), module.W_2(inner * keep))
+    torch.manual_seed(1)
+    assert not torch.equal(module(x), module(x)) and torch.equal(module.eval()(x), module(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"P_attention": 1.0}, r"model\.P_attention=1\.0: must lie in"),
+        ({"P_attention": 0.1, "layer": "restricted"}, "layer=restricted has it at 0"),
+        ({"P_ff": 0.1, "feed_forward": "mine.Mine"}, "acts in feed-forwards that ship: mine.Mine"),
+    ],
+)
+def test_what_cannot_be_dropped_is_refused(change, words):
+    with pytest.raises(UserError, match=words):
+        check(Experiment(model=Model(**change)))
