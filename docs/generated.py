@@ -222,7 +222,7 @@ RUN: Described = {
     "progress.json": "where it stands: step, phase, rate",
     "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
     "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
-    "samples.jsonl": "how the first dev sentences were translated at every validation",
+    "samples.jsonl": "how a few dev sentences were translated at every validation",
     "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data; "
     "owner and sha256 stand in the archive's comment, as in snapshots",
     "checkpoints/step-NUMBER.damaged": "a checkpoint that was passed over: its checksum does not match",

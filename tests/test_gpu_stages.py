@@ -47,3 +47,10 @@ def test_unknown_stages_are_refused(capsys):
     with pytest.raises(SystemExit):
         gpu.main(["--stages", "facts,guesses"])
     assert "unknown stages guesses" in capsys.readouterr().err
+
+
+def test_the_stages_need_neither_optuna_nor_wandb_nor_sacrebleu():
+    """Nor pydantic: whoever rents a GPU takes the machine as it is."""
+    missing = "import sys; sys.modules.update(dict.fromkeys(('optuna', 'wandb', 'sacrebleu', 'pydantic', 'triton')))\n"
+    program = f"{missing}import benchmarks.gpu.stages, lightning_tfm.study.settings"
+    assert gpu.subprocess.run([sys.executable, "-c", program]).returncode == 0

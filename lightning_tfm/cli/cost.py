@@ -22,7 +22,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if devices < 1 or rate < 0:
         raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")
     exact = settings.exact
-    check_accelerator(settings.hardware)
+    check_accelerator(settings.hardware, exact.training.precision)
 
     from lightning_tfm.queue.view import clock
     from lightning_tfm.training.cost import measure, predict

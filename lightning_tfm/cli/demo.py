@@ -29,6 +29,7 @@ Next:
   your own sentences    echo "{source}" | lightning-tfm translate {run}
   Table 3 in miniature  lightning-tfm sweep sweeps/table3.yaml
   one row alone         lightning-tfm fit --config experiments/miniature.yaml --row A-h1
+  in the browser        lightning-tfm dashboard
   all verbs             lightning-tfm --help"""
 
 

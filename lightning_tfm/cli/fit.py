@@ -48,7 +48,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         check_allocation(hardware.num_nodes)
     exact = settings.exact
     check_trainable(settings.experiment, settings.name)
-    check_accelerator(hardware)
+    check_accelerator(hardware, exact.training.precision)
     check_cores(hardware)
     classes = user_classes(settings.experiment)
     check_asked(settings.base, verb)

@@ -66,22 +66,28 @@ FOREIGN_GPUS = ("/dev/kfd", "/dev/dxg")
 """of AMD, and of Windows below Linux: torch reaches them under CUDA's name"""
 
 
-def check_accelerator(hardware: Hardware) -> None:
-    """Raise UserError where `gpu` is asked for, or kernels for one, and this machine, or torch on it, has none.
+def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
+    """Raise UserError where `gpu` is asked for, or what only a GPU has, and this machine, or torch on it, has none.
 
     Does not touch CUDA.
     """
-    if hardware.kernels == "all" and hardware.accelerator == "cpu":
-        raise UserError(
-            "trainer.kernels=all needs a GPU, and trainer.accelerator=cpu takes none: leave one of them out"
-        )
+    there = visible_gpus() or any(Path(path).exists() for path in FOREIGN_GPUS)
+    if hardware.accelerator == "cpu" or not there:
+        why = "trainer.accelerator=cpu takes none" if hardware.accelerator == "cpu" else "this machine has none"
+        if hardware.kernels == "all":
+            raise UserError(f"trainer.kernels=all needs a GPU, and {why}: leave it out")
+        if precision == "tfloat32":
+            raise UserError(
+                f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {why}: "
+                "take float32, which is another experiment"
+            )
     if hardware.kernels == "all" and find_spec("triton") is None:
         raise UserError("trainer.kernels=all needs Triton: pip install triton, or leave it out")
     if hardware.accelerator != "gpu":
         return
     asked = "trainer.accelerator=gpu"
     instead = "give --trainer.accelerator cpu, or auto, which takes what is available"
-    if not visible_gpus() and not any(Path(path).exists() for path in FOREIGN_GPUS):
+    if not there:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "but this machine has none" if hidden is None else f"but CUDA_VISIBLE_DEVICES={hidden!r} hides them"
         raise UserError(f"{asked} needs a GPU, {why}: {instead}")

@@ -47,4 +47,10 @@ def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
         Formulas(None, "all").smoothed_nll(x, E, torch.zeros(3, dtype=torch.long), 0.1, "vocabulary")
     with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
         check_accelerator(Hardware(kernels="all", accelerator="cpu"))
+    monkeypatch.setattr("lightning_tfm.queue.devices.visible_gpus", lambda: [])
+    monkeypatch.setattr("lightning_tfm.queue.devices.FOREIGN_GPUS", ())
+    with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU, and this machine has none"):
+        check_accelerator(Hardware(kernels="all"))
+    with pytest.raises(UserError, match=r"training\.precision=tfloat32 needs an NVIDIA GPU.* this machine has none"):
+        check_accelerator(Hardware(), "tfloat32")
     check_accelerator(Hardware(accelerator="cpu"))
