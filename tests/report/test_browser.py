@@ -385,12 +385,13 @@ def test_a_range_on_an_axis_keeps_its_trials_everywhere(search_page):
     search_page.mouse.up()
     assert figure.locator("svg .brush").count() == 1
     kept = search_page.locator("#table tbody tr:visible")
-    rates = [float(row.locator("td").nth(1).get_attribute("data-v")) for row in kept.all()]
+    rates = kept.evaluate_all("rows => rows.map(row => +row.children[2].dataset.v)")
     assert 20 < len(rates) < 100 and min(rates) > 0.9 * (0.1 * 2) ** 0.5
-    names = {row.get_attribute("data-trial") for row in kept.all()}
+    names = set(kept.evaluate_all("rows => rows.map(row => row.dataset.trial)"))
     for section in ("parallel", "slices", "course", "maps", "training"):
-        left = search_page.locator(f"#section-{section} svg [data-trial]:not(.off)").all()
-        assert left and {one.get_attribute("data-trial") for one in left} <= names, section
+        left = search_page.locator(f"#section-{section} svg [data-trial]:not(.off)")
+        trials = left.evaluate_all("marks => marks.map(mark => mark.dataset.trial)")
+        assert trials and set(trials) <= names, section
     figure.get_by_role("button", name="all trials").click()
     assert kept.count() == 120 and search_page.locator(".off").count() == 0
     figure.locator("summary", has_text="Ranges by keyboard").click()
