@@ -40,9 +40,10 @@ class Seen:
     """what is wrong with the storage"""
 
     def called(self, name: str) -> str:
-        """A run in words: row and seed where a study names it."""
-        homes = self.homes.get(name)
-        return f"{homes[0].row}, seed {homes[0].seed}" if homes else name
+        """A run in words: row and seed as a study names it, or as it was asked for alone; else its name."""
+        if homes := self.homes.get(name):
+            return f"{homes[0].row}, seed {homes[0].seed}"
+        return (self.runs[name].called if name in self.runs else "") or name
 
 
 class Elsewhere(Protocol):

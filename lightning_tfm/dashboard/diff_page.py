@@ -158,7 +158,7 @@ def _called(seen: Seen, view: RunView, views: list[RunView]) -> str:
     if sum(seen.called(other.name) == said for other in views) == 1:
         return said
     homes = seen.homes.get(view.name, ())
-    return f"{homes[0].study}: {said}" if homes else said
+    return f"{homes[0].study}: {said}" if homes else f"{said}, {view.name[:8]}"
 
 
 def _asked(what: str, names: Sequence[str]) -> str:

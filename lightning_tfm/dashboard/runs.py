@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.dashboard.course import DEV, Course, Points, dev_curve
-from lightning_tfm.dashboard.files import Stamp, stamp
+from lightning_tfm.dashboard.files import Stamp, read_object, stamp
 from lightning_tfm.runs.glance import AttemptView, read_attempts
 from lightning_tfm.runs.record import LastWords, Progress, RunRecord, read, read_small
 
@@ -21,6 +21,8 @@ class RunView:
 
     name: str
     """of its folder: the first digits of its training hash"""
+    called: str = ""
+    """row and seed as which it was last asked for"""
     state: str
     """one of STATES"""
     phase: str = ""
@@ -67,7 +69,7 @@ class Reader:
         if self._settled and stamps == self._stamps:
             return False
         self._stamps = stamps
-        view = self._read()
+        view = replace(self._read(), called=_called(self.folder))
         changed, self.view = view != self.view, view
         return changed
 
@@ -127,6 +129,11 @@ class Reader:
         state = {"pruned": "stopped early", "interrupted": "interrupted"}.get(last.outcome, "failed")
         said = last.reason if state != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
         return replace(view, state=state, words=said, step=view.step if last.step is None else last.step)
+
+
+def _called(folder: Path) -> str:
+    plain = read_object(folder / "cell.json")
+    return f"{plain['row']}, seed {plain['seed']}" if {"row", "seed"} <= plain.keys() else ""
 
 
 def finished(name: str, record: RunRecord, curve: Points) -> RunView:

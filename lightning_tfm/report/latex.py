@@ -114,6 +114,7 @@ def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
         at += len(block)
     lines = [
         "% needs \\usepackage{array,booktabs}",
+        *_replaced(rows),
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{layout.caption or _caption(report, tests, paper, alpha)}}}",
@@ -134,6 +135,12 @@ def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
         group = row.group
         lines.append(" & ".join(column.cells[i] for column in every) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}"]) + "\n"
+
+
+def _replaced(rows: Sequence[SummaryRow]) -> list[str]:
+    """A comment on the characters of names that stand as question marks."""
+    found = sorted({c for row in rows for c in columns.named(row) if c != UNKNOWN and _character(c) == UNKNOWN})
+    return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(found)}"] * bool(found)
 
 
 def _size(count: int) -> str:

@@ -149,6 +149,16 @@ def test_a_search_of_several_seeds_counts_runs_and_ranks_means(made):
     assert board.look().studies["search"].counts["finished"] == 3
 
 
+def test_a_run_of_no_study_is_called_as_it_was_asked_for(made):
+    folder = made.run(BASE)
+    board = Board(made.root, every=0)
+    assert board.look().called(folder.path.name) == folder.path.name
+    folder.cell.write_text('{"row": "A-h1", "seed": 5}')
+    assert board.look().called(folder.path.name) == "A-h1, seed 5"
+    folder.cell.write_text('{"row": ')
+    assert board.look().called(folder.path.name) in ("A-h1, seed 5", folder.path.name)
+
+
 def test_an_empty_folder_is_empty(tmp_path):
     seen = Board(tmp_path, every=0).look()
     assert (seen.runs, seen.studies, seen.version) == ({}, {}, 0)

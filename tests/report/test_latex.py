@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_the_verbs(made, capsys):
     assert r"\caption{Two.}" in capsys.readouterr().out
     assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 2
     assert "report m_1 --format latex" in capsys.readouterr().err
+
+
+def test_what_has_no_glyph_is_named(report):
+    other = replace(report.rows[1], name="A-中-h1")
+    text = to_latex(replace(report, rows=[report.rows[0], other]))
+    assert "A-?-h1" in text and "% not in pdfTeX's default fonts, so ? stands for: 中" in text
+    assert "stands for" not in to_latex(report)
 
 
 def test_names_are_harmless():

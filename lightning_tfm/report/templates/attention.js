@@ -7,7 +7,8 @@ if (one('#attention-data')) {
     select.replaceChildren(...names.map((name, i) => new Option(name, i)));
     select.value = Math.min(chosen, names.length - 1);
   };
-  const sides = [0, 1].map(i => ({run: control('run-' + i), heads: control('heads-' + i), figure: control('map-' + i)}));
+  const sides = [0, 1].map(i => (
+    {run: control('run-' + i), heads: control('heads-' + i), figure: control('map-' + i)}));
   const picked = {layer: 0, head: 0};
   const colour = () => getComputedStyle(one('.attended')).getPropertyValue('--found');
 
@@ -34,11 +35,13 @@ if (one('#attention-data')) {
       transform: `translate(${left + size * (x + .65)} ${top - 6}) rotate(-60)`, class: 'label'}, short(word))));
     down.forEach((word, y) => picture.append(drawn('text', {
       x: left - 6, y: top + size * (y + .65), 'text-anchor': 'end', class: 'label'}, short(word))));
-    picture.append(drawn('rect', {x: left, y: top, width: width - left, height: height - top, fill: 'none', class: 'grid'}));
+    picture.append(drawn('rect', {
+      x: left, y: top, width: width - left, height: height - top, fill: 'none', class: 'grid'}));
     [...weights].forEach((c, i) => {
       const x = i % across.length, y = Math.floor(i / across.length);
       const words = down[y] + ' → ' + across[x] + ': ' + worth[c].toFixed(2);
-      const cell = drawn('rect', {x: left + size * x, y: top + size * y, width: size - 1, height: size - 1, class: 'cell',
+      const cell = drawn('rect', {
+        x: left + size * x, y: top + size * y, width: size - 1, height: size - 1, class: 'cell',
         'fill-opacity': worth[c]}, drawn('title', {}, words));
       cell.dataset.said = words;
       picture.append(cell);
@@ -49,7 +52,8 @@ if (one('#attention-data')) {
     return picture;
   };
   const shownLarge = (side, layers, kind, words, run) => {
-    const layer = Math.min(picked.layer, layers.length - 1), head = Math.min(picked.head, layers[layer].heads.length - 1);
+    const layer = Math.min(picked.layer, layers.length - 1);
+    const head = Math.min(picked.head, layers[layer].heads.length - 1);
     const name = `${run.row}, seed ${run.seed}: ${kind} attention, layer ${layer + 1}, head ${head + 1}`;
     all('svg', side.figure).forEach(old => old.remove());
     side.figure.prepend(large(layers[layer].heads[head], words, name));

@@ -3,8 +3,9 @@
   const figures = all('figure.brushed').map(figure => {
     const picture = one('svg:not(.icon)', figure), handles = all('.handle', picture);
     const top = +handles[0].getAttribute('y'), height = +handles[0].getAttribute('height');
-    const places = new Map(all('[data-trial]', picture).map(line => [line.dataset.trial,
-      one('polyline', line).getAttribute('points').split(' ').map(pair => 100 * (1 - (pair.split(',')[1] - top) / height))]));
+    const percent = pair => 100 * (1 - (pair.split(',')[1] - top) / height);
+    const places = new Map(all('[data-trial]', picture).map(line =>
+      [line.dataset.trial, one('polyline', line).getAttribute('points').split(' ').map(percent)]));
     const ranges = all('.ranges fieldset', figure).map(fieldset => all('input', fieldset));
     return {figure, picture, handles, top, height, places, ranges};
   });
