@@ -41,6 +41,7 @@ COPIED = {
     "experiments/results/miniature/table.md": "also/table-miniature",
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",
+    "experiments/results/norm/table.md": "also/table-norm",
 }
 """Markdown outside docs/ -> the page that shows it"""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")

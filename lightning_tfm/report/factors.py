@@ -9,7 +9,7 @@ Both are contrasts sum c m:
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already. In each metric the main effects are one family, the
-interactions another, corrected by Benjamini and Hochberg.
+interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts.
 """
 
 import itertools
@@ -181,7 +181,16 @@ def _corrected(effects: list[Effect]) -> list[Effect]:
         adjusted += [
             replace(effect, p=None if math.isnan(x) else float(x)) for effect, x in zip(family, p, strict=True)
         ]
-    return adjusted
+    return [replace(effect, depends_on=_depends_on(effect, adjusted)) for effect in adjusted]
+
+
+def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
+    """Fields of the significant interactions that hold a main effect's own comparison."""
+    if effect.kind != "main":
+        return []
+    pairs = [e.words for e in effects if e.kind == "interaction" and e.p is not None and e.p < statistics.ALPHA]
+    others = [word for words in pairs if effect.words[0] in words for word in words if word != effect.words[0]]
+    return list(dict.fromkeys(word.partition(":")[0] for word in others))
 
 
 def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: str) -> HeatMap:

@@ -268,6 +268,8 @@ class Effect:
     upper: float | None = None
     p: float | None = None
     """corrected over the effects of its kind by Benjamini and Hochberg"""
+    depends_on: list[str] = field(default_factory=list)
+    """of a main effect: fields with which it interacts at p < 0.05, so that it averages over unlike combinations"""
 
 
 @dataclass(frozen=True)

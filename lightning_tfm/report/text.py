@@ -210,7 +210,13 @@ def word_counts(report: Summary) -> list[str]:
 def effect_line(effect: Effect) -> str:
     """metric, what is compared, by how much, p."""
     found, interval, p = effect_numbers(effect)
-    return f"{effect.metric.upper()}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+    told = f"{effect.metric.upper()}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+    return told + (f"; {unlike(effect)}" if effect.depends_on else "")
+
+
+def unlike(effect: Effect) -> str:
+    """What to think of a main effect beside interactions."""
+    return f"differs with {' and '.join(effect.depends_on)}, read the combinations"
 
 
 def effect_numbers(effect: Effect) -> tuple[str, str, str]:

@@ -73,11 +73,22 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
     main, cross = found["ppl", (pre,)], found["ppl", (pre, late)]
     assert main.lower < 0.6 < main.upper and main.p < 0.001
     assert cross.lower < 0.6 < cross.upper and cross.p < 0.001
+    assert main.depends_on == ["training.warmup"] and cross.depends_on == []
     for kind in ("html", "markdown", "json"):
         shown = report.render(kind)
         assert "pre against post" in shown and "800 against 400" in shown
+        assert kind == "json" or "differs with training.warmup, read the combinations" in shown
     assert "heat map" in report.render("html")
     assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+
+
+def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():
+    def effect(kind, p, *keys):
+        return Effect(kind, "ppl", [f"{key}: 1 against 0" for key in keys], 0.1, 0.0, 0.2, p)
+
+    pairs = [effect("interaction", 0.001, "a", "b"), effect("interaction", 0.5, "a", "c")]
+    found = factors._corrected([effect("main", 0.001, key) for key in "abc"] + pairs)
+    assert [e.depends_on for e in found] == [["b"], ["a"], [], [], []]
 
 
 def test_a_study_of_listed_rows_has_no_factors(tmp_path):
