@@ -63,7 +63,7 @@ def stopped_at_20(e, root):
 
 def test_a_profile_is_a_trace_of_ten_steps(tmp_path):
     e = experiment(write_corpus(tmp_path / "text"), model__N=1, training__steps=21)
-    run = in_child(train, e, tmp_path, Hardware(profile=True))
+    run = in_child(train, e, tmp_path, Hardware(profile=True, validate_every=21))
     events = json.loads((run / "profile" / "trace.json").read_bytes())["traceEvents"]
     assert sum(event.get("name") == "aten::_fused_adam_" for event in events) == 10
     assert "aten::bmm" in (run / "profile" / "operators.txt").read_text()
