@@ -133,7 +133,9 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
-    "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "lightning-tfm sweep sweeps/norm.yaml": Run(
+        f"{SHORT} --miniature.steps 250 --training.tokens 130 --seeds 31", long=True
+    ),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
@@ -269,7 +271,7 @@ SWEEPS: dict[str, Run] = {
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
-    "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --seeds 31", long=True),
+    "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --training.tokens 130 --seeds 31", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
         f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
