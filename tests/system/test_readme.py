@@ -211,6 +211,7 @@ COMMANDS |= {
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
     "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
     "lightning-tfm export table3 --to tensorboard": Run(long=True),
+    "lightning-tfm export table3 --to tensorboard --live": Run(long=True),
     "lightning-tfm export table3 --to csv": Run(),
     "lightning-tfm export table3 --to mlflow": Run(long=True),
     "lightning-tfm export results/runs/RUN --to csv --folder curves": Run(),
