@@ -146,6 +146,7 @@ TABLE = [
     ("validate", "", 2, "which run? lightning-tfm validate RUN"),
     ("translate", "", 2, "which run? lightning-tfm translate RUN"),
     ("export", "", 2, "which run? lightning-tfm export RUN"),
+    ("export two --to csv --storage x.log", "", 2, "--storage goes with --live"),
     ("data show", "", 2, "which corpus? lightning-tfm data prepare wmt14-en-de"),
     ("data prepare", "", 2, "which corpus?"),
     ("data pack", "", 2, "which corpus?"),
