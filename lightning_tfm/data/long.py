@@ -49,11 +49,12 @@ class LongText:
 
     @cached_property
     def lines(self) -> np.ndarray:
-        """Numbers of the lines in the split. Raises UserError where none is long or none is within the limit."""
+        """Numbers of the lines in the split. Raises UserError where none is long or there is none to compare with."""
         split, limit = self._prepared.split(self._name), self.limit
         found = chosen(split.source_lengths + 1, split.target_lengths + 1, limit)
         longer = np.maximum(split.source_lengths, split.target_lengths)[found] + 1
-        for there, words in ((longer > limit, "above"), (longer <= limit, "within")):
+        within = (longer <= limit) & (PER_LIMIT * longer > limit)
+        for there, words in ((longer > limit, "above"), (within, "from half to the whole of")):
             if not there.any():
                 raise UserError(
                     f"data.long={self._name}: no line of it is {words} the training length of {limit} pieces (up to "
@@ -87,11 +88,11 @@ def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
     m, data = experiment.model, experiment.data
     if not m.positions.startswith("learned"):
         return
-    for split in dict.fromkeys(filter(None, (data.dev, data.test, data.long))):
-        text: Split | EncodedText = prepared.split(split)
-        extra = 0
-        if split == data.long and split not in (data.dev, data.test):
-            text, extra = LongText(prepared, data).split(split), experiment.evaluation.extra_len
+    texts: list[tuple[str, Split | EncodedText, int]] = []
+    texts += [(split, prepared.split(split), 0) for split in (data.dev, data.test) if split]
+    if data.long:
+        texts.append((data.long, LongText(prepared, data).split(data.long), experiment.evaluation.extra_len))
+    for split, text, extra in texts:
         longest = max(int(text.source_lengths.max()) + 1 + extra, int(text.target_lengths.max()) + 1)
         if longest > m.max_positions:
             more = f" with evaluation.extra_len={extra} pieces for the translation" if extra else ""

@@ -4,8 +4,8 @@ The paper (3.5) chose sinusoids since they "may allow the model to extrapolate t
 encountered during training". A study with `data.long` scores lines by length (runs/scored.py). Here, fixed before the
 study was run:
 
-rise        nll per piece over all lines beyond the training length, minus that over the lines within it (a line is
-            within where both sides are), of one training
+rise        nll per piece over all lines beyond the training length, minus that over the longest lines within it, those
+            of half a training length to a whole one, of one training
 excess      the rise minus the control's. The control is a row that has trained on lines as long as any that is scored
             (`data.max_len`): what long lines cost by themselves is in its rise. Without a control: the rise
 carries     the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
@@ -21,8 +21,8 @@ p, corrected over the rows by Benjamini and Hochberg.
 The sentence is of base where it has sinusoids, beside rows with learned positions:
 
 supported           base carries
-supported in part   base falls off, and has less nll per piece beyond than every learned row (intervals below 0)
-contradicted        base falls off, and the interval of some learned row allows no gain of TOLERANCE over it
+contradicted        base falls off, and the interval of some learned row allows base no gain of TOLERANCE over it
+supported in part   base falls off, and has less nll per piece beyond than every learned row (intervals above 0)
 undecided           all else
 
 The lengths of all this are those of the longer side; figures tell source and target apart.
@@ -67,7 +67,7 @@ def analyse(cells: Cells) -> BeyondSummary | None:
     measured = Measured.of(found, names)
     excess, against = _excess(measured, control), _against(measured, study.base_row)
     rows = [_row(found, name, control, excess.get(name), against.get(name)) for name in names]
-    word, why = _judged(study, {row.row: row for row in rows})
+    word, why = judged(study, {row.row: row for row in rows})
     return BeyondSummary(
         limit=data.training_length,
         split=data.long,
@@ -140,8 +140,10 @@ class Measured:
 
 def _sums(run: LongRun) -> np.ndarray:
     """[S, 2, 2]: (nll, pieces) of each line, in the part within the training length and in the part beyond it."""
-    beyond_S = run.lines_S3[:, 1:].max(1) > run.by_length.limit
-    return np.stack([run.lines_S3[:, :2] * part[:, None] for part in (~beyond_S, beyond_S)], 1)
+    within, beyond = sorted(run.at("both").items())
+    longer_S = run.lines_S3[:, 1:].max(1) / run.by_length.limit
+    parts = [(longer_S > part.above) & (longer_S <= part.upto) for _, part in (within, beyond)]
+    return np.stack([run.lines_S3[:, :2] * part[:, None] for part in parts], 1)
 
 
 def _per_piece(counts_BS: np.ndarray, sums_SU2: np.ndarray) -> np.ndarray:
@@ -298,7 +300,7 @@ def _spread(values: Sequence[float]) -> Spread:
 # --- the paper's sentence ---
 
 
-def _judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
+def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
     """The verdict on the sentence and why; None where the study does not ask for it."""
     positions = {row.name: apply(study.base, row).model.positions for row in study.rows if len(row.change) <= 1}
     base = rows.get(study.base_row or "")
@@ -314,8 +316,8 @@ def _judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None,
     names = " and ".join(row.row for row in learned)
     if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
         return UNTESTABLE, f"{told}; too few seeds of {names}"
+    if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
+        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per piece"
     if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
         return IN_PART, f"{told}, less than {names}"
-    if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
-        return CONTRADICTED, f"{told}, no less than {names} by {TOLERANCE:g} nats per piece"
     return UNDECIDED, f"{told}; not known whether less than {names}"

@@ -69,7 +69,7 @@ def about(found: BeyondSummary) -> list[str]:
         rise += f", less the same of {found.control}, which trained on lines of all these lengths"
     told = [
         f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} pieces, "
-        "end token included; within: both sides are at most that long",
+        "end token included; within: the longer side has half to all of it",
         rise,
         f"carries, falls off: the 95 % interval of the rise lies below, above {found.tolerance:g} nats per piece; "
         "reach: how far its mean stays below, class by class",
@@ -81,7 +81,7 @@ def about(found: BeyondSummary) -> list[str]:
 def lines(found: BeyondSummary) -> list[str]:
     """The table for a terminal of 80 columns: what decides, and how translations end."""
     if not found.rows:
-        return ["beyond the training length:", *(f"  {why}" for why in found.missing)]
+        return ["beyond the training length:"]
     head = ["", "within", "beyond", "rise [95 %]", "word", "reach", "BLEU", "ratio", "early"]
     table = [head, *(_short(row) for row in found.rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]

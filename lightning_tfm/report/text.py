@@ -197,8 +197,8 @@ def to_words(report: Summary, width: int) -> str:
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     if (found := report.beyond) is None:
         return told
-    sentence = textwrap.fill(beyond_text.verdict(found), width)
-    return told + "".join(f"{line}\n" for line in [*beyond_text.lines(found), *filter(None, [sentence])])
+    words = [textwrap.fill(text, width) for text in (beyond_text.verdict(found), *found.missing) if text]
+    return told + "".join(f"{line}\n" for line in [*beyond_text.lines(found), *words])
 
 
 def word_counts(report: Summary) -> list[str]:

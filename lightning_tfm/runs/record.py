@@ -26,7 +26,8 @@ class LengthClass:
     """The lines of a text whose length lies in one class."""
 
     side: str
-    """whose length: source, target, the longer of the two; `both`: all lines whose longer side lies there"""
+    """whose length: source, target, the longer of the two; `both`: by the longer, all from half a training length to a
+    whole one, and all beyond"""
     above: float
     """the class's lengths lie above so many training lengths, and reach `upto`"""
     upto: float

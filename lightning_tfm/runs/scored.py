@@ -87,7 +87,7 @@ def score_split(
 def by_length(made: Scored, limit: int, tokenize: str) -> ByLength:
     """The score of each class of lengths that has lines: by the longer side, by the source's and by the target's.
 
-    And of all lines within and beyond the training length, as two classes of the side `both`.
+    And of all lines from half a training length to a whole one, and of all beyond, as two classes of the side `both`.
     """
     sides = {"longer": np.maximum(made.source_lengths, made.target_lengths)}
     sides |= {"source": made.source_lengths, "target": made.target_lengths}
@@ -98,7 +98,7 @@ def by_length(made: Scored, limit: int, tokenize: str) -> ByLength:
             there = np.flatnonzero(classes == i).tolist()
             if there:
                 found.append(_class(made, there, (side, i / PER_LIMIT, (i + 1) / PER_LIMIT), tokenize))
-    for above, upto in ((0, 1), (1, FARTHEST)):
+    for above, upto in ((1 / PER_LIMIT, 1), (1, FARTHEST)):
         there = np.flatnonzero((sides["longer"] > above * limit) & (sides["longer"] <= upto * limit)).tolist()
         found.append(_class(made, there, ("both", float(above), float(upto)), tokenize))
     return ByLength(limit=limit, classes=found)
