@@ -9,8 +9,8 @@ Both are contrasts sum c m:
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already. In each metric the main effects are one family, the
-interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts. Where a field changes the
-pieces or the training text, nll per reference word stands in place of log PPL.
+interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts. Where
+a field changes the pieces or the training text, nll per reference word stands in place of log PPL.
 """
 
 import itertools
