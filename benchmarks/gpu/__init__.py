@@ -25,6 +25,7 @@ STAGES = {
     "today": (420, "target tokens a second of base: precision, masks, compiled"),
     "trace": (120, "ten steps of base in bfloat16, for Perfetto"),
     "parts": (300, "base in bfloat16 with all kernels, and with each part left out"),
+    "alone": (60, "each kernel beside its formula on the rows of base"),
     "small": (240, "the miniature by 1, 2, 4, 8 processes on one device"),
     "decoding": (120, "sentences a second of beam search"),
     "checkpoints": (90, "seconds and bytes of a checkpoint of base"),

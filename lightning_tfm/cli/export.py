@@ -1,11 +1,13 @@
 """`export`: what a run or a study left, for other programs: weights (safetensors, CTranslate2) of a run; curves and
 scores (TensorBoard, CSV, MLflow) of a run, a study or a search."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import sleep
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
 from lightning_tfm.cli.score import find
+from lightning_tfm.errors import UserError
 
 WEIGHTS = ("safetensors", "ctranslate2")
 RECORDS = ("tensorboard", "csv", "mlflow")
@@ -52,18 +54,51 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT, experiment=False)
     parser.add_argument("what", help="name of a study or search, or a run: its directory, or the start of its name")
     _add_formats(parser)
+    parser.add_argument("--live", action="store_true", help="keep the folder up to date until all is finished")
+    parser.add_argument("--storage", default="", help="with --live: where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     root, what = Path(options["out"]), options["what"]
+    if options["storage"] and not options["live"]:
+        raise UserError("--storage goes with --live: without it only the records are read")
 
     from lightning_tfm.cli.report import refresh
     from lightning_tfm.report.export import FORMATS, collect
     from lightning_tfm.study.study import Search, folder_of, load
 
     studied = (root / "studies" / what / "study.json").is_file()
-    if studied and isinstance(load(root, what), Search):
+    searched = studied and isinstance(load(root, what), Search)
+    if searched:
         refresh(what, root)
     runs = collect(what, root)
     place = folder_of(root, what) if studied else runs[0].folder.path
-    how = FORMATS[options["to"]](runs, Path(options["folder"] or place / options["to"]))
+    target = FORMATS[options["to"]](Path(options["folder"] or place / options["to"]))
+    try:
+        how = target.write(runs)
+        if options["live"]:
+            over = _over(what if studied else None, root, options["storage"], runs[0].folder.result)
+            print(f"live, until all is finished: {how}", flush=True)
+            last = False
+            while not last:
+                sleep(EVERY)
+                last = over()  # asked first: what ended meanwhile is written once more
+                if searched:
+                    refresh(what, root)
+                runs = collect(what, root)
+                target.write(runs)
+    finally:
+        target.close()
     print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {how}")
     return 0
+
+
+EVERY = 5.0
+"""seconds from one look at the records to the next"""
+
+
+def _over(study: str | None, root: Path, storage: str, result: Path) -> Callable[[], bool]:
+    """Says whether all of a study, or else of the run with this `result`, has ended."""
+    if study is None:
+        return result.is_file
+    from lightning_tfm.queue.open import open_queue
+
+    return open_queue(root, study, storage).done

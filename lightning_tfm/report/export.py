@@ -1,18 +1,20 @@
 """Curves and scores of runs as other people's dashboards read them: TensorBoard, CSV, MLflow. Only records are read.
 
 Each format is a folder: event files for `tensorboard --logdir`, two CSV files, or a SQLite database that `mlflow ui`
-opens (MLflow's folders of plain files are in maintenance mode, and current versions refuse them). Exporting again
-brings a folder up to date.
+opens (MLflow's folders of plain files are in maintenance mode, and current versions refuse them). Writing again brings
+a folder up to date; what was written for an unfinished run is continued, so that an open dashboard sees it grow.
 """
 
 import csv
+import hashlib
 import io
 import json
 import logging
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import training_hash
 from lightning_tfm.durable import write_atomic
@@ -22,6 +24,11 @@ from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text
 from lightning_tfm.study.rows import run_identity
 from lightning_tfm.study.study import Ablation, Search, folder_of, load, value_of
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+Curves = list[tuple[int, float, dict[str, float]]]
+"""(step, seconds since 1970, name -> value)"""
 SCORES = ("ppl", "nll", "bleu")
 BATCH = 1000
 """metrics in one call of MLflow's client, and its limit"""
@@ -48,10 +55,10 @@ class Exported:
     def name(self) -> str:
         return f"{self.row}/{self.seed}".replace(", ", ",").replace(" ", "_")
 
-    def curves(self) -> list[tuple[int, float, dict[str, float]]]:
-        """(step, seconds since 1970, name -> value); the last one holds the final scores."""
+    def curves(self) -> Curves:
+        """What the run wrote down so far; of a finished run the last entry holds the final scores."""
         metrics = of_last_text(self.folder.read_metrics())
-        began = self.record.started if self.record and self.record.started else self.folder.path.stat().st_mtime
+        began = self.record.started if self.record and self.record.started else _begun(self.folder)
         found, at = [], 0.0
         for line in metrics:
             at = line.get("seconds", at)
@@ -68,6 +75,17 @@ class Exported:
         if self.record is None:
             return {}
         return {f"{name}/{key}": getattr(s, key) for name, s in self.record.scores.items() for key in SCORES}
+
+
+def _begun(folder: RunFolder) -> float:
+    """When a run without a record began: its folder changes, what it was asked for does not."""
+    there = folder.experiment if folder.experiment.is_file() else folder.path
+    return there.stat().st_mtime
+
+
+def _same(before: Curves, now: Curves) -> bool:
+    """Whether `now` continues `before`: it does not where training went back to a checkpoint."""
+    return [(step, values) for step, _, values in before] == [(step, values) for step, _, values in now[: len(before)]]
 
 
 def collect(what: str, root: Path) -> list[Exported]:
@@ -129,36 +147,59 @@ def _of_run(what: str, root: Path) -> Exported:
     return Exported("fit", asked.get("row", folder.path.name), seed, folder, {}, folder.read_result())
 
 
+class Target(ABC):
+    """A folder in one of the formats. `write` may be called again with what the runs have become, then `close` once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def write(self, runs: Sequence[Exported]) -> str:
+        """Bring the folder up to date; how it is opened."""
+
+    def close(self) -> None:  # noqa: B027 -- only some keep files open
+        """Let go of open files."""
+
+
 # --- CSV ---
 
 
-def to_csv(runs: Sequence[Exported], folder: Path) -> str:
-    """runs.csv, a line for each run, and curves.csv, a line for each step that a run wrote down; how to open them."""
-    names = list(dict.fromkeys(name for run in runs for _, _, values in run.curves() for name in values))
-    varied = list(dict.fromkeys(key for run in runs for key in run.parameters))
-    scores = list(dict.fromkeys(name for run in runs for name in run.scores()))
-    heads = ["study", "row", "seed", "run", "finished", *varied]
-    facts = ["parameters", "flops", "seconds", "target_tokens", "tokens_per_second", "attempts"]
-    lines = []
-    for run in runs:
-        r = run.record
-        own = (
-            [r.parameters.total, r.flops, r.seconds.total, r.target_tokens, r.tokens_per_second, r.attempts]
-            if r
-            else []
-        )
-        where = [run.study, run.row, run.seed, run.folder.path.name, r is not None]
-        found = run.scores()
-        changed = [run.parameters.get(key) for key in varied]
-        lines.append([*where, *changed, *(own or [None] * len(facts)), *(found.get(name) for name in scores)])
-    _write_csv(folder / "runs.csv", [[*heads, *facts, *scores], *lines])
-    curves = [
-        [run.study, run.row, run.seed, run.folder.path.name, step, f"{at:.3f}", *(values.get(name) for name in names)]
-        for run in runs
-        for step, at, values in run.curves()
-    ]
-    _write_csv(folder / "curves.csv", [["study", "row", "seed", "run", "step", "time", *names], *curves])
-    return f"{folder / 'runs.csv'}, {folder / 'curves.csv'}"
+class Csv(Target):
+    """runs.csv, a line for each run, and curves.csv, a line for each step that a run wrote down."""
+
+    def write(self, runs: Sequence[Exported]) -> str:
+        curves = [run.curves() for run in runs]
+        names = list(dict.fromkeys(name for found in curves for _, _, values in found for name in values))
+        varied = list(dict.fromkeys(key for run in runs for key in run.parameters))
+        scores = list(dict.fromkeys(name for run in runs for name in run.scores()))
+        heads = ["study", "row", "seed", "run", "finished", *varied]
+        facts = ["parameters", "flops", "seconds", "target_tokens", "tokens_per_second", "attempts"]
+        lines = []
+        for run in runs:
+            r = run.record
+            own = (
+                [r.parameters.total, r.flops, r.seconds.total, r.target_tokens, r.tokens_per_second, r.attempts]
+                if r
+                else []
+            )
+            found = run.scores()
+            changed = [run.parameters.get(key) for key in varied]
+            lines.append(
+                [*_where(run), r is not None, *changed, *(own or [None] * len(facts)), *map(found.get, scores)]
+            )
+        of_runs, of_steps = self.folder / "runs.csv", self.folder / "curves.csv"
+        _write_csv(of_runs, [[*heads, *facts, *scores], *lines])
+        steps = [
+            [*_where(run), step, f"{at:.3f}", *map(values.get, names)]
+            for run, found in zip(runs, curves, strict=True)
+            for step, at, values in found
+        ]
+        _write_csv(of_steps, [["study", "row", "seed", "run", "step", "time", *names], *steps])
+        return f"{of_runs}, {of_steps}"
+
+
+def _where(run: Exported) -> list[Any]:
+    return [run.study, run.row, run.seed, run.folder.path.name]
 
 
 def _write_csv(path: Path, lines: list[list[Any]]) -> None:
@@ -171,24 +212,47 @@ def _write_csv(path: Path, lines: list[list[Any]]) -> None:
 # --- TensorBoard ---
 
 
-def to_tensorboard(runs: Sequence[Exported], folder: Path) -> str:
+class TensorBoard(Target):
     """Event files, a folder for each run; what varies and the final scores are hyperparameters with their metrics."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("--to tensorboard needs it: pip install 'lightning_tfm[tensorboard]'") from None
-    for run in runs:
-        place = folder / run.name
-        for old in place.glob("events.out.tfevents.*"):
-            old.unlink()
-        with SummaryWriter(str(place)) as writer:
-            for step, at, values in run.curves():
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._open: dict[str, tuple[SummaryWriter, Curves]] = {}
+        """an unfinished run's events, and what is in them"""
+        self._whole: set[str] = set()
+
+    def write(self, runs: Sequence[Exported]) -> str:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("--to tensorboard needs it: pip install 'lightning_tfm[tensorboard]'") from None
+        for run in runs:
+            if run.name in self._whole:
+                continue
+            curves, place = run.curves(), self.folder / run.name
+            writer, written = self._open.pop(run.name, (None, []))
+            if writer is None or not _same(written, curves):
+                if writer is not None:
+                    writer.close()
+                for old in place.glob("events.out.tfevents.*"):
+                    old.unlink()
+                writer, written = SummaryWriter(str(place)), []
+            for step, at, values in curves[len(written) :]:
                 for name, value in values.items():
                     writer.add_scalar(name, value, step, walltime=at)
-            told = {"row": run.row, "seed": run.seed} | {key: _simple(value) for key, value in run.parameters.items()}
+            writer.flush()
+            self._open[run.name] = writer, curves
             if run.record is not None:  # the scores' own tags are curves already
+                told = {"row": run.row, "seed": run.seed}
+                told |= {key: _simple(value) for key, value in run.parameters.items()}
                 writer.add_hparams(told, {f"final/{k}": v for k, v in run.scores().items()}, run_name=".")
-    return f"tensorboard --logdir {folder}"
+                self._open.pop(run.name)[0].close()
+                self._whole.add(run.name)
+        return f"tensorboard --logdir {self.folder}"
+
+    def close(self) -> None:
+        for writer, _ in self._open.values():
+            writer.close()
 
 
 def _simple(value: Any) -> Any:
@@ -198,49 +262,73 @@ def _simple(value: Any) -> Any:
 # --- MLflow ---
 
 
-def to_mlflow(runs: Sequence[Exported], folder: Path) -> str:
+class MLflow(Target):
     """A SQLite database with an experiment for the study, and the records beside it as artifacts."""
-    try:
-        from mlflow.entities import Metric, Param, ViewType
-        from mlflow.tracking import MlflowClient
-    except ImportError:
-        raise UserError("--to mlflow needs it: pip install 'lightning_tfm[mlflow]'") from None
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
-    address = f"sqlite:///{(folder / 'mlflow.db').resolve()}"
-    client = MlflowClient(tracking_uri=address)
-    known = client.get_experiment_by_name(runs[0].study)
-    artifacts = (folder / "artifacts").resolve().as_uri()
-    experiment = known.experiment_id if known else client.create_experiment(runs[0].study, artifact_location=artifacts)
-    there = client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, max_results=50_000)
-    before = {run.data.tags.get("cell", ""): run.info for run in there}
-    for run in runs:
-        info = before.get(run.name)
-        if info is not None and info.status == "FINISHED":
-            continue
-        if info is not None:
-            client.delete_run(info.run_id)
-        curves = run.curves()
+
+    def write(self, runs: Sequence[Exported]) -> str:
+        try:
+            from mlflow.entities import ViewType
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise UserError("--to mlflow needs it: pip install 'lightning_tfm[mlflow]'") from None
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        address = f"sqlite:///{(self.folder / 'mlflow.db').resolve()}"
+        client = MlflowClient(tracking_uri=address)
+        known = client.get_experiment_by_name(runs[0].study)
+        artifacts = (self.folder / "artifacts").resolve().as_uri()
+        experiment = (
+            known.experiment_id if known else client.create_experiment(runs[0].study, artifact_location=artifacts)
+        )
+        there = client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, max_results=50_000)
+        before = {run.data.tags.get("cell", ""): run for run in there}
+        for run in runs:
+            found = before.get(run.name)
+            if found is None or found.info.status != "FINISHED":
+                _write_run(client, experiment, run, found)
+        return f"mlflow ui --backend-store-uri {address}"
+
+
+def _write_run(client: Any, experiment: str, run: Exported, found: Any) -> None:
+    """Write what MLflow's run `found` lacks of `run`: a new one where there is none, or where training went back."""
+    from mlflow.entities import Metric, Param
+
+    curves = run.curves()
+    tags = found.data.tags if found else {}
+    written = int(tags.get("entries", 0))
+    if found and tags.get("digest") != _digest(curves[:written]):
+        client.delete_run(found.info.run_id)
+        found, written = None, 0
+    if found is None:
         tags = {"cell": run.name, "row": run.row, "seed": str(run.seed), "run": run.folder.path.name}
         begun = int(curves[0][1] * 1000) if curves else None
-        made = client.create_run(experiment, start_time=begun, run_name=run.name, tags=tags).info.run_id
+        run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=tags).info.run_id
         told = {"row": run.row, "seed": run.seed} | _flat(read_json(run.folder.experiment) or {}) | run.parameters
         params = [Param(key, str(value)[:LONGEST]) for key, value in told.items()]
         for first in range(0, len(params), PARAMS):
-            client.log_batch(made, params=params[first : first + PARAMS])
-        metrics = [
-            Metric(name, float(value), int(at * 1000), step)
-            for step, at, values in curves
-            for name, value in values.items()
-        ]
-        for first in range(0, len(metrics), BATCH):
-            client.log_batch(made, metrics=metrics[first : first + BATCH])
-        for record in (run.folder.result, run.folder.experiment, run.folder.identity):
-            if record.is_file():
-                client.log_artifact(made, str(record))
-        ended = int(curves[-1][1] * 1000) if curves else None
-        client.set_terminated(made, "FINISHED" if run.record else "RUNNING", end_time=ended if run.record else None)
-    return f"mlflow ui --backend-store-uri {address}"
+            client.log_batch(run_id, params=params[first : first + PARAMS])
+    else:
+        run_id = found.info.run_id
+    metrics = [
+        Metric(name, float(value), int(at * 1000), step)
+        for step, at, values in curves[written:]
+        for name, value in values.items()
+    ]
+    for first in range(0, len(metrics), BATCH):
+        client.log_batch(run_id, metrics=metrics[first : first + BATCH])
+    client.set_tag(run_id, "entries", str(len(curves)))
+    client.set_tag(run_id, "digest", _digest(curves))
+    if run.record is None:
+        client.update_run(run_id, status="RUNNING")
+        return
+    for record in (run.folder.result, run.folder.experiment, run.folder.identity):
+        if record.is_file():
+            client.log_artifact(run_id, str(record))
+    client.set_terminated(run_id, "FINISHED", end_time=int(curves[-1][1] * 1000) if curves else None)
+
+
+def _digest(curves: Curves) -> str:
+    return hashlib.sha256(json.dumps([(step, values) for step, _, values in curves]).encode()).hexdigest()
 
 
 def _flat(experiment: dict[str, Any]) -> dict[str, Any]:
@@ -248,9 +336,4 @@ def _flat(experiment: dict[str, Any]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, values in experiment.items() for key, value in values.items()}
 
 
-FORMATS: dict[str, Callable[[Sequence[Exported], Path], str]] = {
-    "tensorboard": to_tensorboard,
-    "csv": to_csv,
-    "mlflow": to_mlflow,
-}
-"""format -> what writes it, and returns how it is opened"""
+FORMATS: dict[str, type[Target]] = {"tensorboard": TensorBoard, "csv": Csv, "mlflow": MLflow}

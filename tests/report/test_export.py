@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli import export as cli_export
 from lightning_tfm.cli.main import main
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
@@ -33,8 +34,14 @@ def write_run(root: Path, cell: Cell, whole: bool = True) -> None:
     for step in range(1, 6):
         attempt.append_metrics({"step": step, "loss": 5 / step, "nll": 4 / step, "lr": 0.1, "seconds": step / 10})
     attempt.append_metrics({"step": 5, "dev_ppl": 2.5, "dev_nll": 0.9})
+    attempt.release()
     if whole:
-        leave(attempt, ppl=2.5, bleu=11.0, steps=5)
+        end_run(folder)
+
+
+def end_run(folder: RunFolder) -> None:
+    attempt = folder.claim()
+    leave(attempt, ppl=2.5, bleu=11.0, steps=5)
     attempt.release()
 
 
@@ -72,6 +79,24 @@ def test_csv_has_a_line_for_each_run_and_for_each_step(tmp_path: Path, capsys) -
     assert (alone["study"], alone["row"], alone["dev/bleu"]) == ("fit", "base", "11.0")
 
 
+def test_a_live_export_follows_a_run_to_its_end(tmp_path: Path, monkeypatch, capsys) -> None:
+    cells = write_table(tmp_path)
+    looks = []
+
+    def wait(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            end_run(RunFolder(tmp_path, cells[2].training_hash))
+
+    monkeypatch.setattr(cli_export, "sleep", wait)
+    name = cells[2].training_hash
+    call(name, "--to", "csv", "--out", str(tmp_path), "--live")
+    assert looks == [cli_export.EVERY] * 2
+    lines = list(csv.DictReader((tmp_path / "runs" / name[:16] / "csv" / "runs.csv").read_text().splitlines()))
+    assert [line["finished"] for line in lines] == ["True"]
+    assert capsys.readouterr().out.startswith("live, until all is finished: ")
+
+
 def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_path: Path, capsys) -> None:
     search = Search(
         name="found", base=BASE, space=SPACE[2:3], sampler="tpe", seed=0, trials=4, objectives={"dev/ppl": "minimize"},
@@ -100,7 +125,7 @@ def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, mon
         assert words in capsys.readouterr().err
     monkeypatch.setitem(__import__("sys").modules, "mlflow.entities", None)
     with pytest.raises(UserError, match=r"pip install 'lightning_tfm\[mlflow\]'"):
-        export.to_mlflow(export.collect("two", tmp_path), tmp_path / "m")
+        export.MLflow(tmp_path / "m").write(export.collect("two", tmp_path))
     (tmp_path / "studies" / "none").mkdir()
     plain = json.loads((tmp_path / "studies" / "two" / "study.json").read_text())
     (tmp_path / "studies" / "none" / "study.json").write_bytes(to_json(plain | {"name": "none", "seeds": [9]}))
@@ -130,6 +155,31 @@ def test_tensorboard_reads_curves_and_hyperparameters(tmp_path: Path, capsys) ->
 
 
 @pytest.mark.long
+def test_a_live_tensorboard_is_continued_and_begins_anew_where_training_went_back(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    cells = write_table(tmp_path)
+    folder = RunFolder(tmp_path, cells[2].training_hash)
+    place = tmp_path / "live" / "h4,wide" / "1"
+    target = export.TensorBoard(tmp_path / "live")
+
+    def steps() -> list[int]:
+        target.write(export.collect("two", tmp_path))
+        found = EventAccumulator(str(place))
+        found.Reload()
+        return [event.step for event in found.Scalars("train/loss")]
+
+    assert steps() == [1, 2, 3, 4, 5]
+    first = list(place.iterdir())
+    with folder.metrics.open("a") as file:
+        file.write(json.dumps({"step": 6, "loss": 0.5, "seconds": 0.6}) + "\n")
+    assert steps() == [1, 2, 3, 4, 5, 6] and list(place.iterdir()) == first
+    folder.metrics.write_text("".join(folder.metrics.read_text().splitlines(keepends=True)[:3]))
+    assert steps() == [1, 2, 3] and list(place.iterdir()) != first
+    target.close()
+
+
+@pytest.mark.long
 def test_mlflows_client_reads_runs_parameters_metrics_and_artifacts(tmp_path: Path, capsys) -> None:
     from mlflow.tracking import MlflowClient
 
@@ -145,10 +195,12 @@ def test_mlflows_client_reads_runs_parameters_metrics_and_artifacts(tmp_path: Pa
     assert {name: run.info.status for name, run in runs().items()} == {
         "base/1": "FINISHED", "base/2": "FINISHED", "h4,wide/1": "RUNNING",
     }  # fmt: skip
-    write_run(tmp_path, cells[2])
+    before = runs()["h4,wide/1"].info.run_id
+    end_run(RunFolder(tmp_path, cells[2].training_hash))
     call("two", "--to", "mlflow", "--out", str(tmp_path))
     found = runs()
-    assert len(found) == 3
+    assert len(found) == 3 and found["h4,wide/1"].info.run_id == before
+    assert len(client.get_metric_history(before, "train/loss")) == 5
     one = found["h4,wide/1"]
     assert one.info.status == "FINISHED" and one.data.params["model.h"] == "4" and one.data.tags["row"] == "h4, wide"
     assert one.data.metrics["dev/bleu"] == 11.0

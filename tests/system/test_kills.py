@@ -162,6 +162,16 @@ def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks):
     same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("forward", 15)), expected)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("change", [{"model__layer": "lstm"}, {"model__positions": "t5", "model__P_attention": 0.1}])
+def test_a_run_of_another_type_killed(corpus, tmp_path_factory, tmp_path, forks, change):
+    """Every type is stopped and resumed within a process in tests/training/test_layer_types.py."""
+    whole, e = tmp_path_factory.mktemp("type"), make(corpus, **change)
+    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
+    assert code == 0
+    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("update", 11)), expected)
+
+
 def test_a_rank_of_two_killed(corpus, unbroken, tmp_path, forks):
     run = kill_and_finish(forks, make(corpus), tmp_path, Hardware(devices=2, **HARDWARE), Strike("forward", 13, rank=1))
     same(run, unbroken[1])

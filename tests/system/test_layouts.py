@@ -12,6 +12,8 @@ import torch
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
+from lightning_tfm.model.layer_types import LAYERS
+from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
@@ -100,7 +102,7 @@ MODERN = {
 
 
 TYPES = ("lstm",)
-"""layer types trained here; all are cut into micro-batches in tests/training/test_layer_types.py"""
+"""layer types trained on every layout; all are cut into micro-batches in tests/training/test_layer_types.py"""
 
 
 def variants(root: Path, steps: int) -> dict[str, Experiment]:
@@ -148,6 +150,21 @@ class TestShort:
         assert len(ours) == STEPS and ours[-1] < ours[0]
         bound = {"float64": 1e-9, "float32": 1e-5}[name.split("-")[0]]
         assert np.abs(np.subtract(ours, theirs))[:10].max() <= bound
+
+
+@pytest.mark.long
+def test_every_layer_type_and_scheme_has_one_gradient_on_two_ranks(root):
+    changes = [{"model__layer": name, "model__neighbourhood": 5} for name in LAYERS]
+    changes += [{"model__positions": name} for name in SCHEMES if name != "none"]
+    changes += [{"model__scores": name} for name in ("unscaled", "additive", "cosine")]
+    sizes = {"training__precision": "float64", "training__steps": 2, "training__warmup": 4, "data__max_len": 100}
+    every = {str(change): experiment(root / "text", **sizes, **change) for change in changes}
+    one, two = (follow_all(every, root, world, 1) for world in (1, 2))
+    for name, (gradients, losses) in one.items():
+        assert np.abs(np.subtract(losses, two[name][1])).max() <= 1e-12, name
+        for tensor, g in gradients.items():
+            off = np.abs(two[name][0][tensor] - g).max()
+            assert off <= max(BOUND["float64"] * np.abs(g).max(), 1e-16), f"{name}: {tensor}"  # FIRE's last bias: 0
 
 
 def test_dropout_arrives(followed):
