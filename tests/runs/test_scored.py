@@ -35,7 +35,9 @@ def test_every_line_counts_once_on_each_side():
 
 def test_a_run_scores_by_length_and_old_records_are_read(tmp_path):
     e = experiment(
-        write_corpus(tmp_path / "text"), training__steps=2, training__warmup=1, evaluation__beam=1, data__max_len=14, data__test=""
+        write_corpus(tmp_path / "text"),
+        **{"training__steps": 2, "training__warmup": 1, "evaluation__beam": 1},
+        **{"data__max_len": 14, "data__test": ""},
     )
     plain = in_child(train, e, tmp_path / "plain")
     folder = in_child(train, experiment_with(e, "val"), tmp_path / "long")
