@@ -1,6 +1,7 @@
 """Chained sentences of the built-in language, and which lines of a split are scored by length."""
 
 import hashlib
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from lightning_tfm.errors import UserError
 from tests.tiny import experiment, write_corpus
 
 DATA = Data(pairs=500, max_len=32)
+REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,20 @@ def test_any_split_of_any_corpus_is_scored_by_length(tiny):
     prints = {LongText(prepared, replace(e.data, long_from=n)).fingerprint("val") for n in (12, 13)}
     assert len(prints | {prepared.fingerprint("val")}) == 3
     assert set(prepared.card["splits"]) == {"dev", "test", "train"}
+
+
+@pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
+def test_dev_texts_of_real_corpora_have_long_lines(tmp_path):
+    folder = f"{REAL_TEXT}/manpages-en-fr"
+    data = Data(
+        corpus="files", folder=folder, target="fr", test="", share=0.02, vocab_size=1000, max_len=32, long="val"
+    )
+    prepared = prepare(data, tmp_path)
+    text = LongText(prepared, data)
+    split = text.split("val")
+    classes = class_of(np.maximum(split.source_lengths, split.target_lengths) + 1, 32)
+    counts = np.bincount(classes, minlength=CLASSES)
+    assert counts[1:7].min() == LINES and 0 < counts[-1] < LINES and len(counts) == CLASSES
 
 
 @pytest.mark.parametrize(
