@@ -26,7 +26,7 @@ STAGES = {
     "trace": (120, "ten steps of base in bfloat16, for Perfetto"),
     "parts": (300, "base in bfloat16 with all kernels, and with each part left out"),
     "alone": (60, "each kernel beside its formula on the rows of base"),
-    "small": (240, "the miniature by 1, 2, 4, 8 processes on one device"),
+    "small": (360, "the miniature by 1, 2, 4, 8 processes on one device, by turns and under MPS"),
     "decoding": (120, "sentences a second of beam search"),
     "checkpoints": (90, "seconds and bytes of a checkpoint of base"),
     "miniature": (300, "steps a second of each of the paper's rows, and the time of the whole table"),

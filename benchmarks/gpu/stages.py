@@ -23,6 +23,8 @@ from benchmarks.gpu.setting import Place, Work, pace
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.model import kernels
 from lightning_tfm.model.layers import Residual, joined
+from lightning_tfm.queue import mps
+from lightning_tfm.queue.devices import Devices, visible_gpus
 from lightning_tfm.runs.environment import cpu_model, git_state
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.checkpoints import Checkpoints
@@ -435,16 +437,23 @@ def small_experiment(place: Place) -> Experiment:
 
 
 def small(place: Place) -> None:
-    """Whoever wants them under MPS starts nvidia-cuda-mps-control before; it is not started here."""
-    control = bool(shutil.which("nvidia-cuda-mps-control"))
+    """Processes that take turns on the device, and clients of an MPS where one can be started."""
+    together(place, {}, "turns")
+    if place.gpu:
+        devices = Devices(visible_gpus()[:1], True, 1, 8)
+        with mps.served(devices, 1, place.out, lambda text: place.say("mps", said=text)) as shared:
+            for client in shared.clients.values() if shared else ():
+                together(place, client, "MPS")
+
+
+def together(place: Place, client: dict[str, str], way: str) -> None:
     for count in (2,) if place.tiny else (1, 2, 4, 8):
         words = [sys.executable, "-m", "benchmarks.gpu.stages", "one_small", str(place.out), *["--tiny"] * place.tiny]
-        running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        where = {**os.environ, **client}
+        running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=where) for _ in range(count)]
         said = [process.communicate()[0].splitlines() for process in running]
         rates = [int(line.removeprefix("rate ")) for lines in said for line in lines if line.startswith("rate ")]
-        place.say(
-            "processes", count=count, came_through=len(rates), target_tokens_per_second=sum(rates), mps_there=control
-        )
+        place.say("processes", way=way, count=count, came_through=len(rates), target_tokens_per_second=sum(rates))
 
 
 def decoding(place: Place) -> None:
