@@ -82,7 +82,7 @@ def lines(found: BeyondSummary) -> list[str]:
     """The table for a terminal of 80 columns: what decides, and how translations end."""
     if not found.rows:
         return ["beyond the training length:"]
-    head = ["", "within", "beyond", "rise [95 %]", "word", "reach", "BLEU", "ratio", "early"]
+    head = ["", "within", "beyond", "rise, 95 %", "word", "reach", "BLEU", "ratio", "early"]
     table = [head, *(_short(row) for row in found.rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     left = (0, 4)
@@ -100,10 +100,17 @@ def _short(row: BeyondRow) -> list[str]:
         short_name(row.row, NAME),
         f"{row.within:.2f}",
         f"{row.beyond:.2f}",
-        interval(row.excess),
+        _half(row.excess),
         row.word,
         f"{row.reach:g}×",
         f"{row.bleu_within:.0f}→{row.bleu_beyond:.0f}",
         f"{row.ratio:.2f}",
         f"{100 * row.early:.0f}%",
     ]
+
+
+def _half(found: Interval | None) -> str:
+    """+0.12 ± 0.02: the interval is as wide on both sides."""
+    if found is None or found.estimate is None:
+        return NOTHING
+    return f"{found.estimate:+.2f}" + ("" if found.upper is None else f" ± {found.upper - found.estimate:.2f}")

@@ -115,6 +115,9 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
 
 
 def test_every_format_says_it(report, capsys):
+    long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
+    named = beyond_text.lines(replace(report.summary.beyond, rows=long_names))
+    assert max(map(len, named)) <= 80 and "± 0.0" in named[2]
     text, markdown = to_words(report.summary, 80), formats.to_markdown(report.summary)
     assert max(map(len, text.splitlines())) <= 80
     for told in (text, markdown, report.render("html")):
