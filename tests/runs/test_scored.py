@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import to_dict
+from lightning_tfm.inference.score import score_long
 from lightning_tfm.report.records import read_columns
-from lightning_tfm.runs.record import ByLength, RunRecord, read, read_score, to_plain
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import ByLength, RunRecord, Score, read, read_score, to_plain
 from lightning_tfm.runs.scored import Scored, by_length
 from lightning_tfm.training.evaluate import Line
 from tests.tiny import experiment, in_child, train, write_corpus
@@ -46,6 +48,12 @@ def test_a_run_scores_by_length_and_old_records_are_read(tmp_path):
     assert plain.name == folder.name and after.scores["dev"].nll == before.scores["dev"].nll
     assert before.scores.keys() == {"dev"} and "by_length" not in to_plain(before)["scores"]["dev"]
     score = after.scores["long"]
+    later = RunFolder(plain.parent.parent, before.training_hash)
+    assert [in_child(score_long, later, experiment_with(e, "val")) for _ in range(2)] == [True, False]
+    made = read_score(later.scores(score.evaluation_hash) / "val.json")
+    assert (
+        isinstance(made, Score) and made.by_length == score.by_length and made.evaluation_hash == score.evaluation_hash
+    )
     assert isinstance(score.by_length, ByLength) and score.by_length.limit == 14
     assert score.evaluation_hash != after.scores["dev"].evaluation_hash
     scores = folder / "scores" / score.evaluation_hash[:16]
