@@ -146,6 +146,16 @@ class Data:
     """cleaning: drop training pairs that occurred before, recognised by 8-byte hashes"""
     max_types: int = 2_000_000
     """most distinct words counted for the vocabulary; beyond them the rarest are forgotten, which bounds the memory"""
+    long: str = ""
+    """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; of
+    files any split, dev too; empty for none"""
+    long_from: int = 0
+    """pieces, end token included, beyond which its lines are long; 0: data.max_len"""
+
+    @property
+    def training_length(self) -> int:
+        """What lines of `long` are measured in."""
+        return self.long_from or self.max_len
 
 
 @dataclass(frozen=True)
@@ -280,8 +290,8 @@ class Hardware:
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["masks", "all", "none"] = "masks"
-    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, equal
-    up to rounding (not yet tried on a GPU); none"""
+    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, also
+    loss and residuals, equal up to rounding (not yet tried on a GPU); none"""
     keep_memory: bool = True
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False

@@ -6,6 +6,8 @@ from typing import Any
 
 from lightning_tfm.report import (
     agreement_text,
+    beyond_figure,
+    beyond_text,
     columns,
     figures,
     formats,
@@ -78,6 +80,8 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
             }
         ),
         lengths=_lengths(report, cells),
+        beyond_pictures=beyond_figure.pictures(report.beyond),
+        beyond_text=beyond_text,
         calibration=_calibration(report, cells),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
@@ -94,8 +98,8 @@ def _capital(words: str) -> str:
 def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
     """A heat map of two fields."""
     levels = {factor.key: factor.levels for factor in found.factors}
-    title = f"{shown.metric.upper()} by {shown.first} (down) and {shown.second} (across)"
-    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric == "ppl")
+    title = f"{NAMES[shown.metric]} by {shown.first} (down) and {shown.second} (across)"
+    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric != "bleu")
 
 
 def _head(report: Summary) -> list[str]:
