@@ -120,8 +120,9 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
-    """Collect what is missing: calibration and attention of every finished run."""
+    """Collect what is missing: calibration, attention and scores by length of every finished run."""
     from lightning_tfm.inference.inspect import collect_run
+    from lightning_tfm.inference.score import score_long
 
     study = load_as(Ablation, root, name)
     for row in study.rows:
@@ -137,4 +138,10 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
                 try:
                     collect_run(folder, study.base.data.dev, missing)
                 except UserError as error:  # weights or data are gone: the report does without
+                    say(f"{row.name}, seed {seed}: {error}")
+            if study.base.data.long:
+                try:
+                    if score_long(folder, study.base):
+                        say(f"{row.name}, seed {seed}: scored by length")
+                except UserError as error:
                     say(f"{row.name}, seed {seed}: {error}")
