@@ -18,6 +18,7 @@ from lightning_tfm.report import (
 from lightning_tfm.report.attention import attention
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
+from lightning_tfm.report.extras import Extras
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
@@ -34,7 +35,9 @@ from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
 
-def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+def page(
+    report: Summary, cells: Cells, extras: Extras, texts: bool = True, live: str = "", link: Link = nowhere
+) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     tau = report.clear
@@ -47,6 +50,7 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         head=_head(report),
         findings=findings(report),
         notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        extras=extras,
         nats=nats.known(report.rows),
         metric_names=NAMES,
         words=[word for word in WORDS if word in found],

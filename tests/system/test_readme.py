@@ -162,6 +162,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
     "lightning-tfm runs list": Run(),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
+    "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
+    "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm doctor": Run(),
     "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
     "lightning-tfm predict-cost experiments/base.yaml --trainer.micro_tokens 4000 --devices 8": Run(FULL),
