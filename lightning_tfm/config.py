@@ -280,8 +280,8 @@ class Hardware:
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["masks", "all", "none"] = "masks"
-    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, equal
-    up to rounding (not yet tried on a GPU); none"""
+    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, also
+    loss and residuals, equal up to rounding (not yet tried on a GPU); none"""
     keep_memory: bool = True
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False

@@ -133,5 +133,5 @@ def sync_file(path: Path) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """Readable JSON with a newline at the end; NaN is refused (ValueError): it is not JSON."""
+    """Readable JSON with a newline at the end; NaN and infinity are refused (ValueError): they are not JSON."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()

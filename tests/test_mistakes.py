@@ -137,6 +137,8 @@ TABLE = [
     (f"{SEARCH} {GPU}", "", 2, "this machine has none"),
     (f"work mine {GPU}", "", 2, "this machine has none"),
     (f"predict-cost experiments/base.yaml {GPU}", "", 2, "this machine has none"),
+    (f"{TABLE3} --training.precision tfloat32", "", 2, "tfloat32 needs an NVIDIA GPU of compute capability 8.0"),
+    (f"{SEARCH} --training.precision tfloat32", "", 2, "this machine has none: take float32"),
     # --- nothing asked for ---
     ("fit", "", 2, "which experiment? lightning-tfm fit --config experiments/miniature.yaml takes minutes"),
     ("fit --seed 3 --training.steps 9000", "", 2, "which experiment?"),

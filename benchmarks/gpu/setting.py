@@ -170,6 +170,8 @@ def pace(
     trainer = make_trainer(work.experiment, hardware, [watch])
     if hardware.compile:
         compile_layers(module.transformer)
+    else:
+        module.formulas.install(module.transformer, trainer.strategy.root_device)
     if prepare is not None:
         prepare(module)
     loader: Any = work.loader()

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.runs.record import infinite_as_text
 
 ACTIONS = ("list", "retry", "remove", "gc")
 
@@ -57,9 +58,8 @@ def _retried(queued: int) -> str:
 
 def _list(found: list[Any], as_json: bool) -> str:
     if as_json:
-        return json.dumps(
-            [asdict(info) | {"owner": str(info.owner) if info.owner else None} for info in found], indent=1
-        )
+        every = [asdict(info) | {"owner": str(info.owner) if info.owner else None} for info in found]
+        return json.dumps(infinite_as_text(every), indent=1)
     if not found:
         return "no runs"
     head = f"{'run':16} {'state':13} {'date':16} {'step':>13} {'dev PPL':>8} {'BLEU':>5} {'size':>11}  study/row/seed"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import infinite_as_text
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.progress import Overview, Running
@@ -55,7 +56,7 @@ def _list(root: Path, json_asked: bool) -> int:
 
     found = list_studies(root)
     print(
-        json.dumps([asdict(info) | {"state": info.state} for info in found], indent=1)
+        json.dumps(infinite_as_text([asdict(info) | {"state": info.state} for info in found]), indent=1)
         if json_asked
         else studies_text(found, root)
     )
@@ -83,7 +84,7 @@ def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
     whole |= {"seconds_left": overview.left.seconds if overview.left else None}
     whole |= {"at_least": bool(overview.left and overview.left.at_least), "share": round(overview.share, 4)}
     whole |= {"best": asdict(overview.best) if overview.best else None, "cells": cells}
-    return json.dumps(whole, indent=1)
+    return json.dumps(infinite_as_text(whole), indent=1)
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import MODES, Parser
-from lightning_tfm.config import Hardware
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.resources import Resources
@@ -69,6 +70,13 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     return Resources(
         workers, threads, hardware, devices, options["storage"], options["wandb"], not options["no_shared_files"], slurm
     )
+
+
+def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:
+    """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
+    if resources.slurm is None:
+        for precision in sorted({experiment.training.precision for experiment in experiments}):
+            check_accelerator(resources.hardware, precision)
 
 
 def _check_slurm(options: dict[str, int]) -> None:

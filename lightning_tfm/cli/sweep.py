@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
-from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources, numbers
+from lightning_tfm.cli.study import (
+    add_options,
+    check_precisions,
+    check_storage,
+    is_search_file,
+    make_resources,
+    numbers,
+)
 from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
@@ -53,6 +60,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
+    check_precisions((apply(settings.base, row) for row in rows), resources)
     name = settings.verb["name"] or sweep.name
     check_storage(resources.storage, folder_of(settings.out, name))
     command = command_of(verb, argv, sweep.path, settings)

@@ -8,7 +8,14 @@ from pathlib import Path
 from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
-from lightning_tfm.cli.study import add_options, check_storage, is_search_file, make_resources, numbers
+from lightning_tfm.cli.study import (
+    add_options,
+    check_precisions,
+    check_storage,
+    is_search_file,
+    make_resources,
+    numbers,
+)
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
@@ -81,6 +88,8 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
     )
     search.check()
     check_space(search)
+    kinds = [value for p in space if p.name == "training.precision" for value in p.values]
+    check_precisions([base, *(override(base, {"training.precision": kind}, name) for kind in kinds)], resources)
     return search
 
 

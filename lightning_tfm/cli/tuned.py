@@ -19,6 +19,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import infinite_as_text
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation, folder_of, save
 from lightning_tfm.study.tuned import FILE, at_edge
@@ -102,7 +103,7 @@ def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> 
     folder.mkdir(parents=True, exist_ok=True)
     record = {"key": tuning.key, "values": tuning.values, "seeds": tuning.seeds, "study": tried.name}
     rows = [{"row": c.row, "value": c.value, "ppl": c.ppl} for c in choices]
-    write_atomic(folder / FILE, to_json(record | {"cost": _cost(tried, root), "rows": rows}))
+    write_atomic(folder / FILE, to_json(infinite_as_text(record | {"cost": _cost(tried, root), "rows": rows})))
     return with_choices(study, tuning.key, {choice.row: choice.value for choice in choices})
 
 

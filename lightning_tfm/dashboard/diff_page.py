@@ -1,5 +1,6 @@
 """Runs, or studies, beside each other: fields, curves, scores, and the same sentences."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +202,8 @@ def _with_differences(values: list[float | None], digits: int) -> list[str]:
     said = []
     for i, value in enumerate(values):
         text = number(value, digits)
-        said.append(text if i == 0 or value is None or first is None else f"{text} ({value - first:+.{digits}f})")
+        apart = math.nan if i == 0 or value is None or first is None else value - first
+        said.append(f"{text} ({apart:+.{digits}f})" if math.isfinite(apart) else text)
     return said
 
 

@@ -82,7 +82,9 @@ def static(kind: str) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """With so many digits after the point, in powers of ten where that says nothing; a dash for None."""
+    """With so many digits after the point, or in powers of ten; a dash for None, ∞ for infinity."""
+    if value == math.inf:
+        return "∞"
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.2e}"

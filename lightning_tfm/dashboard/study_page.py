@@ -1,5 +1,6 @@
 """A study's page while it runs."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,8 @@ class StudyPages:
         for row in study.rows:
             ppl, ppl_sd = _mean(found[row.name], lambda view: view.ppl)
             bleu, bleu_sd = _mean(found[row.name], lambda view: view.bleu)
-            against = 100 * (ppl / base - 1) if ppl and base and row.name != study.base_row else None
+            known = ppl and base and math.isfinite(ppl - base) and row.name != study.base_row
+            against = 100 * (ppl / base - 1) if ppl and base and known else None
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in row.change.items())
             cells = [
                 CellView(view, f"{row.name}, seed {seed}: {view.state if view else 'waiting'}")
@@ -165,7 +167,8 @@ def _value(plain: dict[str, Any], key: str) -> Any:
 
 def _mean(views: list[RunView | None], of: Callable[[RunView], float | None]) -> tuple[float | None, float | None]:
     values = [x for view in views if view is not None and view.state == "finished" and (x := of(view)) is not None]
-    return (fmean(values) if values else None), (stdev(values) if len(values) > 1 else None)
+    known = len(values) > 1 and all(map(math.isfinite, values))
+    return (fmean(values) if values else None), (stdev(values) if known else None)
 
 
 def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
@@ -232,7 +235,7 @@ def _history(outline: Outline, trials: list[TrialView]) -> list[Curve]:
     """Values of the first objective by trial, and the best so far."""
     _, more = outline.objective
     points = [(float(i), trial.scores[0]) for i, trial in enumerate(trials) if trial.scores[0] is not None]
-    known = [(x, value) for x, value in points if value is not None]
+    known = [(x, value) for x, value in points if value is not None and math.isfinite(value)]
     if not known:
         return []
     line, best = [], known[0][1]

@@ -1,7 +1,7 @@
 """Which devices a run may use: workers that share a machine get disjoint ones, by their slot."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,8 @@ class Devices:
     gpu: bool
     per_run: int
     runs: int
+    clients: dict[str, dict[str, str]] = field(default_factory=dict)
+    """by device, what the environment of a run holds there (queue/mps.py)"""
 
     def __len__(self) -> int:
         """Runs at once."""
@@ -33,7 +35,8 @@ class Devices:
     def assign(self, slot: int) -> None:
         """Keep the calling process, and its children, to the devices of its slot. Before CUDA is touched."""
         if self.gpu:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.of(slot))
+            names = self.of(slot)
+            os.environ |= {"CUDA_VISIBLE_DEVICES": ",".join(names)} | self.clients.get(names[0], {})
         else:
             os.sched_setaffinity(0, {int(cpu) for cpu in self.of(slot)})
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.mps import served
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.progress import Watch
 from lightning_tfm.queue.queue import CellState, Queue, link
@@ -49,6 +50,9 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
     """
     from lightning_tfm.runs.train import Training  # with torch: once, before any worker is forked
 
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
     folder = folder_of(root, study.name)
     resources = dataclasses.replace(resources, storage=remembered(resources.storage, folder))
     training = Training(study, resources.hardware, root, resources.devices)
@@ -68,8 +72,12 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
         except UserError:  # the launcher has not made it yet
             return []
 
-    with mirrored(resources.wandb, root, study.name, folder, known, lambda text: print(text, file=sys.stderr)):
-        return run_study(job, cells, start=start)
+    with (
+        mirrored(resources.wandb, root, study.name, folder, known, say),
+        served(resources.devices, resources.workers, folder, say) as devices,
+    ):
+        training = dataclasses.replace(training, devices=devices)
+        return run_study(dataclasses.replace(job, training=training), cells, start=start)
 
 
 def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:

@@ -120,7 +120,7 @@ class _Curve:
     def _take(self, record: dict[str, Any]) -> None:
         self.loss = record.get("loss", self.loss)
         if "dev_ppl" in record:
-            self.ppl = record["dev_ppl"]
+            self.ppl = float(record["dev_ppl"])
             self.best_ppl = self.ppl if self.best_ppl is None else min(self.ppl, self.best_ppl)
         if "seconds" in record:
             self.seconds, self.step = record["seconds"], record["step"]

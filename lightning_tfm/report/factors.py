@@ -9,7 +9,8 @@ Both are contrasts sum c m:
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already. In each metric the main effects are one family, the
-interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts.
+interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts. Where
+a field changes the pieces or the training text, nll per reference word stands in place of log PPL.
 """
 
 import itertools
@@ -25,7 +26,7 @@ from lightning_tfm.config import to_dict
 from lightning_tfm.report import statistics
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.records import Cells
+from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.summary import METRICS, Effect, Factor, FactorSummary, HeatMap
 from lightning_tfm.study.study import Ablation
 
@@ -80,11 +81,12 @@ def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
-    effects = [effect for metric in METRICS for effect in _effects(cells, found, boots, metric)]
+    metrics = ("word", "bleu") if cells.by_word else METRICS
+    effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric)]
     maps = [
         _heat_map(cells, found, first, second, metric)
         for first, second in itertools.combinations(found.levels, 2)
-        for metric in METRICS
+        for metric in metrics
     ]
     return FactorSummary(factors, effects, maps)
 
@@ -117,7 +119,7 @@ def _coefficients(found: Factorial, keys: list[str], levels: Mapping[str, Any]) 
 
 def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[Effect]:
     runs = {c: cells.of(row) for c, row in found.rows.items()}
-    values = {c: [math.log(x.ppl) if metric == "ppl" else x.bleu for x in own] for c, own in runs.items()}
+    values = {c: [x.value(metric) for x in own] for c, own in runs.items()}
     order = [c for c, own in values.items() if own]
     n_R = np.array([len(values[c]) for c in order])
     v_R, df_R = _moderated(values, order, n_R)
@@ -193,6 +195,10 @@ def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
     return list(dict.fromkeys(word.partition(":")[0] for word in others))
 
 
+def _shown(cell: FilledCell, metric: str) -> float:
+    return cell.ppl if metric == "ppl" else cell.value(metric)
+
+
 def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: str) -> HeatMap:
     """Mean over the other fields and the seeds."""
     keys = list(found.levels)
@@ -202,6 +208,6 @@ def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: s
         rows.append([])
         for b in found.levels[second]:
             names = [name for c, name in found.rows.items() if c[i] == a and c[j] == b]
-            means = [mean(getattr(cell, metric) for cell in cells.of(name)) for name in names if cells.of(name)]
+            means = [mean(_shown(cell, metric) for cell in cells.of(name)) for name in names if cells.of(name)]
             rows[-1].append(mean(means) if len(means) == len(names) else None)
     return HeatMap(first, second, metric, rows)

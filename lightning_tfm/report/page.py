@@ -98,8 +98,8 @@ def _capital(words: str) -> str:
 def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
     """A heat map of two fields."""
     levels = {factor.key: factor.levels for factor in found.factors}
-    title = f"{shown.metric.upper()} by {shown.first} (down) and {shown.second} (across)"
-    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric == "ppl")
+    title = f"{NAMES[shown.metric]} by {shown.first} (down) and {shown.second} (across)"
+    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric != "bleu")
 
 
 def _head(report: Summary) -> list[str]:

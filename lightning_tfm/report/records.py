@@ -185,6 +185,9 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
         return "scored by a different evaluation (decoding, weights or dev text)"
     if study.data and dev.nll_per_word is None:
         return f"no nll per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
+    if math.isinf(dev.ppl):
+        nats = dev.nll / dev.tokens
+        return f"its training diverged: dev PPL is infinite (nll {nats:,.0f} per piece), which no mean can hold"
     if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None

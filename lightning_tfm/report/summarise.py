@@ -167,9 +167,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],
             rows=[tested(row) for row in table.rows],
-            factors=factors.analyse(cells, bootstraps(cells))
-            if factors.factorial(study) and not cells.by_word
-            else None,
+            factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
         )

@@ -210,7 +210,7 @@ def word_counts(report: Summary) -> list[str]:
 def effect_line(effect: Effect) -> str:
     """metric, what is compared, by how much, p."""
     found, interval, p = effect_numbers(effect)
-    told = f"{effect.metric.upper()}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+    told = f"{NAMES[effect.metric]}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
     return told + (f"; {unlike(effect)}" if effect.depends_on else "")
 
 
@@ -223,7 +223,9 @@ def effect_numbers(effect: Effect) -> tuple[str, str, str]:
     """(estimate, [lower, upper], p), that of perplexity in percent; the last two empty where there is no test."""
 
     def shown(value: float) -> str:
-        return f"{100 * math.expm1(value):+.1f} %" if effect.metric == "ppl" else f"{value:+.2f}"
+        if effect.metric == "ppl":
+            return f"{100 * math.expm1(value):+.1f} %"
+        return f"{value:+.3f}" if effect.metric == "word" else f"{value:+.2f}"
 
     if effect.lower is None or effect.upper is None or effect.p is None:
         return shown(effect.estimate), "", ""

@@ -19,7 +19,7 @@ from typing import Any
 from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import LastWords, Progress, RunRecord, Small, read_small
+from lightning_tfm.runs.record import INFINITE, LastWords, Progress, RunRecord, Small, infinite_as_text, read_small
 from lightning_tfm.runs.record import read as read_record
 
 GRACE = 120.0
@@ -130,8 +130,8 @@ class RunFolder:
         found = []
         for number, line in enumerate(_whole_lines(self.metrics.read_bytes()), 1):
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                found.append({k: float(v) if v == INFINITE else v for k, v in json.loads(line).items()})
+            except (AttributeError, ValueError):
                 raise UserError(f"{self.metrics}:{number}: damaged: not a line of JSON") from None
         return found
 
@@ -278,7 +278,7 @@ class Attempt:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Add one line, which needs a key "step", to metrics.jsonl."""
-        line = json.dumps(record) + "\n"
+        line = json.dumps(infinite_as_text(record)) + "\n"
         with self.guard():
             append_whole(self.folder.metrics, line.encode())
 

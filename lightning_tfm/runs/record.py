@@ -19,6 +19,8 @@ FINISHED = "finished"
 CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
 CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
+INFINITE = "Infinity"
+"""how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class Score:
     weights: str
     """last or average"""
     ppl: float
-    """per piece, end token included"""
+    """per piece, end token included; infinite where exp(nll / tokens) overflows (in the file: "Infinity")"""
     nll: float
     """in nats, summed over the text"""
     tokens: int
@@ -258,7 +260,17 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
     for part in (plain, *plain.get("scores", {}).values()):
         for name in [name for name in LATE if name in part and not part[name]]:
             del part[name]
+        part |= {"ppl": infinite_as_text(part["ppl"])} if "ppl" in part else {}
     return plain
+
+
+def infinite_as_text(value: Any) -> Any:
+    """`value` with INFINITE for every infinity in it."""
+    if isinstance(value, dict):
+        return {key: infinite_as_text(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [infinite_as_text(one) for one in value]
+    return INFINITE if value == math.inf else value
 
 
 def read(path: Path) -> RunRecord | Missing:
@@ -358,6 +370,8 @@ def _object(kind: Any, plain: Any, name: str) -> Any:
 
 def _number(plain: Any, name: str) -> int | float:
     """As it stands: a whole number where a fraction may be stays one."""
+    if plain == INFINITE and name.endswith("ppl"):
+        return math.inf
     _check(isinstance(plain, int | float) and not isinstance(plain, bool), f"its {name} is {str(plain)[:80]}")
     try:
         _check(math.isfinite(plain), f"its {name} is {plain}")

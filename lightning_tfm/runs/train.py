@@ -83,6 +83,8 @@ class Run:
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
             compile_layers(module.transformer)
+        else:  # a compiler fuses them itself
+            module.formulas.install(module.transformer, trainer.strategy.root_device)
         tally.here["device"] = trainer.strategy.root_device.type
         trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU

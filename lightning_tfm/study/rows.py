@@ -23,6 +23,12 @@ ROW_DATA = tuple(
 """what a row may change of the data: the training text and the pieces; never what is scored"""
 
 
+def not_of_rows(key: str) -> bool:
+    """Whether a field must be the same for all rows of a table."""
+    section = key.partition(".")[0]
+    return (section in ("data", "evaluation", "miniature") and key not in ROW_DATA) or key == "training.seed"
+
+
 @dataclass(frozen=True)
 class Paper:
     """What the paper prints for a row, None where it leaves a blank or the row is not the paper's."""
@@ -116,8 +122,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
     if not isinstance(change, dict):
         raise UserError(f"{where}: row '{name}': change={change!r}: expected dotted keys and values, or {{}}")
     for key, value in change.items():
-        section = str(key).partition(".")[0]
-        if (section in ("data", "evaluation", "miniature") and key not in ROW_DATA) or key == "training.seed":
+        if not_of_rows(str(key)):
             raise UserError(
                 f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
                 f"the experiment file; a row changes model, training and of the data {', '.join(ROW_DATA)}"

@@ -1,6 +1,5 @@
 """What an experiment will cost: FLOPs by formula, time and memory from a measured short run of its own steps."""
 
-import resource
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.training.memory import peak_bytes
 from lightning_tfm.training.module import TransformerModule
 
 NEWS = (3.25, 0.6)
@@ -83,7 +83,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
     module = TransformerModule(exact, V).to(device)
     optimizer = module.configure_optimizers()
     passes, tokens, updates = [], [], []
-    before = _resident()
+    before = peak_bytes()
     for number, step in enumerate(steps[: 1 + REPEATS].tolist()):
         batch = _micro_batch(plan, step, V, hardware.micro_tokens)
         seconds = _timed(partial(_pass, module, step, batch, device), device)
@@ -96,7 +96,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
     sums = np.array([plan.step_tokens(step) for step in steps.tolist()], dtype=float).mean(0)
     parameters = sum(p.numel() for p in module.parameters())
     state = sum(4 * p.numel() * p.element_size() for p in module.parameters())
-    peak = torch.cuda.max_memory_allocated() if gpu else _resident() - before + state // 4
+    peak = torch.cuda.max_memory_allocated() if gpu else peak_bytes() - before + state // 4
     return Measured(
         device=f"{torch.cuda.get_device_name()}" if gpu else f"CPU, {torch.get_num_threads()} threads",
         text=text,
@@ -176,7 +176,3 @@ def _step_flops(model: Transformer, plan: Plan, step: int) -> int:
     source, target = plan.source_lengths[ids], plan.target_lengths[ids]
     pairs = AttentionPairs.of(model.config, source, target)
     return training_flops(model.config, model.V, int(source.sum()), int(target.sum()), pairs, model.weights())
-
-
-def _resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

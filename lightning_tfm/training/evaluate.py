@@ -12,6 +12,7 @@ from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.training.precision import of_weights
+from lightning_tfm.training.unread import NotFinite
 
 if TYPE_CHECKING:
     from lightning_tfm.training.module import TransformerModule
@@ -32,7 +33,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """exp(nll / tokens), per piece with the end token (caption of Table 3)."""
+    """exp(nll / tokens), per piece with the end token (caption of Table 3); infinite where that overflows."""
 
     nll: float
     tokens: int
@@ -72,8 +73,12 @@ def all_lines(local: dict[int, Line], n: int) -> list[Line]:
 
 
 def perplexity(lines: Iterable[Line]) -> Perplexity:
+    """Raises NotFinite where the model's numbers are none."""
     lines = list(lines)
-    return Perplexity(math.fsum(x.nll for x in lines), sum(x.tokens for x in lines))
+    nll = math.fsum(x.nll for x in lines)
+    if not math.isfinite(nll):
+        raise NotFinite(f"the nll of the text is {nll}")
+    return Perplexity(nll, sum(x.tokens for x in lines))
 
 
 @torch.no_grad()

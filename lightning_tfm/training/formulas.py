@@ -13,7 +13,8 @@ from torch import Tensor
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
-from lightning_tfm.model.transformer import Noise
+from lightning_tfm.model.layers import Residual, joined
+from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 from lightning_tfm.training.precision import lowered_dtype
@@ -71,6 +72,8 @@ class Formulas:
     def __init__(self, masks: SentenceMasks | None, wanted: str = "masks"):
         self.masks, self.wanted = masks, wanted
         self._drawing: dict[torch.device, SentenceMasks | DeviceMasks] = {}
+        self.residuals = 0
+        """of the model that a kernel computes"""
 
     def noise(self, step: int, batch: Batch, like: Tensor) -> Noise:
         """Masks of a micro-batch, where there are any."""
@@ -91,17 +94,41 @@ class Formulas:
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
     ) -> tuple[Tensor, Tensor]:
         """As loss.smoothed_nll. Raises UserError where kernels are asked for that do not run here."""
-        if self.wanted != "all" or E_WD.dtype is torch.float64:
+        if not self._all_here(E_WD, x_ND.device):
             return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
-        if not kernels.runs_on(x_ND.device):
-            raise UserError(f"trainer.kernels=all needs a GPU beside Triton, and this run is on {x_ND.device}: {SAFE}")
         from lightning_tfm.model.kernels import loss
 
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
         return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
 
+    def install(self, model: Transformer, device: torch.device) -> None:
+        """Let the residuals of `model` that a kernel knows be computed by it: those of post-norm, under keyed masks.
+
+        Not for layers that are compiled: there the compiler fuses them. Raises UserError as smoothed_nll does.
+        """
+        self.residuals = 0
+        found = [module for module in model.modules() if isinstance(module, Residual)]
+        wanted = self._all_here(model.embedding_WD, device) and self.masks is not None
+        for residual in found:
+            residual.joined = joined
+            if wanted and not residual.pre:
+                from lightning_tfm.model.kernels import residual as kernel
+
+                if kernel.takes(residual.norm):
+                    residual.joined = kernel.joined
+                    self.residuals += 1
+
+    def _all_here(self, E_WD: Tensor, device: torch.device) -> bool:
+        """Whether kernels that are equal up to rounding are to compute on `device`. Raises UserError: they cannot."""
+        if self.wanted != "all" or E_WD.dtype is torch.float64:
+            return False
+        if not kernels.runs_on(device):
+            raise UserError(f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: {SAFE}")
+        return True
+
     def said(self) -> list[str]:
         """What computes here in a way that is not a CPU's, for the record."""
         drawn = any(isinstance(masks, DeviceMasks) for masks in self._drawing.values())
         found = ["dropout masks by Triton, the same bits"] if drawn else []
+        found += [f"{self.residuals} residuals by Triton"] if self.residuals else []
         return found + (["loss by Triton"] if self.wanted == "all" else [])

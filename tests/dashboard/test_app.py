@@ -1,5 +1,6 @@
 """The dashboard answers its own pages on loopback and nobody else, changes no byte, and sends what is new."""
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -68,6 +69,19 @@ def test_all_pages_are_whole_and_not_a_byte_of_the_folder_changes(served, made):
             assert parsed.open == [] and all(link.startswith(("/", "#", "data:")) for link in parsed.links), address
     assert served.get("/study/table/report").status in (200, 503)
     assert everything(made.root) == before
+
+
+def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
+    made = Folder(tmp_path)
+    study = made.table("lost", ["base", "A-h1"], seeds=[1, 2])
+    made.fill(study)
+    lost = made.run(apply(study.base, study.rows[1], 2))
+    plain = json.loads(lost.result.read_text())
+    plain["scores"]["dev"] |= {"ppl": "Infinity", "nll": 812_000.0}
+    lost.result.write_text(json.dumps(plain))
+    served = serve(made.root)
+    assert served.get("/study/lost").text.count(">∞<") == 2  # its cell, and the mean of its row
+    assert "∞" in served.get(f"/run/{lost.path.name}").text and served.get("/").status == 200
 
 
 def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served):

@@ -1,6 +1,8 @@
 """What leaves a trained run: scores of other texts, translations of files, exports, predictions."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import ctranslate2
@@ -16,6 +18,7 @@ from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.training.cost import measure, predict
+from lightning_tfm.training.memory import peak_bytes
 from tests.tiny import experiment, in_child, train, write_corpus
 
 SQUARE = {"model__d_k": 8, "model__d_v": 8}
@@ -159,6 +162,12 @@ def test_what_ctranslate2_cannot_hold_is_named(text):
         "norm=sandwich has norms within the residual",
         "feed_forward=relu2 is not one of relu, gelu, swiglu, geglu",
     ]
+
+
+def test_peak_memory_is_that_of_the_process_and_not_of_the_one_that_started_it():
+    code = "from lightning_tfm.training.memory import peak_bytes; print(peak_bytes())"
+    mine, found = peak_bytes(), subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert mine > 150 << 20 > 60 << 20 > int(found.stdout) > 1 << 20
 
 
 def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):

@@ -133,6 +133,21 @@ def test_every_format_has_them(report, made):
     assert json.loads(table_json(table))["other pieces"] == ["small", "less"]
 
 
+def test_factors_of_the_data_are_compared_by_words(tmp_path):
+    levels = [("small", {"data.vocab_size": 200}), ("wide", {"model.d_ff": 4096})]
+    rows = [*(Row(name, "G", change, NONE, "here:1") for name, change in levels)]
+    rows.append(Row("both", "G", levels[0][1] | levels[1][1], NONE, "here:2"))
+    Generator(tmp_path, [all_rows()["base"], *rows], SEEDS, by_word=True).write_all({"small": 0.2, "both": 0.9})
+    report = make("made", tmp_path)
+    found = report.summary.factors
+    assert {e.metric for e in found.effects} == {"word", "bleu"} == {m.metric for m in found.maps}
+    cross = next(e for e in found.effects if e.kind == "interaction" and e.metric == "word")
+    cells = {row.name: row.word.mean for row in report.summary.rows}
+    assert cross.estimate == pytest.approx(cells["both"] - cells["wide"] - cells["small"] + cells["base"], abs=1e-6)
+    assert cross.lower < cross.estimate < cross.upper and cross.p < 0.05
+    assert "nll per word by data.vocab_size" in report.render("html")
+
+
 def test_another_reference_turns_it_round(made):
     report = make("made", made.root, "small")
     rows = rows_of(report)

@@ -1,5 +1,6 @@
 """Which record belongs into which cell."""
 
+import math
 from dataclasses import replace
 
 from lightning_tfm.config import Experiment, Miniature, training_hash
@@ -41,6 +42,8 @@ def test_what_a_cell_refuses():
     assert refusal(replace(own, scores={}), row, 1) == "no dev score"
     assert "does not yield" in str(refusal(replace(more, training_hash=training_hash(own.identity)), row, 1))
     assert refusal(record_of(right, PRINTS, ppl=0.0), row, 1) == "its dev ppl is 0.0, its dev bleu 50.0"
+    lost = record_of(right, PRINTS, ppl=math.inf, nll=8120.0)
+    assert "diverged: dev PPL is infinite (nll 812 per piece)" in str(refusal(lost, row, 1))
     assert "bleu 100.5" in str(refusal(record_of(right, PRINTS, bleu=100.5), row, 1))
 
 

@@ -202,8 +202,10 @@ def test_metrics_are_cut_back_to_a_step_and_a_torn_line_is_dropped(folder: RunFo
         file.write(b'{"step": 5, "lo')
     assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3, 4]
     assert attempt.truncate_metrics(2) == 2
-    attempt.append_metrics({"step": 3})
+    attempt.append_metrics({"step": 3, "dev_ppl": float("inf")})
     assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3]
+    assert b'"dev_ppl": "Infinity"}' in folder.metrics.read_bytes()
+    assert folder.read_metrics()[-1]["dev_ppl"] == float("inf")
 
 
 def test_a_full_disk_leaves_no_half_line_and_no_half_file(folder: RunFolder) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import math
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from lightning_tfm.durable import to_json
 from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, from_plain, read, read_score, to_plain
+from lightning_tfm.sums import signed
 from tests.records import DEV, record
 
 ARCHIVE = Path("experiments/results/miniature/records.tar.xz")
@@ -47,6 +49,19 @@ def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from
     assert read(path) == Missing("failed")
     path.write_bytes(to_json(to_plain(record()) | {"attempts": "two"}))
     assert read(path) == Missing("its record is malformed: its attempts is two", damaged=True)
+
+
+def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    path = tmp_path / "result.json"
+    path.write_bytes(to_json(signed(to_plain(record(ppl=math.inf, nll=8000.0)))))
+    assert json.loads(path.read_text(), parse_constant=refuse)["scores"]["dev"]["ppl"] == "Infinity"
+    found = read(path)
+    assert isinstance(found, RunRecord) and found.measured("dev/ppl") == math.inf and found.scores["dev"].nll == 8000
+    path.write_bytes(to_json(signed(to_plain(record()) | {"flops": "Infinity"})))
+    assert "its flops is Infinity" in read(path).reason
 
 
 @pytest.mark.parametrize("more", [{}, {"chrf": 1.5, "paper_bleu": None, "chrf_signature": "c"}])

@@ -177,6 +177,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
 }
 ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
 MINE = "lightning-tfm sweep my-sweep.yaml"
+UNPACK = "lightning-tfm records unpack experiments/results"
+PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
 COMMANDS |= {
     f"{ROW} my-rows.yaml --row both --print_config": Run(),
     "lightning-tfm plan my-sweep.yaml": Run(SHORT),
@@ -193,6 +195,12 @@ COMMANDS |= {
     "lightning-tfm report tatoeba": Run(
         long=True, after="lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz"
     ),
+    f"{UNPACK}/miniature/records.tar.xz --out published": Run(long=True),
+    f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(
+        long=True, after=f"{UNPACK}/miniature/records.tar.xz --out published"
+    ),
+    PUBLISHED: Run(long=True, after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
+    f"{PUBLISHED} --format html": Run(long=True, after=PUBLISHED),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
     "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
         "eight GPUs"

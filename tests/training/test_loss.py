@@ -1,12 +1,16 @@
 """Label smoothing against torch's cross entropy, and its gradient."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
 from lightning_tfm.training import loss as loss_module
+from lightning_tfm.training.evaluate import Line, perplexity
 from lightning_tfm.training.loss import smoothed_nll, token_nll
+from lightning_tfm.training.unread import NotFinite
 
 N, D, V = 23, 7, 31
 
@@ -16,6 +20,14 @@ def inputs():
     x = torch.randn(N, D, dtype=torch.float64, requires_grad=True)
     E = torch.randn(V, D, dtype=torch.float64, requires_grad=True)
     return x, E, torch.randint(V, (N,))
+
+
+def test_a_perplexity_may_overflow_and_is_never_nan():
+    far = perplexity([Line(8000.0, 10), Line(8100.0, 10)])
+    assert (far.ppl, far.nll, far.tokens) == (math.inf, 16100.0, 20)
+    for nll in (math.nan, math.inf):
+        with pytest.raises(NotFinite, match=f"the nll of the text is {nll}"):
+            perplexity([Line(8000.0, 10), Line(nll, 10)])
 
 
 def reference(x, E, y, eps, smoothing):
