@@ -1,4 +1,4 @@
-"""What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, positions."""
+"""What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, positions, heads."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.measure.record import LayerTable
-from lightning_tfm.report import architecture, layer_figure, layer_table, schemes, softmax
+from lightning_tfm.report import architecture, layer_figure, layer_table, probes, schemes, softmax
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary
 from lightning_tfm.study.rows import Row, apply
@@ -61,6 +61,7 @@ class Extras:
     layers: Layers | None
     softmax: Softmax | None
     schemes: list[schemes.Scheme]
+    probed: list[probes.Probed]
 
 
 def extras(cells: Cells, folder: Path, found: SoftmaxSummary | None) -> Extras:
@@ -68,7 +69,7 @@ def extras(cells: Cells, folder: Path, found: SoftmaxSummary | None) -> Extras:
     table = layer_table.read(folder / layer_table.FILE)
     layers = None if table is None else _layers(cells, table)
     softmaxes = Softmax(found, softmax.table(found), softmax.pictures(found)) if found else None
-    return Extras(*_architectures(cells), layers, softmaxes, schemes.schemes(cells))
+    return Extras(*_architectures(cells), layers, softmaxes, schemes.schemes(cells), probes.probed(cells))
 
 
 def _architectures(cells: Cells) -> tuple[list[Drawn], int]:

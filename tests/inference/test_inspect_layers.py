@@ -10,6 +10,7 @@ import torch
 from lightning_tfm.config import Model
 from lightning_tfm.inference.attended import comparing, places, some_lines
 from lightning_tfm.inference.inspect import weights
+from lightning_tfm.inference.probes import without
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import COUNTS, counted, measured
 from lightning_tfm.model.positions import sinusoids
@@ -137,3 +138,22 @@ def test_a_bias_is_drawn_by_distance_and_what_no_query_sees_is_not():
     for i, head in enumerate(found["encoder"]["values"]):
         assert head == pytest.approx(-(2 ** (-8 * (i % 3 + 1) / 3)) * abs(np.arange(-14, 15)), rel=1e-3)
     assert len(told("shaw_values")["encoder"]["values"]) == 6
+
+
+# --- heads and beams ---
+
+
+@pytest.mark.parametrize("change", [{}, {"layer": "restricted"}, {"kv_heads": 1}, {"scores": "additive"}])
+def test_a_head_at_zero_is_one_whose_part_of_the_output_matrix_is_zero(change):
+    model = Transformer(Model(**SIZES, **change), 31).double().eval()
+    (batch,) = some_lines(Text(), 1)
+    for kind in ("encoder", "decoder", "cross"):
+        module = next(place.module for place in places(model) if place.kind == kind)
+        before = model(batch.source_BS, batch.target_in_BT)
+        with comparing([(module, without(module, 1))]):
+            found = model(batch.source_BS, batch.target_in_BT)
+        assert (found != before).any() and torch.equal(model(batch.source_BS, batch.target_in_BT), before)
+        kept = module.W_O.weight.data.clone()
+        module.W_O.weight.data[:, 5:10] = 0  # the second of three heads of d_v 5
+        torch.testing.assert_close(model(batch.source_BS, batch.target_in_BT), found, atol=1e-12, rtol=0)
+        module.W_O.weight.data = kept

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import architecture, archive, attention, layer_table, translations
+from lightning_tfm.report import architecture, archive, attention, layer_table, probes, translations
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, curves, thinned
 from lightning_tfm.report.forest import forest
@@ -177,6 +177,13 @@ def put(made, row, seed, name, record):
     (folder / f"{name}.json").write_text(json.dumps(record))
 
 
+WORTH = [{"nll": 0.2, "low": 0.1, "high": 0.3, "bleu": -1.5}, {"nll": -0.01, "low": -0.02, "high": 0.0, "bleu": 0.1}]
+HEADS = {"lines": 9, "beam": 4, "alpha": 0.6, "nll": 1.5, "bleu": 20.0}
+HEADS |= {"heads": {"encoder": [WORTH] * 5, "decoder": [], "cross": [WORTH] * 5}}
+BEAMS = {"lines": 9, "alpha": 0.6, "threads": 1}
+BEAMS |= {"beams": [{"beam": b, "bleu": 20.0 + b / 10, "seconds": 1.0 * b, "length": 0.9} for b in (1, 2, 4)]}
+
+
 def put_extras(made):
     """Records of every kind, as --collect and `layers --study` leave them."""
     for row in made.study.rows:
@@ -186,6 +193,8 @@ def put_extras(made):
         stack = {"kind": "bias", "first": -1, "values": [[-0.5, 0.0, None]] * 8}
         stacks = {"encoder": stack, "decoder": stack}
         put(made, row, made.study.seeds[0], "positions", {"positions": "t5", "stacks": stacks})
+    put(made, made.study.rows[0], made.study.seeds[0], "heads", HEADS)
+    put(made, made.study.rows[0], made.study.seeds[0], "beams", BEAMS)
     (folder_of(made.root, made.study.name) / layer_table.FILE).write_text(layer_table.to_json(measured_table()))
 
 
@@ -219,7 +228,7 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
 
 def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
     page = make("made", asking.root).render("html")
-    for section in ("architecture", "layers", "softmax", "positions"):
+    for section in ("architecture", "layers", "softmax", "positions", "heads"):
         assert f'id="section-{section}"' in page
     assert page.count("t5 of row") == 2, "one picture of two stacks alike, of base and of the row with another scheme"
     assert (
@@ -261,3 +270,14 @@ def test_what_a_row_changes_of_the_architecture_stands_out():
     assert t5.count("box changed") == 4 and "t5 positions" in t5, "both embeddings and both self-attentions"
     assert not architecture.drawn_alike(apply(base, rows["C-N2"]).scaled(), base.scaled())
     assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
+
+
+def test_heads_and_beams_as_text_and_as_files_of_their_own():
+    text = probes.heads_text(HEADS)
+    assert max(map(len, text.splitlines())) <= 80 and "… 4 more in report/heads.json" in text
+    assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
+    assert next(one[:3] for one in probes.each(HEADS)) == ("encoder", 1, 1)
+    assert max(map(len, probes.beams_text(BEAMS).splitlines())) <= 80
+    for what, pictures in (("heads", probes.head_pictures(HEADS)), ("beams", probes.beam_pictures(BEAMS))):
+        root = ElementTree.fromstring(probes.stacked(what, pictures))
+        assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100

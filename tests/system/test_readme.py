@@ -163,6 +163,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm runs list": Run(),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
+    "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
     "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm doctor": Run(),
     "lightning-tfm data prepare wmt14-en-de": Stops("cannot be fetched", "the internet"),
