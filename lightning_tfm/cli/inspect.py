@@ -29,7 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     parser.add_argument("run", help="a run's directory, the start of its name, or a study: base at its first seed")
     parser.add_argument("--what", action="extend", type=words, default=[], help="heads, beams or both [both]")
-    parser.add_argument("--beams", action="extend", type=words, default=[], help="widths of the beam [1, 2, 4, 8, 16]")
+    parser.add_argument("--beams", action="extend", type=words, default=[], help="widths of the beam [1,2,4,8,16]")
     parser.add_argument("--lines", type=int, default=0, help="lines of the dev text, from the first; 0: all")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves the choice to torch")
     options = parse_plain(parser, argv)
@@ -40,7 +40,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for name in ("lines", "threads"):
         if options[name] < 0:
             raise UserError(f"--{name}={options[name]}: must not be negative")
-    widths = [_width(text) for text in options["beams"] or WIDTHS]
+    widths = [_width(word) for text in options["beams"] or WIDTHS for word in text.split(",")]
     folder = _found(options["run"], Path(options["out"]))
     _inspect(folder, wanted, widths, options)
     return 0

@@ -18,7 +18,7 @@ from lightning_tfm.report.svg import (
     tag,
 )
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP = 640, 380, 62, 528, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP = 640, 380, 62, 514, 40
 FLOPS, SECONDS = "floating-point operations of one layer", "seconds of one layer"
 
 

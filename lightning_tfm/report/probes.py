@@ -70,7 +70,7 @@ def heads_text(record: Record, most: int = 8) -> str:
     """In 80 columns."""
     ordered = list(each(record))
     whole = f"nll {record['nll']:.4f} per piece, BLEU {record['bleu']:.2f}, beam {record['beam']}"
-    lines = [f"One head at zero, {record['lines']} lines of the dev text; all heads: {whole}", ""]
+    lines = [f"One head at zero, {record['lines']} lines of the dev text", f"all heads: {whole}", ""]
     lines.append(f"{'':32}{'nll per piece':>14}{'95 %':>20}{'BLEU':>8}")
     few = ordered if len(ordered) <= 2 * most else [*ordered[:most], None, *ordered[-most:]]
     for one in few:
