@@ -134,6 +134,6 @@ def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
     for words, picture in pictures:
         width, height = (int(x) for x in SIZE.findall(picture)[0])
         parts.append(label(10, y + 16, words, class_="label strong"))
-        parts.append(picture.replace("<svg ", f'<svg y="{y + 24}" ', 1))
+        parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
         y, widest = y + 24 + height, max(widest, width)
     return standing_alone(figure(widest, y, title, "".join(parts)))
