@@ -146,6 +146,16 @@ class Data:
     """cleaning: drop training pairs that occurred before, recognised by 8-byte hashes"""
     max_types: int = 2_000_000
     """most distinct words counted for the vocabulary; beyond them the rarest are forgotten, which bounds the memory"""
+    long: str = ""
+    """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; of
+    files any split, dev too; empty for none"""
+    long_from: int = 0
+    """pieces, end token included, beyond which its lines are long; 0: data.max_len"""
+
+    @property
+    def training_length(self) -> int:
+        """What lines of `long` are measured in."""
+        return self.long_from or self.max_len
 
 
 @dataclass(frozen=True)

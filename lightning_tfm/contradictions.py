@@ -44,6 +44,7 @@ def check(experiment: Experiment) -> None:
         )
     least = {"training.clip_norm": t.clip_norm, "training.average_last": t.average_last, "evaluation.alpha": e.alpha}
     least |= {"training.weight_decay": t.weight_decay, "data.max_words": d.max_words, "data.max_ratio": d.max_ratio}
+    least |= {"data.long_from": d.long_from}
     least |= {"evaluation.extra_len": e.extra_len, "model.target_spaces": m.target_spaces, "training.seed": t.seed}
     for name, value in least.items():
         if not value >= 0:
@@ -79,5 +80,9 @@ def check(experiment: Experiment) -> None:
         raise UserError(
             f"data.vocabulary={d.vocabulary} is for data.tokenizer=pieces; a byte-pair encoding makes its own"
         )
+    if d.long and d.long in d.train.split("+"):
+        raise UserError(f"data.long={d.long} is trained on (data.train={d.train}): name a split that is not")
+    if d.long_from and not d.long:
+        raise UserError(f"data.long_from={d.long_from} is for data.long, the split that is scored by length: name one")
     if d.corpus == "files" and not d.folder:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")

@@ -5,12 +5,14 @@ An option that never arrives would pass every other test.
 
 import dataclasses
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.data.long import LongText
 from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
@@ -50,6 +52,12 @@ def stored(e: Experiment, root) -> Any:
             splits[role] = [(split.source(i).tolist(), split.target(i).tolist()) for i in range(len(split))]
             splits[role].append(prepared.fingerprint(name))
     return splits, prepared.tokenizer.fingerprint
+
+
+def by_length(e: Experiment, root) -> Any:
+    """Lines that are scored by length."""
+    prepared = prepare(e.data, root)
+    return [LongText(prepared, replace(e.data, max_len=12)).fingerprint("") if e.data.long else None]
 
 
 def planned(e: Experiment, root) -> Any:
@@ -152,6 +160,8 @@ TABLE = {
     "data.share": (0.5, stored, {}),
     "data.drop_duplicates": (True, stored, UNCLEAN),
     "data.max_types": (9, stored, {}),
+    "data.long": ("val", by_length, {}),
+    "data.long_from": (13, by_length, {"data.long": "val"}),
     "training.tokens": (200, planned, {}),
     "training.steps": (7, trained, {}),
     "training.warmup": (5, trained, {}),

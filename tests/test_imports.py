@@ -29,7 +29,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "model.layer_sizes", "yaml_files", "durable"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
-    "queue": BASE | {"runs", "study", "durable", "data.prepare", "training.schedule"},
+    "queue": BASE | {"runs", "study", "durable", "data.prepare", "data.long", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
     | {
@@ -155,7 +155,7 @@ def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:
 # --- what nobody uses ---
 
 ROOT = PACKAGE.parent
-STAND_INS = {"TextSet"}
+STAND_INS = {"TextSet", "LongText"}
 """classes with the methods of another one (Prepared), whose parameters are not theirs to choose"""
 WORDS = Counter(
     word

@@ -53,6 +53,9 @@ TABLE = [
     (FIT, "model: {positions: learnd}", 2, "did you mean 'learned'"),
     (FIT, "data: {corpus: files}", 2, "needs data.folder"),
     (FIT, "trainer: {log_every: 0}", 2, "trainer.log_every=0: must be at least 1"),
+    (FIT, "data: {long: train}", 2, "data.long=train is trained on (data.train=train): name a split that is not"),
+    (FIT, "data: {long_from: 32}", 2, "data.long_from=32 is for data.long, the split that is scored by length"),
+    (FIT, "data: {long: val, long_from: -1}", 2, "data.long_from=-1: must not be negative"),
     # --- arguments ---
     ("fti", "", 2, "unknown verb 'fti': did you mean 'fit'?"),
     ("fit --model.hh 4", "", 2, "option '--model.hh' (value '4') on the command line: did you mean '--model.h'?"),

@@ -20,6 +20,7 @@ LONGEST = 2048
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
     """Collect what is missing, saying so line by line."""
     from lightning_tfm.inference.inspect import collect_run
+    from lightning_tfm.inference.score import score_long
 
     study = load_as(Ablation, root, name)
     seen: set[str] = set()
@@ -32,6 +33,12 @@ def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
             try:
                 collect_run(folder, study.base.data.dev, missing)
             except UserError as error:  # weights or data are gone: the report does without
+                say(f"{row}, seed {seed}: {error}")
+        if study.base.data.long:
+            try:
+                if score_long(folder, study.base):
+                    say(f"{row}, seed {seed}: scored by length")
+            except UserError as error:
                 say(f"{row}, seed {seed}: {error}")
     path = folder_of(root, name) / layer_table.FILE
     if "model.layer" in _changed(study) and not path.is_file():

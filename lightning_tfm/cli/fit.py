@@ -53,11 +53,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     classes = user_classes(settings.experiment)
     check_asked(settings.base, verb)
 
+    from lightning_tfm.data.long import check_reach
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.queue.wandb_mirror import mirrored
     from lightning_tfm.study.cell import Cell
 
     prepared = prepare(exact.data, settings.out)
+    check_reach(exact, prepared, settings.name)
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)

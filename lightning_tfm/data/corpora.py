@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
+from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
 from lightning_tfm.data.corpus import Corpus, read_pairs
 from lightning_tfm.data.wmt.manifest import SOURCES
 from lightning_tfm.data.wmt.official import OfficialCorpus
@@ -23,18 +24,19 @@ from lightning_tfm.yaml_files import see_working_directory
 
 
 class BuiltinCorpus(Corpus):
-    """The invented language pair of `builtin.py`: splits train, val and test."""
+    """The invented language pair of `builtin.py`: splits train, val and test; and of `chains.py`: chained and long."""
 
     source, target = "xa", "xb"
 
     def __init__(self, data: Data):
-        self._text = Builtin(data.pairs, data.corpus_seed)
+        self._text, self._chains = Builtin(data.pairs, data.corpus_seed), BuiltinChains(data)
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        return self._text.lines(split)
+        return (self._chains if split in (CHAINED, LONG) else self._text).lines(split)
 
     def fingerprint(self, split: str) -> str:
-        return self._text.fingerprint()
+        text = self._text.fingerprint()
+        return f"{text} {self._chains.fingerprint(split)}" if split in (CHAINED, LONG) else text
 
     def name(self, split: str, language: str) -> str:
         return f"built-in corpus, {split}.{language}"

@@ -164,7 +164,9 @@ def _silent(line: str) -> None:
 
 def _roles(data: Data) -> dict[str, str]:
     """Role to split name: held-out splits first, so that training text can be checked against them."""
-    return {role: name for role, name in (("dev", data.dev), ("test", data.test), ("train", data.train)) if name}
+    long = "" if data.long in (data.dev, data.test) else data.long
+    roles = (("dev", data.dev), ("test", data.test), ("long", long), ("train", data.train))
+    return {role: name for role, name in roles if name}
 
 
 def _parts(role: str, name: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A text scored with a trained run: what its training scored, and chrF and the paper's own measure beside it."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     from lightning_tfm.data.prepare import Prepared
     from lightning_tfm.data.textset import TextSet
     from lightning_tfm.inference.load import Trained
-    from lightning_tfm.runs.train import score_split
+    from lightning_tfm.runs.scored import score_split
 
     trained = Trained.open(folder, experiment)
     known = {split["name"] for split in trained.prepared.card["splits"].values()}
@@ -37,6 +38,35 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     attempt.write_json(path, signed(to_plain(whole)))
     attempt.release()
     return whole, path
+
+
+def score_long(folder: RunFolder, base: Experiment) -> bool:
+    """Score the lines of `base.data.long` by length with a finished run, unless it has been done; whether it was now.
+
+    The study's data are opened, not the run's: they may have been made before there was such a split. Raises UserError
+    where data or weights are gone, or the run's pieces are other ones.
+    """
+    from lightning_tfm.data.long import LongText, check_reach
+    from lightning_tfm.data.prepare import prepare
+    from lightning_tfm.inference.load import Trained, experiment_of
+    from lightning_tfm.runs.scored import score_split
+
+    recorded = experiment_of(folder)
+    how = replace(recorded, evaluation=base.evaluation)
+    prepared = prepare(base.data, folder.root)
+    text, split = LongText(prepared, base.data), base.data.long
+    path = folder.scores(evaluation_hash(how, text.fingerprint(split))) / f"{split}.json"
+    there = read_score(path)
+    if isinstance(there, Score) and not _damaged(path.parent, there):
+        return False
+    trained = Trained.open(folder, how)
+    if trained.prepared.tokenizer.fingerprint != prepared.tokenizer.fingerprint:
+        raise UserError(f"{folder.path}: its pieces are not those of the study's data, in which lengths are measured")
+    check_reach(replace(recorded, data=base.data), prepared, str(folder.path))
+    attempt = folder.claim()
+    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt)
+    attempt.release()
+    return True
 
 
 def _damaged(folder: Path, score: Score) -> bool:

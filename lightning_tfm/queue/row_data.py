@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.config import Data, Experiment
+from lightning_tfm.data.long import check_reach
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.row_data import RowData, data_key
@@ -14,17 +15,25 @@ from lightning_tfm.study.rows import Fingerprints, Row, apply
 def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: Path) -> dict[str, RowData]:
     """The data of every row that changes them, prepared, by data_key; `prepared`: those of base.
 
-    Raises UserError where a row's dev or test text is not base's, or where pieces of its references are unknown: these
-    would cost it less than the text does.
+    Raises UserError where a row's dev or test text is not base's, where pieces of its references are unknown: these
+    would cost it less than the text does; and where a row's learned positions end before a line that is scored.
     """
     found: dict[str, RowData] = {}
     for row in rows:
-        key = data_key(row.change)
+        key, changed = data_key(row.change), apply(base, row)
+        data, whose = changed.data, f"{row.where}: row '{row.name}'"
+        if data.long and not data.long_from and data.max_len != base.data.max_len:
+            raise UserError(
+                f"{whose} changes data.max_len, which the lengths of data.long={data.long} are measured in: set "
+                f"data.long_from={base.data.max_len} in the experiment file: all rows are scored on the same lines"
+            )
+        if not key:
+            check_reach(changed, prepared, whose)
         if not key or key in found:
             continue
-        data = apply(base, row).data
         own = prepare(data, root)
-        for split in filter(None, (data.dev, data.test)):
+        check_reach(changed, own, whose)
+        for split in filter(None, (data.dev, data.test, data.long)):
             if raw_fingerprint(own, split) != raw_fingerprint(prepared, split):
                 raise UserError(
                     f"{row.where}: row '{row.name}' ({key}) changes the text '{split}' that it is scored on: rows of a "

@@ -1,7 +1,8 @@
 """The numbers of a study in one file, without a word of its text: to commit, send, or continue elsewhere.
 
 An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
-and, in place of the translations, sacreBLEU's counts, from which every test of the report follows. Once unpacked, these
+and, in place of the translations, sacreBLEU's counts, from which every test of the report follows; and where lines
+beyond the training length were scored, their numbers, line by line. Once unpacked, these
 runs are finished to every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
 """
 
@@ -12,13 +13,16 @@ import lzma
 import shutil
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.beyond_records import scores_by_length
 from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
 from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
@@ -82,7 +86,20 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     whole = {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED}
     more = [name for name in COLLECTED if (cell.folder / name).is_file()]
     whole |= {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in more}
+    whole |= _by_length(cell, study.base.data.long, study.base.data.training_length, folder)
     return whole | {f"{folder}/scores/{scores.name}/{name}": data for name, data in kept.items()}
+
+
+def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[str, bytes]:
+    """The scores of lines beyond the training length with their table of lines, which holds numbers alone."""
+    found: dict[str, bytes] = {}
+    for score in scores_by_length(cell, split, limit) if split else ():
+        scores, table = Path("scores") / score.evaluation_hash[:16], f"{split}.sentences.tsv"
+        data = (cell.folder / scores / table).read_bytes()
+        kept = replace(score, files={table: hashlib.sha256(data).hexdigest()})
+        found[f"{folder}/{scores}/{split}.json"] = to_json(signed(to_plain(kept)))
+        found[f"{folder}/{scores}/{table}"] = data
+    return found
 
 
 def unpack(file: Path, root: Path) -> tuple[str, int, int]:

@@ -133,7 +133,7 @@ def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> 
     for name in names:
         body += _series(name, found[name], x, y, panel.classes[name], frame)
     if frame.names:
-        places = _apart([y(found[name][-1][2]) for name in names], 13.0, top, bottom)
+        places = apart([y(found[name][-1][2]) for name in names], 13.0, top, bottom)
         for name, place in zip(names, places, strict=True):
             at = label(right + 6, place + 4, panel.labels[name], class_="label end")
             body += tag("g", at, class_=f"named {panel.classes[name]}", data_row=name)
@@ -154,7 +154,7 @@ def _series(name: str, band: Band, x: Scale, y: Scale, class_: str, frame: Frame
     return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
 
 
-def _apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places of labels, moved so far that none covers another, in their order, within low … high where they fit."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     moved = list(places)

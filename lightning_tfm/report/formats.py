@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lightning_tfm.report import agreement_text, columns, nats, reference, text, tuning
+from lightning_tfm.report import agreement_text, beyond_text, columns, nats, reference, text, tuning
 from lightning_tfm.report.plateau import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
@@ -20,7 +20,7 @@ PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
 def markdown_text(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
     """A table, its numbers to the right, and a list of notes."""
-    rule = ["---" if head in ("group", "row", "change") else "---:" for head in heads]
+    rule = ["---" if head in ("group", "row", "change", "word") else "---:" for head in heads]
     body = "\n".join("| " + " | ".join(map(_harmless, row)) + " |" for row in [heads, rule, *rows])
     return body + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
 
@@ -148,7 +148,13 @@ def to_markdown(report: Summary) -> str:
     for row in report.rows:
         first, last = _markdown_row(row, report), text.paper(row, "M") * printed
         rows.append([row.group, columns.named(row), *[columns.changes(row, names)] * (not explained), *first, *last])
-    return markdown_text(heads, rows, map(_harmless, _notes(report)))
+    whole = markdown_text(heads, rows, map(_harmless, _notes(report)))
+    if (found := report.beyond) is None:
+        return whole
+    notes = [*filter(None, [beyond_text.verdict(found)]), *beyond_text.about(found)]
+    lines = [beyond_text.cells(row) for row in found.rows]
+    more = markdown_text(beyond_text.heads(found), lines, map(_harmless, notes))
+    return f"{whole}\nBeyond the training length\n\n{more}"
 
 
 def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:

@@ -7,6 +7,7 @@ record that does not belong in its cell is left out with the reason; nothing is 
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -228,8 +229,13 @@ def _bleu_counts(scores: Path, split: str, counts: BleuCounts | None) -> np.ndar
 
 def read_sentences(path: Path) -> np.ndarray:
     """(nll, pieces) of each line, [S, 2]. Raises OSError or ValueError."""
+    return read_columns(path, ("nll", "tokens"))
+
+
+def read_columns(path: Path, names: Sequence[str]) -> np.ndarray:
+    """These columns of a table of sentences, [S, columns]. Raises OSError or ValueError."""
     head, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
-    columns = [head.split("\t").index(name) for name in ("nll", "tokens")]
+    columns = [head.split("\t").index(name) for name in names]
     parts = [line.split("\t") for line in lines]
     if not parts or any(len(part) <= max(columns) for part in parts):
         raise ValueError(f"{path.name} is incomplete")

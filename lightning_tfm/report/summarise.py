@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import agreement, claims, columns, factors, power, statistics, verdict
+from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
 from lightning_tfm.report.records import Cells, Found, fitting, read_validations
@@ -170,6 +170,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
+            beyond=beyond.analyse(cells),
         )
     )
 

@@ -242,6 +242,83 @@ class LastEighth:
     still_falling: bool
 
 
+# --- lines beyond the training length (report/beyond.py) ---
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Over seeds."""
+
+    mean: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class LengthPoint:
+    """One class of lengths, in training lengths: above … upto."""
+
+    above: float
+    upto: float
+    sentences: int
+    nll: Spread
+    """per piece"""
+    bleu: Spread
+    ratio: Spread
+    """pieces of the translations over those of the references"""
+    early: float
+    """share of translations with less than half of their references' pieces"""
+
+
+@dataclass(frozen=True)
+class BeyondRow:
+    """A row within and beyond the training length; means over seeds."""
+
+    row: str
+    n: int
+    within: float
+    """nll per piece"""
+    beyond: float
+    excess: Interval | None
+    """rise of the nll per piece, less the control's; None for the control"""
+    word: str
+    """carries, falls off, undecided, not testable; control"""
+    reach: float
+    """in training lengths"""
+    against: Interval | None
+    """nll per piece beyond, less base's; None for base"""
+    p: float | None
+    """of that, corrected"""
+    compared: str
+    """better, worse, undecided, not testable; empty for base"""
+    bleu_within: float
+    bleu_beyond: float
+    ratio: float
+    """of lengths, beyond, as is `early`"""
+    early: float
+    points: dict[str, list[LengthPoint]]
+    """by source, target, longer"""
+
+
+@dataclass(frozen=True)
+class BeyondSummary:
+    """What lines beyond the training length cost."""
+
+    limit: int
+    """the training length, in pieces with the end token"""
+    split: str
+    lines: int
+    tolerance: float
+    control: str | None
+    sentence: str | None
+    """the paper's; None where the study does not ask for it"""
+    verdict: str | None
+    why: str
+    rows: list[BeyondRow]
+    missing: list[str]
+    """runs without it, and why"""
+
+
 # --- studies of all combinations of some fields (report/factors.py) ---
 
 
@@ -460,6 +537,7 @@ class Summary:
     """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
     softmax: SoftmaxSummary | None = field(default=None, metadata=OPTIONAL)
     """where rows change how queries and keys are compared, or their width, and it was collected"""
+    beyond: BeyondSummary | None = field(default=None, metadata={"key": "beyond the training length", **OPTIONAL})
 
     @property
     def base(self) -> SummaryRow | None:

@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report import agreement_text, columns, nats, tuning
+from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tuning
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
@@ -194,7 +194,11 @@ def to_words(report: Summary, width: int) -> str:
     lines = [*word_counts(report), *map(claim_line, report.claims)]
     lines += [f"{row.name}: {said(row)}" for row in report.rows if row.plateaued]
     lines += map(effect_line, report.factors.effects if report.factors else [])
-    return "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+    told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
+    if (found := report.beyond) is None:
+        return told
+    words = [textwrap.fill(text, width) for text in (beyond_text.verdict(found), *found.missing) if text]
+    return told + "".join(f"{line}\n" for line in [*beyond_text.lines(found), *words])
 
 
 def word_counts(report: Summary) -> list[str]:

@@ -24,6 +24,37 @@ INFINITE = "Infinity"
 
 
 @dataclass(frozen=True, kw_only=True)
+class LengthClass:
+    """The lines of a text whose length lies in one class."""
+
+    side: str
+    """whose length: source, target, the longer of the two; `both`: by the longer, all from half a training length to a
+    whole one, and all beyond"""
+    above: float
+    """the class's lengths lie above so many training lengths, and reach `upto`"""
+    upto: float
+    sentences: int
+    nll: float
+    """in nats, summed over the lines"""
+    tokens: int
+    """pieces of the references with their end tokens"""
+    bleu: float
+    pieces: int
+    """of the translations with their end tokens: over `tokens` the length ratio"""
+    early: int
+    """translations with less than half as many pieces as their references"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLength:
+    """A text scored by length up to several times the training length (data/long.py)."""
+
+    limit: int
+    """the training length, in pieces with the end token"""
+    classes: list[LengthClass]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """Perplexity and BLEU of one text by one set of weights."""
 
@@ -49,6 +80,8 @@ class Score:
     """`nll`, which holds the end tokens' share, over `words`: no segmentation moves it; None in old records"""
     nll_per_character: float | None = None
     evaluation_hash: str
+    by_length: ByLength | None = None
+    """of the lines that data.long names"""
     files: dict[str, str] = field(default_factory=dict)
     """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
 
@@ -189,7 +222,7 @@ class RunRecord:
     utilisation: float | None = None
     """`flops_per_second` over that of all devices; None where attempts had different ones"""
     scores: dict[str, Score]
-    """dev and test by the weights that the experiment asks for; dev_last, test_last, … by the others"""
+    """dev, test and long by the weights that the experiment asks for; dev_last, test_last, … by the others"""
     hardware: Machine = field(default_factory=Machine)
     """of the attempt that ended and scored the run, as are `versions` and `git`; `ran` has all"""
     versions: dict[str, str] = field(default_factory=dict)
@@ -278,7 +311,7 @@ def read(path: Path) -> RunRecord | Missing:
     return _read(path, from_plain)
 
 
-LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character")
+LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character", "by_length")
 """fields that came later and need not be there"""
 Small = TypeVar("Small", Progress, LastWords)
 

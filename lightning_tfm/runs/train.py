@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 
 import torch.distributed as dist
 
-from lightning_tfm.config import Evaluation, Experiment, Hardware, evaluation_hash, to_dict
+from lightning_tfm.config import Experiment, Hardware, to_dict
+from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.textset import TextSet
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.counts import counted, run_flops
@@ -22,16 +22,15 @@ from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
 from lightning_tfm.runs.samples import Samples
+from lightning_tfm.runs.scored import score_split
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
 from lightning_tfm.runs.where import alike, where
-from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.config_check import Agreement, digest
-from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.profile import Profile
@@ -63,6 +62,7 @@ class Run:
         prepare_process(self.hardware)
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
         prepared = data.prepared
+        check_reach(self.experiment, prepared, "experiment")
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
         module.formulas.wanted = self.hardware.kernels
         dev = prepared.split(self.experiment.data.dev)
@@ -100,10 +100,11 @@ class Run:
     def _score(self, module: TransformerModule, prepared: Prepared, rank: int, world: int) -> dict[str, Score]:
         """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept.
 
-        Empty on all ranks but the first.
+        Those by length with the weights that a table scores. Empty on all ranks but the first.
         """
         found: dict[str, Score] = {}
         splits = {"dev": self.experiment.data.dev, "test": self.experiment.data.test}
+        splits["long"] = self.experiment.data.long
         weights: list[Literal["last", "average"]] = ["last"]
         if self.experiment.training.average_last:
             weights.append("average")
@@ -112,11 +113,12 @@ class Run:
                 module.transformer.load_state_dict(averaged(self.folder, self.experiment))
             how = replace(self.experiment.evaluation, weights=which)
             for name, split_name in splits.items():
-                if split_name:
+                if split_name and (name != "long" or which == self.experiment.evaluation.weights):
                     if rank == 0:
                         steps = self.experiment.training.steps
                         self.attempt.write_progress(steps, steps, 0.0, f"translate {split_name}")
-                    score = score_split(module, prepared, split_name, how, rank, world, self.attempt)
+                    text = LongText(prepared, self.experiment.data) if name == "long" else prepared
+                    score = score_split(module, text, split_name, how, rank, world, self.attempt)
                     key = name if which == self.experiment.evaluation.weights else f"{name}_{which}"
                     if score is not None:
                         found[key] = score
@@ -225,57 +227,3 @@ class Training:
             self.devices.assign(task.slot)
         hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
         train_cell(plan, task.cell, hardware, task.attempt, self.root)
-
-
-def score_split(
-    module: TransformerModule,
-    prepared: Prepared | TextSet,
-    split_name: str,
-    how: Evaluation,
-    rank: int,
-    world: int,
-    attempt: Attempt,
-) -> Score | None:
-    """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
-
-    None on the other ranks.
-    """
-    split = prepared.split(split_name)
-    lines = evaluate_lines(module, evaluation_batches(split)[rank::world], len(split), how)
-    if rank != 0:
-        return None
-    experiment = replace(module.experiment, evaluation=how)
-    name = evaluation_hash(experiment, prepared.fingerprint(split_name))
-    hypotheses = [prepared.tokenizer.decode(line.pieces or []) for line in lines]
-    references = split.target_text()
-    scored, found = bleu(hypotheses, references, how.bleu_tokenize), perplexity(lines)
-    sizes = [text_size(reference) for reference in references]
-    words, characters = map(sum, zip(*sizes, strict=True))
-    score = Score(
-        split=split_name,
-        weights=how.weights,
-        ppl=found.ppl,
-        nll=found.nll,
-        tokens=found.tokens,
-        bleu=scored.value,
-        signature=scored.signature,
-        sentences=len(lines),
-        words=words,
-        characters=characters,
-        nll_per_word=found.nll / words if words else None,
-        nll_per_character=found.nll / characters if characters else None,
-        evaluation_hash=name,
-    )
-    folder = attempt.folder.scores(name)
-    texts, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
-    attempt.write(texts, "".join(f"{text}\n" for text in hypotheses).encode())
-    attempt.write(table, _table(lines, sizes).encode())
-    score = replace(score, files=of_files([texts, table]))
-    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(score)))
-    return score
-
-
-def _table(lines: list[Line], sizes: list[tuple[int, int]]) -> str:
-    head = "line\tnll\ttokens\tscore\twords\tcharacters\n"
-    rows = enumerate(zip(lines, sizes, strict=True))
-    return head + "".join(f"{i}\t{x.nll!r}\t{x.tokens}\t{x.score!r}\t{w}\t{c}\n" for i, (x, (w, c)) in rows)

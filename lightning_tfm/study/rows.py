@@ -20,13 +20,15 @@ ROW_DATA = tuple(
         "train pairs vocab_size byte_fallback share max_words max_ratio check_encoding check_script drop_duplicates"
     ).split()
 )
-"""what a row may change of the data: the training text and the pieces; never what is scored"""
+"""what a row may change of the data and has data of its own for: training text and pieces; never what is scored"""
+MAY = (*ROW_DATA, "data.max_len")
+"""all that a row may change of the data"""
 
 
 def not_of_rows(key: str) -> bool:
     """Whether a field must be the same for all rows of a table."""
     section = key.partition(".")[0]
-    return (section in ("data", "evaluation", "miniature") and key not in ROW_DATA) or key == "training.seed"
+    return (section in ("data", "evaluation", "miniature") and key not in MAY) or key == "training.seed"
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         if not_of_rows(str(key)):
             raise UserError(
                 f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
-                f"the experiment file; a row changes model, training and of the data {', '.join(ROW_DATA)}"
+                f"the experiment file; a row changes model, training and of the data {', '.join(MAY)}"
             )
     printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
     row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)

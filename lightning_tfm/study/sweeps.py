@@ -17,7 +17,7 @@ from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study import ties
 from lightning_tfm.study.kinds import expect
-from lightning_tfm.study.rows import ROW_DATA, Paper, Row, not_of_rows
+from lightning_tfm.study.rows import MAY, Paper, Row, not_of_rows
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
 from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
 
@@ -257,7 +257,7 @@ def read_sweep(path: str | Path) -> Sweep:
             if not_of_rows(key):
                 raise UserError(
                     f"{where}: {key} is the same for all rows of a table; vary 'seed', model, training or of the data "
-                    f"{', '.join(ROW_DATA)}"
+                    f"{', '.join(MAY)}"
                 )
             if len({repr(value) for value in values}) < len(values):
                 raise UserError(f"{where}: {key}: a value appears twice")

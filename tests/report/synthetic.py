@@ -48,24 +48,26 @@ class Generator:
         seeds: Sequence[int],
         name: str = "made",
         by_word: bool = False,
+        base: Experiment = BASE,
     ):
         """`by_word`: records hold the nll per reference word and character, as those of today do."""
+        self.base = base
         known = all_rows()
         chosen = [row if isinstance(row, Row) else known[row] for row in rows]
         self.root, self.rng = root, np.random.default_rng(8)
-        self.prepared: Prepared = prepare(BASE.data, root)
+        self.prepared: Prepared = prepare(base.data, root)
         prints = Fingerprints(self.prepared.train_fingerprint, self.prepared.fingerprint("val"))
         store = self.prepared.folder.name
         V = self.prepared.tokenizer.V
         self.study = Ablation(
             name=name,
-            base=BASE,
+            base=base,
             rows=chosen,
             seeds=list(seeds),
             prints=prints,
             V=V,
             store=store,
-            data=rows_data(BASE, self.prepared, chosen, root),
+            data=rows_data(base, self.prepared, chosen, root),
         )
         save(self.study, root)
         self.references = self.prepared.split("val").target_text()
@@ -94,7 +96,7 @@ class Generator:
         sizes = [text_size(line) for line in self.references]
         words, characters = (sum(x) for x in zip(*sizes, strict=True))
         folder = RunFolder(self.root, training_hash(identity))
-        exact = apply(BASE, row, seed).scaled()
+        exact = apply(self.base, row, seed).scaled()
         # what a sentence costs does not depend on its pieces
         nll = self.tokens * np.maximum(math.log(5) + effect + rng.normal(0, 0.15, len(self.tokens)), 0.01)
         hypotheses = [self._translation(line, 0.25 + effect) for line in self.references]
@@ -102,7 +104,7 @@ class Generator:
         of_word = {"words": words, "characters": characters}
         of_word |= {"nll_per_word": nll.sum() / words, "nll_per_character": nll.sum() / characters}
         made = record_of(
-            apply(BASE, row, seed),
+            apply(self.base, row, seed),
             data.prints,
             data.V,
             ppl=math.exp(nll.sum() / tokens.sum()),

@@ -89,7 +89,11 @@ def test_fields_with_several_values_are_rows_of_all_combinations(tmp_path):
         ("seed: {values", "sede: {values", "unknown parameter 'sede': did you mean 'seed'"),
         ("{value: 40}", "{values: [40, x]}", "training.warmup='x': expected a whole number"),
         ("{value: 40}", "{values: [40, 40]}", "training.warmup: a value appears twice"),
-        ("training.warmup: {value: 40}", "data.max_len: {values: [40, 80]}", "data.max_len is the same for all rows"),
+        (
+            "training.warmup: {value: 40}",
+            "data.corpus_seed: {values: [0, 1]}",
+            "data.corpus_seed is the same for all rows",
+        ),
         ("lightning-tfm, fit,", "python, train.py,", "must begin with"),
         (', "${args}"', "", r"needs '\$\{args\}' once"),
         ('"${args}"', '"${args}", "${other}"', r"only '\$\{args\}' is filled in"),

@@ -177,6 +177,14 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
 }
 ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
+LONG = "--data.long val --data.long_from 16"
+COMMANDS |= {
+    "lightning-tfm sweep sweeps/extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41", long=True),
+    "lightning-tfm sweep sweeps/extrapolation.yaml --name long-news --config experiments/miniature-wmt-news.yaml "
+    "--data.max_len 32 --data.long val": Run(
+        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41", long=True
+    ),
+}
 MINE = "lightning-tfm sweep my-sweep.yaml"
 UNPACK = "lightning-tfm records unpack experiments/results"
 PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
@@ -243,6 +251,7 @@ EXPERIMENTS: dict[str, Run] = {
     "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300", long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
+    "extrapolation.yaml": Run(f"{SHORT} {LONG}", long=True),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -284,6 +293,7 @@ SWEEPS: dict[str, Run] = {
     "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
     "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --training.tokens 130 --seeds 31", long=True),
+    "extrapolation.yaml": Run(f"{SHORT} --name all-schemes {LONG} --seeds 41", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
         f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
@@ -477,7 +487,7 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = "sweep" if name in (*ROWS.values(), "norm.yaml", "relative.yaml") else "tune"
+    verb = "sweep" if name in (*ROWS.values(), "norm.yaml", "relative.yaml", "extrapolation.yaml") else "tune"
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 

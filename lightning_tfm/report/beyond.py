@@ -1,0 +1,323 @@
+"""Beyond the training length: what each row pays for lines longer than it was trained on, and a verdict on the paper.
+
+The paper (3.5) chose sinusoids since they "may allow the model to extrapolate to sequence lengths longer than the ones
+encountered during training". A study with `data.long` scores lines by length (runs/scored.py). Here, fixed before the
+study was run:
+
+rise        nll per piece over all lines beyond the training length, minus that over the longest lines within it, those
+            of half a training length to a whole one, of one training
+excess      the rise minus the control's. The control is a row that has trained on lines as long as any that is scored
+            (`data.max_len`): what long lines cost by themselves is in its rise. Without a control: the rise
+carries     the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
+falls off   it begins above TOLERANCE
+undecided   neither; not testable: fewer than two seeds
+reach       the farthest class of lengths up to which, class by class from the training length on, the mean excess stays
+            within TOLERANCE; in training lengths, 1 where it does in none
+
+Intervals are report/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
+lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
+p, corrected over the rows by Benjamini and Hochberg.
+
+The sentence is of base where it has sinusoids, beside rows with learned positions:
+
+supported           base carries
+contradicted        base falls off, and the interval of some learned row allows base no gain of TOLERANCE over it
+supported in part   base falls off, and has less nll per piece beyond than every learned row (intervals above 0)
+undecided           all else
+
+The lengths of all this are those of the longer side; figures tell source and target apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+import numpy as np
+
+from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.resampling import resamples
+from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, compare, moderated, prior_df, sentence_noise
+from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval, LengthPoint, Spread
+from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
+from lightning_tfm.runs.record import LengthClass
+from lightning_tfm.study.rows import apply
+from lightning_tfm.study.study import Ablation
+
+TOLERANCE = 0.1
+"""nats per piece: a perplexity a tenth higher"""
+CARRIES, FALLS_OFF = "carries", "falls off"
+SUPPORTED, IN_PART = "supported", "supported in part"
+SENTENCE = (
+    "[Sinusoids] may allow the model to extrapolate to sequence lengths longer than the ones encountered during "
+    "training."
+)
+SIDES = ("source", "target", "longer")
+
+
+def analyse(cells: Cells) -> BeyondSummary | None:
+    """None where the study scores nothing by length, or has no run yet."""
+    study, data = cells.study, cells.study.base.data
+    if not data.long or not cells.filled:
+        return None
+    found, twins = read_runs(cells), study.twins()
+    names = [row.name for row in study.rows if found.of(row.name) and row.name not in twins]
+    control = _control(study, found, names)
+    measured = Measured.of(found, names)
+    excess, against = _excess(measured, control), _against(measured, study.base_row)
+    rows = [_row(found, name, control, excess.get(name), against.get(name)) for name in names]
+    word, why = judged(study, {row.row: row for row in rows})
+    return BeyondSummary(
+        limit=data.training_length,
+        split=data.long,
+        lines=len(found.of(names[0])[0].lines_S3) if names else 0,
+        tolerance=TOLERANCE,
+        control=control,
+        sentence=SENTENCE if word else None,
+        verdict=word,
+        why=why,
+        rows=rows,
+        missing=found.missing,
+    )
+
+
+def _control(study: Ablation, found: LongRuns, names: Sequence[str]) -> str | None:
+    """The row that has trained on lines as long as any that is scored; of several the one nearest to base."""
+    rows = {row.name: row for row in study.rows}
+    seen = []
+    for name in names:
+        farthest = max(run.lines_S3[:, 1:].max() for run in found.of(name))
+        if apply(study.base, rows[name]).data.max_len >= farthest:
+            seen.append(name)
+    return min(seen, key=lambda name: len(rows[name].change), default=None)
+
+
+# --- statistics ---
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All runs on the lines, resampled and not. R rows, U runs, B resamples."""
+
+    names: list[str]
+    row_U: np.ndarray
+    rise_U: np.ndarray
+    rise_UB: np.ndarray
+    beyond_U: np.ndarray
+    """nll per piece beyond the training length"""
+    beyond_UB: np.ndarray
+    S: int
+
+    @classmethod
+    def of(cls, found: LongRuns, names: list[str]) -> "Measured":
+        runs = [(i, run) for i, name in enumerate(names) for run in found.of(name)]
+        if not runs:
+            empty = np.zeros((0, 1))
+            return cls([], empty[:, 0].astype(int), empty[:, 0], empty, empty[:, 0], empty, 0)
+        S = len(runs[0][1].lines_S3)
+        sums_2U2 = [np.stack([_sums(run)[:, part] for _, run in runs], 1) for part in range(2)]
+        once, many = np.ones((1, S)), resamples(S)
+        (within_1U, beyond_1U), (within_BU, beyond_BU) = (
+            [_per_piece(counts, part) for part in sums_2U2] for counts in (once, many)
+        )
+        rows = np.array([i for i, _ in runs])
+        rise_U, rise_UB = (beyond_1U - within_1U)[0], (beyond_BU - within_BU).T
+        return cls(list(names), rows, rise_U, rise_UB, beyond_1U[0], beyond_BU.T, S)
+
+    def moments(self, values_U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(mean, sample variance, runs) of each row."""
+        each = [values_U[self.row_U == i] for i in range(len(self.names))]
+        variances = [one.var(ddof=1) if len(one) > 1 else 0.0 for one in each]
+        return np.array([one.mean() for one in each]), np.array(variances), np.array([float(len(one)) for one in each])
+
+    def ordered(self, first: str) -> "Measured":
+        """With the row `first` in front, as `statistics.compare` takes it."""
+        names = [first, *(name for name in self.names if name != first)]
+        row_U = np.array([names.index(self.names[i]) for i in self.row_U])
+        return Measured(names, row_U, self.rise_U, self.rise_UB, self.beyond_U, self.beyond_UB, self.S)
+
+
+def _sums(run: LongRun) -> np.ndarray:
+    """[S, 2, 2]: (nll, pieces) of each line, in the part within the training length and in the part beyond it."""
+    within, beyond = sorted(run.at("both").items())
+    longer_S = run.lines_S3[:, 1:].max(1) / run.by_length.limit
+    parts = [(longer_S > part.above) & (longer_S <= part.upto) for _, part in (within, beyond)]
+    return np.stack([run.lines_S3[:, :2] * part[:, None] for part in parts], 1)
+
+
+def _per_piece(counts_BS: np.ndarray, sums_SU2: np.ndarray) -> np.ndarray:
+    """[B, U]: nll over pieces, of lines that occur so often."""
+    nll_BU, pieces_BU = (counts_BS @ sums_SU2[..., k] for k in range(2))
+    return nll_BU / np.maximum(pieces_BU, 1)
+
+
+def _excess(measured: Measured, control: str | None) -> dict[str, Estimate]:
+    """row -> its rise, less the control's where there is one."""
+    if control is not None:
+        m = measured.ordered(control)
+        return _each(m.names, _compared(m, m.rise_U, m.rise_UB))
+    return _each(measured.names, _alone(measured)) if measured.names else {}
+
+
+def _against(measured: Measured, base: str | None) -> dict[str, tuple[Estimate, float]]:
+    """row -> its nll per piece beyond less base's, and p corrected over the rows."""
+    if base not in measured.names or base is None:
+        return {}
+    m = measured.ordered(base)
+    found = _compared(m, m.beyond_U, m.beyond_UB)
+    p_R = benjamini_hochberg(found.p)
+    each = _each(m.names, found)
+    return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
+
+
+def _compared(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
+    mean_R, variance_R, n_R = m.moments(values_U)
+    return compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
+
+
+def _alone(m: Measured) -> Estimate:
+    """Every row's rise by itself: `compare` without the other row's part."""
+    mean_R, variance_R, n_R = m.moments(m.rise_U)
+    zero_1B = np.zeros((1, m.rise_UB.shape[1]))
+    noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
+    shared_R, own_R = noise.shared[1:], noise.own[1:]
+    v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
+    squared_R = np.maximum(v_R / n_R + shared_R, shared_R + own_R / n_R)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share_R = v_R / n_R / squared_R
+        df_R = 1 / (share_R / f_R + (1 - share_R) / max(m.S - 1, 1))
+    return Estimate(mean_R, np.sqrt(squared_R), df_R)
+
+
+def _each(names: Sequence[str], found: Estimate) -> dict[str, Estimate]:
+    parts = zip(names, *(np.asarray(x).tolist() for x in (found.estimate, found.se, found.df)), strict=True)
+    return {name: Estimate(estimate, se, df) for name, estimate, se, df in parts}
+
+
+def _interval(found: Estimate) -> Interval:
+    """Without ends where the seeds allow none."""
+    lower, upper = (float(x) for x in found.interval(ALPHA))
+    known = np.isfinite(lower) and np.isfinite(upper) and lower < upper
+    return Interval(float(found.estimate), lower if known else None, upper if known else None)
+
+
+# --- one row ---
+
+
+def _row(
+    found: LongRuns, name: str, control: str | None, excess: Estimate | None, against: tuple[Estimate, float] | None
+) -> BeyondRow:
+    runs = found.of(name)
+    within, beyond = ([run.at("both")[upto] for run in runs] for upto in sorted(runs[0].at("both")))
+    shown = None if excess is None or name == control else _interval(excess)
+    to_base = None if against is None else _interval(against[0])
+    return BeyondRow(
+        row=name,
+        n=len(runs),
+        within=mean(map(_nll, within)),
+        beyond=mean(map(_nll, beyond)),
+        excess=shown,
+        word="control" if name == control else _word(shown, len(runs)),
+        reach=_reach(found, name, control),
+        against=to_base,
+        p=None if against is None or np.isnan(against[1]) else against[1],
+        compared="" if against is None else _better(against),
+        bleu_within=mean(one.bleu for one in within),
+        bleu_beyond=mean(one.bleu for one in beyond),
+        ratio=mean(map(_ratio, beyond)),
+        early=mean(one.early / one.sentences for one in beyond),
+        points={side: _points(runs, side) for side in SIDES},
+    )
+
+
+def _nll(one: LengthClass) -> float:
+    return one.nll / one.tokens
+
+
+def _ratio(one: LengthClass) -> float:
+    return one.pieces / one.tokens
+
+
+def _word(excess: Interval | None, n: int) -> str:
+    if excess is None or excess.lower is None or excess.upper is None or n < 2:
+        return UNTESTABLE
+    return CARRIES if excess.upper <= TOLERANCE else FALLS_OFF if excess.lower > TOLERANCE else UNDECIDED
+
+
+def _better(against: tuple[Estimate, float]) -> str:
+    found, p = against
+    if np.isnan(p):
+        return UNTESTABLE
+    return UNDECIDED if p >= ALPHA else BETTER if found.estimate < 0 else WORSE
+
+
+def _reach(found: LongRuns, name: str, control: str | None) -> float:
+    rises = _rises(found.of(name))
+    expected = _rises(found.of(control)) if control else dict.fromkeys(rises, 0.0)
+    reach = 1.0
+    for upto, rise in rises.items():
+        if rise - expected.get(upto, 0.0) > TOLERANCE:
+            break
+        reach = upto
+    return reach
+
+
+def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
+    """End of each class beyond the training length -> mean nll per piece above that within it."""
+    found: dict[float, list[float]] = {}
+    for run in runs:
+        within = _nll(run.at("both")[1.0])
+        for upto, one in sorted(run.at("longer").items()):
+            if upto > 1:
+                found.setdefault(upto, []).append(_nll(one) - within)
+    return {upto: mean(values) for upto, values in found.items()}
+
+
+def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
+    """The classes that have lines: the same in all runs, for they score the same lines."""
+    made = []
+    for upto in sorted(runs[0].at(side)):
+        each = [run.at(side)[upto] for run in runs]
+        made.append(
+            LengthPoint(
+                above=each[0].above,
+                upto=upto,
+                sentences=each[0].sentences,
+                nll=_spread([_nll(one) for one in each]),
+                bleu=_spread([one.bleu for one in each]),
+                ratio=_spread([_ratio(one) for one in each]),
+                early=mean(one.early / one.sentences for one in each),
+            )
+        )
+    return made
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(mean(values), min(values), max(values))
+
+
+# --- the paper's sentence ---
+
+
+def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, str]:
+    """The verdict on the sentence and why; None where the study does not ask for it."""
+    positions = {row.name: apply(study.base, row).model.positions for row in study.rows if len(row.change) <= 1}
+    base = rows.get(study.base_row or "")
+    learned = [rows[name] for name in rows if positions.get(name, "").startswith("learned")]
+    if base is None or positions.get(base.row) != "sinusoidal" or not learned:
+        return None, ""
+    told = f"{base.row} {base.word}"
+    if base.word == CARRIES:
+        return SUPPORTED, told
+    if base.word != FALLS_OFF:
+        return (UNTESTABLE if base.word == UNTESTABLE else UNDECIDED), told
+    gains = [row.against for row in learned]  # learned less base: above 0 where base is better
+    names = " and ".join(row.row for row in learned)
+    if any(gain is None or gain.lower is None or gain.upper is None for gain in gains):
+        return UNTESTABLE, f"{told}; too few seeds of {names}"
+    if any(gain.upper < TOLERANCE for gain in gains if gain and gain.upper is not None):
+        return CONTRADICTED, f"{told}, and is not better than {names} by {TOLERANCE:g} nats per piece"
+    if all(gain.lower > 0 for gain in gains if gain and gain.lower is not None):
+        return IN_PART, f"{told}, less than {names}"
+    return UNDECIDED, f"{told}; not known whether less than {names}"

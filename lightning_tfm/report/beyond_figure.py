@@ -1,0 +1,93 @@
+"""Scores by length relative to the training length: a line for each row with its seeds' band."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from lightning_tfm.report.curves import apart
+from lightning_tfm.report.panels import BASE, short_name
+from lightning_tfm.report.summary import BeyondRow, BeyondSummary, LengthPoint, Spread
+from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+
+METRICS = {"nll": "nll per piece", "bleu": "BLEU", "ratio": "length ratio, translation over reference"}
+SIDES = ("source", "target")
+WIDTH, HEIGHT = 620, 400
+LINES = 5
+"""of a class, below which it is not drawn: a score of fewer lines is noise"""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What templates/parts/beyond.html shows."""
+
+    figures: list[tuple[str, Markup]]
+    """title and picture"""
+    rows: list[str]
+    colours: list[tuple[str, str]]
+    """row and class of its colour"""
+
+
+def pictures(found: BeyondSummary | None) -> Pictures | None:
+    """By the source's length and by the target's; None where there is nothing to draw."""
+    if found is None or not found.rows:
+        return None
+    classes = colours(found.rows)
+    made = [
+        (f"{title}, by the {side}'s length", _drawn(found.rows, classes, side, metric))
+        for metric, title in METRICS.items()
+        for side in SIDES
+    ]
+    return Pictures(made, [row.row for row in found.rows], list(classes.items()))
+
+
+def colours(rows: Sequence[BeyondRow]) -> dict[str, str]:
+    """row -> class of its colour; from the eighth row on the colours come again, dashed."""
+    others = [row.row for row in rows if row.against is not None]
+    found = {row.row: BASE for row in rows if row.against is None}
+    return found | {name: f"g{1 + i % 7}{' again' * (i // 7 % 2)}" for i, name in enumerate(others)}
+
+
+def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], side: str, metric: str) -> Markup:
+    left, right, top, bottom = 46, WIDTH - 128, 26, HEIGHT - 44
+    lines = {row.row: _line(row, side, metric) for row in rows}
+    lines = {name: line for name, line in lines.items() if line}
+    ends = [upto for line in lines.values() for upto, _ in line]
+    values = [value for line in lines.values() for _, s in line for value in (s.lowest, s.highest)]
+    if not values:
+        return figure(WIDTH, HEIGHT, f"{METRICS[metric]}: no class has {LINES} lines", "")
+    x = Scale(0, max(ends), left, right)
+    y = spanning([0.0, *values] if metric != "nll" else values, bottom, top)
+    body = bottom_axis(x, bottom, top, f"length of the {side} / training length") + left_axis(
+        y, left, right, METRICS[metric]
+    )
+    body += tag("line", x1=x(1), x2=x(1), y1=float(top), y2=float(bottom), class_="zero")
+    body += label(x(1) + 4, top + 10, "longest trained on", class_="tick")
+    for name, line in lines.items():
+        body += _series(name, line, x, y, classes[name])
+    places = apart([y(line[-1][1].mean) for line in lines.values()], 13.0, top, bottom)
+    for name, place in zip(lines, places, strict=True):
+        at = label(right + 6, place + 4, short_name(name, 17), class_="label end")
+        body += tag("g", at, class_=f"named {classes[name]}", data_row=name)
+    return figure(WIDTH, HEIGHT, f"{METRICS[metric]} by the {side}'s length in training lengths", body)
+
+
+def _line(row: BeyondRow, side: str, metric: str) -> list[tuple[float, Spread]]:
+    """(middle of the class, scores) of every class with lines enough."""
+    return [(_middle(p), getattr(p, metric)) for p in row.points[side] if p.sentences >= LINES]
+
+
+def _middle(point: LengthPoint) -> float:
+    return (point.above + point.upto) / 2
+
+
+def _series(name: str, line: Sequence[tuple[float, Spread]], x: Scale, y: Scale, class_: str) -> str:
+    area = [(x(at), y(s.highest)) for at, s in line] + [(x(at), y(s.lowest)) for at, s in reversed(line)]
+    content = tag("polygon", points=points(area), class_="band")
+    content += tag("polyline", points=points([(x(at), y(s.mean)) for at, s in line]), class_="curve")
+    for at, s in line:
+        told = f"{name}, {at:g} training lengths: {s.mean:.3g} ({s.lowest:.3g} to {s.highest:.3g})"
+        said = tag("title", attribute(told))
+        content += tag("circle", said, cx=x(at), cy=y(s.mean), r=4.0, class_="dot")
+    dashed = " base" if class_ == BASE else ""
+    return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
