@@ -63,7 +63,7 @@ def _picture(rows: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
     drawn = [r for r in rows if r.alone and r.kind == ALL]
     widths = sorted({r.d_k for r in drawn})
     x = spanning(widths, left, right, log=True)
-    highest = max(getattr(r, which).high for r in drawn)
+    highest = max(getattr(r, which).highest for r in drawn)
     y = Scale(0.0, max(1.05 * highest, 1e-3) if which != "entropy" else 1.0, bottom, top)
     body = bottom_line(x, bottom, {float(d): str(d) for d in widths}, "d_k") + left_axis(y, left, right, what)
     lowest = 0.0
@@ -86,8 +86,10 @@ def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str)
     body = tag("title", attribute(name)) + tag("polyline", points=points(places), class_="curve")
     for r, (px, py) in zip(rows, places, strict=True):
         spread = getattr(r, which)
-        words = f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.low:.3g} to {spread.high:.3g}, n {r.n})"
-        body += tag("line", x1=px, x2=px, y1=y(spread.low), y2=y(spread.high), class_="interval")
+        words = (
+            f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.lowest:.3g} to {spread.highest:.3g}, n {r.n})"
+        )
+        body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
         body += tag(
             "g", tag("circle", tag("title", attribute(words)), cx=px, cy=py, r=3.6, class_="dot"), class_="point"
         )

@@ -253,6 +253,10 @@ class Spread:
     lowest: float
     highest: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(sum(values) / len(values), min(values), max(values))
+
 
 @dataclass(frozen=True)
 class LengthPoint:
@@ -402,19 +406,6 @@ class TuningSummary:
 
 
 # --- softmaxes by d_k (report/softmax.py) ---
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Over seeds."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        return cls(sum(values) / len(values), min(values), max(values))
 
 
 @dataclass(frozen=True)

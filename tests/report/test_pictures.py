@@ -219,7 +219,7 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     assert {(r.scores, r.d_k) for r in end.values()} == {(s, k) for s in ("scaled", "unscaled") for k in (8, 32)}
     one = end["S-dk256-unscaled"]
     assert one.alone and not end["P-t5"].alone and one.n == 2
-    assert (one.saturated.mean, one.saturated.low, one.saturated.high) == pytest.approx((0.15, 0.1, 0.2))
+    assert (one.saturated.mean, one.saturated.lowest, one.saturated.highest) == pytest.approx((0.15, 0.1, 0.2))
     assert one.gradient.mean == pytest.approx(0.15) and one.entropy.mean == pytest.approx(0.5)
     plain = json.loads(report.render("json"))["softmax"]
     assert plain["saturated below"] == 0.02 and "alone" not in plain["rows"][0]
