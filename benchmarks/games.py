@@ -77,7 +77,8 @@ def _write_train(name: str, sizes: dict[str, Any], players: list[Player], option
 
 
 def decode(options: Namespace) -> None:
-    """Beam 4, power length penalty 0.6, the same weights; `_exact`: stops only when nothing better can come."""
+    """Beam 4, power length penalty 0.6, the same weights; `_exact`: stops only when nothing better can come;
+    `_packed`: products by oneDNN."""
     folder, sizes = material.lay_out("small", options.root)
     prepared = prepare(material.experiment("small").data, options.root)
     material.weights(folder, options.steps)
@@ -87,6 +88,7 @@ def decode(options: Namespace) -> None:
         suffix = game.removeprefix("decode")
         entries.append(Entry(f"ours{suffix}", "ours", game))
         entries += [Entry(f"{e.name}{suffix}", e.module, e.game, e.python) for e in peers.entries(game)]
+    entries.append(Entry("ours_packed", "ours", "decode_packed"))
     entries = _chosen([*entries, Entry("yardstick", "yardstick", "decode")], options)
     turn = [int((i + 0.5) / 4 * len(lines)) for i in range(4)]  # of every length
     scored = [entry for entry in entries if entry.name != "yardstick"]

@@ -1,7 +1,8 @@
 """Ours, as a user runs it: the LightningModule in a Trainer with the callback of every run; beam search to decode."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -11,7 +12,10 @@ from benchmarks.contestants.protocol import Seat, arguments, serve
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.model.packed import packed
 from lightning_tfm.model.search import beam_search
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
@@ -56,17 +60,19 @@ def train() -> None:
     trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
 
 
-def decode(folder: Path, sizes: dict, early: bool):
+def decode(folder: Path, sizes: dict, early: bool, by: Callable[[Transformer], AbstractContextManager] = nullcontext):
     experiment = from_dict(Experiment, sizes["experiment"])
     module = TransformerModule(experiment, sizes["V"])
     module.transformer.load_state_dict(torch.load(folder / "weights.pt"))
     model, how = module.transformer.eval(), experiment.evaluation
+    keep_freed_memory()  # as `translate` does
 
     def translate(number: int) -> list[list[int]]:
         source_BS, _ = sources(folder, number)
-        found = beam_search(
-            model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
-        )
+        with by(model):
+            found = beam_search(
+                model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
+            )
         return [best[0].pieces for best in found]
 
     return translate, {}
@@ -79,6 +85,7 @@ if __name__ == "__main__":
         serve(
             {
                 "decode": lambda folder, sizes: decode(folder, sizes, early=True),
+                "decode_packed": lambda folder, sizes: decode(folder, sizes, early=True, by=packed),
                 "decode_exact": lambda folder, sizes: decode(folder, sizes, early=False),
             }
         )

@@ -3,8 +3,10 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from io import TextIOWrapper
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -14,6 +16,7 @@ from lightning_tfm.cli.score import find
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.threads import check_cores
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--to", help="file to write [standard output]")
     parser.add_argument("--n_best", type=int, default=1, help="translations of each line: number ||| text ||| score")
     parser.add_argument("--scores", action="store_true", help="score and a tab before each translation")
+    parser.add_argument("--packed", action="store_true", help="on CPUs: other products, quicker, equal up to rounding")
     folder, experiment, settings = find(parser, argv)
     options, hardware = settings.verb, settings.hardware
     check_accelerator(hardware)
@@ -41,7 +45,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         source, target = _open(options, stack)
         began = shown = time.monotonic()
         try:
-            for number, found in enumerate(_translate(folder, experiment, hardware, source, options["n_best"]), 1):
+            start = partial(_opened, folder, experiment, hardware, options["packed"])
+            for number, found in enumerate(_translate(start, hardware.devices, source, options["n_best"]), 1):
                 _write(target, number, found, options)
                 if time.monotonic() - shown > PROGRESS and (options["to"] or not sys.stdout.isatty()):
                     shown = time.monotonic()
@@ -79,11 +84,11 @@ def _write(target: TextIO, number: int, found: "list[Translation]", options: dic
 
 
 def _translate(
-    folder: "RunFolder", experiment: Experiment, hardware: Hardware, lines: Iterable[str], n_best: int
+    start: "Callable[[int], Trained]", devices: int, lines: Iterable[str], n_best: int
 ) -> "Iterator[list[Translation]]":
     """In order. With several devices, blocks of lines go to processes of their own, a few ahead of what is written."""
-    if hardware.devices == 1:
-        yield from _opened(folder, experiment, hardware, 0).translate(lines, n_best)
+    if devices == 1:
+        yield from start(0).translate(lines, n_best)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -92,12 +97,12 @@ def _translate(
 
     spawn, lines = multiprocessing.get_context("spawn"), iter(lines)
     numbers = spawn.Queue()
-    for number in range(hardware.devices):
+    for number in range(devices):
         numbers.put(number)
-    with ProcessPoolExecutor(hardware.devices, spawn, _begin, (folder, experiment, hardware, numbers)) as pool:
+    with ProcessPoolExecutor(devices, spawn, _begin, (start, numbers)) as pool:
         waiting: deque[Any] = deque()
         while True:
-            while len(waiting) < 2 * hardware.devices and (block := list(islice(lines, BLOCK))):
+            while len(waiting) < 2 * devices and (block := list(islice(lines, BLOCK))):
                 waiting.append(pool.submit(_block, block, n_best))
             if not waiting:
                 return
@@ -108,22 +113,27 @@ _mine: "list[Trained]" = []
 """of a process of the pool: the run that it opened"""
 
 
-def _begin(folder: "RunFolder", experiment: Experiment, hardware: Hardware, numbers: Any) -> None:
-    _mine.append(_opened(folder, experiment, hardware, numbers.get()))
+def _begin(start: "Callable[[int], Trained]", numbers: Any) -> None:
+    _mine.append(start(numbers.get()))
 
 
 def _block(block: list[str], n_best: int) -> "list[list[Translation]]":
     return list(_mine[0].translate(block, n_best))
 
 
-def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, number: int) -> "Trained":
+def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, packed: bool, number: int) -> "Trained":
     import torch
 
     from lightning_tfm.inference.load import Trained
+    from lightning_tfm.model.packed import can_pack
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    trained = Trained.open(folder, experiment)
+    if hardware.keep_memory:
+        keep_freed_memory()
+    trained = replace(Trained.open(folder, experiment), packed=packed)
     if hardware.accelerator != "cpu" and torch.cuda.is_available():
         trained.module.to(f"cuda:{number}")
+    if packed and not can_pack(trained.module.transformer):
+        raise UserError("--packed is for weights in float32 on a CPU, and for a torch with oneDNN: leave it out")
     return trained

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from lightning_tfm.config import EOS, Experiment, from_dict
 from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.packed import packed
 from lightning_tfm.runs.directory import RunFolder, find_run
 from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.training.module import TransformerModule
@@ -59,6 +61,8 @@ class Trained:
     folder: RunFolder
     prepared: Prepared
     module: TransformerModule
+    packed: bool = False
+    """translate by packed weights (model/packed.py)"""
 
     @classmethod
     def open(cls, folder: RunFolder, experiment: Experiment) -> "Trained":
@@ -78,7 +82,9 @@ class Trained:
         """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
         lines = iter(lines)
         while block := [line.removesuffix("\n").removesuffix("\r") for line in islice(lines, BLOCK)]:
-            yield from self._block(block, n_best)
+            with packed(self.module.transformer) if self.packed else nullcontext():
+                found = self._block(block, n_best)
+            yield from found
 
     def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:
         from lightning_tfm.model.search import beam_search

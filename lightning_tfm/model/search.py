@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_tfm.config import BOS, EOS, PAD
+from lightning_tfm.model.top import top
 from lightning_tfm.model.transformer import Transformer
 
 
@@ -102,7 +103,7 @@ def beam_search(
         ends = logprob + step[:, :, EOS]
         step[:, :, [PAD, BOS, EOS]] = float("-inf")
         # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
-        row_best, row_piece = step.topk(min(beam, step.shape[-1]), -1)
+        row_best, row_piece = top(step, min(beam, step.shape[-1]))
         row_best += logprob[:, :, None]
         best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
         parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)

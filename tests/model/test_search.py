@@ -5,11 +5,14 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
 from lightning_tfm.model.layer_types import LAYERS
+from lightning_tfm.model.packed import can_pack, packed
 from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search
+from lightning_tfm.model.top import top
 from lightning_tfm.model.transformer import Transformer
 
 SIZES = {"N": 2, "d_model": 14, "d_ff": 11, "h": 3, "d_k": 4, "d_v": 5, "P_drop": 0.1, "max_positions": 64}
@@ -159,6 +162,34 @@ def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
         for x in found:
             assert x.logprob == pytest.approx(forced(model, source, x.pieces), abs=1e-10)
             assert x.score == pytest.approx(x.logprob / penalty(len(x.pieces) + 1, 0.6), abs=1e-12)
+
+
+def test_blocks_find_what_one_search_finds_and_ties_are_topks(monkeypatch):
+    monkeypatch.setattr("lightning_tfm.model.top.LARGE", (4096, 0))
+    g = torch.Generator().manual_seed(4)
+    for W, T, k in ((4096, 10, 4), (8001, 5, 8), (8001, 5, 1), (37_000, 2, 4), (4100, 10, 16), (50, 3, 4)):
+        apart, tied = torch.randn(2, T, W, generator=g), torch.randint(0, 40, (2, T, W), generator=g).float()
+        apart[:, :, :3] = tied[:, :, 5:] = -math.inf
+        edge = apart.clone()
+        edge[:, :, -1] = edge[:, :, W // 2] = 9.0  # in the last, shorter block; the best twice
+        last = apart.clone()
+        last[:, :, -1] = 9.0
+        for x in (apart, tied, edge, last):
+            assert all(map(torch.equal, top(x, k), x.topk(k, -1)))
+
+
+def test_packed_weights_translate_alike_and_leave_the_model_as_it_was():
+    for change in ({}, {"feed_forward": "swiglu", "norm": "pre", "attention_bias": True, "tie": "none"}):
+        model = build(40, 3, **change).float()
+        rows = pad(sources(40, 4, 5, 3))
+        before = [found[0] for found in beam_search(model, rows, 4, 0.6, 5)]
+        with packed(model):
+            inside = [found[0] for found in beam_search(model, rows, 4, 0.6, 5)]
+            assert all("forward" in linear.__dict__ for linear in model.modules() if isinstance(linear, nn.Linear))
+        assert [x.pieces for x in inside] == [x.pieces for x in before]
+        assert [x.logprob for x in inside] == pytest.approx([x.logprob for x in before], rel=1e-4)
+        assert [found[0] for found in beam_search(model, rows, 4, 0.6, 5)] == before
+        assert can_pack(model) and not can_pack(model.double())
 
 
 def test_greedy_takes_the_best_piece_each_time():
