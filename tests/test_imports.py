@@ -42,6 +42,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "durable",
         "sums",
         "model.size",
+        "model.layer_sizes",
         "measure.record",
     },
     "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},

@@ -233,6 +233,11 @@ TABLE = [
     ("layers --kernel 0", "", 2, "--kernel=0: must be at least 1"),
     ("layers --d_model 24", "", 2, "--d_model=24: must be divisible by 16"),
     ("layers --format svg", "", 2, "--format='svg': valid: json, text"),
+    ("inspect mine --beams 0", "", 2, "--beams=0: expected whole numbers above 0"),
+    ("inspect mine --lines -1", "", 2, "--lines=-1: must not be negative"),
+    ("layers --study mine", "", 2, "no study 'mine'"),
+    ("draw --config e.yaml", "model: {h: 4, hh: 8}", 2, "unknown key 'model.hh'"),
+    ("draw --row A-h", "", 2, "no row 'A-h'"),
     ("report mine --port -1", "", 2, "--port=-1: a port lies between 0 and 65535"),
     # --- one of the words of a verb ---
     ("records send x y", "", 2, "records send: valid: pack, unpack"),

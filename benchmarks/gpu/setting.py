@@ -116,7 +116,7 @@ class Work:
 
     @cached_property
     def text(self) -> News:
-        return News(200 if self.place.tiny else 100_000, self.V, 40 if self.place.tiny else 256)
+        return News(200 if self.place.tiny else 1_000_000, self.V, 40 if self.place.tiny else 256)
 
     @cached_property
     def plan(self) -> Plan:

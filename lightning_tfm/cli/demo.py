@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse, parse_plain
-from lightning_tfm.cli.report import collect_study, write_page
+from lightning_tfm.cli.collect import collect_study
+from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.study import add_options, make_resources
 from lightning_tfm.cli.sweep import defined
 from lightning_tfm.runs.directory import RunFolder

@@ -1,8 +1,9 @@
 """`layers`: Table 1 of the paper, measured here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.report import write_to
@@ -10,6 +11,10 @@ from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
 from lightning_tfm.runs.environment import cpu_model
+from lightning_tfm.study.study import check_exists
+
+if TYPE_CHECKING:
+    from lightning_tfm.measure.record import LayerTable
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -33,7 +38,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves the choice to torch [0]")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="format of the output [text]")
     parser.add_argument("--figure", help="also write a figure to this SVG file")
+    parser.add_argument("--study", help="also put it into the report of this study, in its folder")
     options = parse_plain(parser, argv)
+    folder = check_exists(Path(options["out"]), options["study"]).parent if options["study"] else None
     for name, least in {"kernel": 1, "neighbourhood": 1, "threads": 0, "longest": 128}.items():
         if options[name] < least:
             raise UserError(f"--{name}={options[name]}: must be at least {least}")
@@ -42,23 +49,30 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if d < 2 * base.h or d % (2 * base.h):
         raise UserError(f"--d_model={d}: must be divisible by {2 * base.h}: {base.h} heads, and two directions")
 
+    table = measure_layers([replace(base, layer=name) for name in options["layer"] or BUILTIN_LAYERS], d, options)
+    from lightning_tfm.report import layer_figure, layer_table
+
+    print(layer_table.to_json(table) if options["format"] == "json" else layer_table.to_text(table), end="")
+    if options["figure"]:
+        write_to(Path(options["figure"]), layer_figure.to_svg(table))
+    if folder is not None:
+        write_to(folder / layer_table.FILE, layer_table.to_json(table))
+    return 0
+
+
+def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) -> "LayerTable":
+    """The table of these types at width d. `options`: longest, and threads (0: as torch likes)."""
     import torch
 
     from lightning_tfm.measure.layers import measure, sized
     from lightning_tfm.model.classes import find_class
     from lightning_tfm.model.layer_types import LAYERS, LayerType
-    from lightning_tfm.report import layer_table
     from lightning_tfm.yaml_files import see_working_directory
 
     see_working_directory()
     if options["threads"]:
         torch.set_num_threads(options["threads"])
-    models = [replace(sized(base, d), layer=name) for name in options["layer"] or BUILTIN_LAYERS]
     for model in models:
         find_class("model.layer", model.layer, LAYERS, (LayerType,))
     machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"
-    table = measure(models, options["longest"], machine)
-    print(layer_table.to_json(table) if options["format"] == "json" else layer_table.to_text(table), end="")
-    if options["figure"]:
-        write_to(Path(options["figure"]), layer_table.to_svg(table))
-    return 0
+    return measure([sized(model, d) for model in models], options["longest"], machine)

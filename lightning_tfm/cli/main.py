@@ -31,6 +31,8 @@ VERBS = {
     "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),
     "runs": ("runs", "list runs, retry or remove one, free disk space"),
     "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
+    "inspect": ("inspect", "what each head of a trained run is worth, what a wider beam buys"),
+    "draw": ("draw", "the architecture of an experiment as a picture, with its true sizes"),
     "doctor": ("doctor", "versions, devices, threads, what is deterministic"),
 }
 """verb -> module of this package with `main(verb, argv) -> exit code`, and help"""

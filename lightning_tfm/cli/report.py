@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
 from lightning_tfm.cli.table import _only
-from lightning_tfm.config import training_hash
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.study import Ablation, Search, check_exists, folder_of, load, load_as
+from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
@@ -26,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
-    parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE")
+    parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE, …")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, default=8000, help="port of --serve; 0: any free one")
     options = parse_plain(parser, argv)
@@ -34,6 +32,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root = Path(options["out"])
     name = options["study"] or _only(root)
     if options["collect"] and not isinstance(load(root, name), Search):
+        from lightning_tfm.cli.collect import collect_study
+
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
     if options["reference"] is not None and isinstance(load(root, name), Search):
         raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
@@ -117,31 +117,3 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
     check_exists(root, name)
     asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
     return show(root, options["port"], f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])
-
-
-def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
-    """Collect what is missing: calibration, attention and scores by length of every finished run."""
-    from lightning_tfm.inference.inspect import collect_run
-    from lightning_tfm.inference.score import score_long
-
-    study = load_as(Ablation, root, name)
-    for row in study.rows:
-        for seed in sorted(study.seeds):
-            folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
-            if not folder.finished():
-                continue
-            missing = [
-                what for what in ("calibration", "attention") if not (folder.path / "report" / f"{what}.json").is_file()
-            ]
-            if missing:
-                say(f"{row.name}, seed {seed}: {', '.join(missing)}")
-                try:
-                    collect_run(folder, study.base.data.dev, missing)
-                except UserError as error:  # weights or data are gone: the report does without
-                    say(f"{row.name}, seed {seed}: {error}")
-            if study.base.data.long:
-                try:
-                    if score_long(folder, study.base):
-                        say(f"{row.name}, seed {seed}: scored by length")
-                except UserError as error:
-                    say(f"{row.name}, seed {seed}: {error}")

@@ -1,6 +1,7 @@
-"""What a report shows and only a model can provide: attention weights and calibration, written into the run's folder.
+"""What a report shows and only a model can provide, written into the run's folder.
 
-`<run>/report/calibration.json` and `attention.json` are records like any other; the report only reads them.
+`<run>/report/calibration.json`, `attention.json`, `softmax.json` and `positions.json` are records like any other; the
+report only reads them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.inference.schemes import schemes
+from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared
 from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.model.restricted import RestrictedSelfAttention
@@ -37,7 +40,7 @@ def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
     split = trained.prepared.split(dev)
     (folder.path / "report").mkdir(exist_ok=True)
     for name in what:
-        record = calibration(trained, split) if name == "calibration" else attention(trained, split)
+        record = MAKERS[name](trained, split)
         write_atomic(folder.path / "report" / f"{name}.json", to_json(signed(record)))
 
 
@@ -127,3 +130,12 @@ def _queries_keys(module: SelfAttention, x_BTD: Tensor) -> tuple[Tensor, Tensor,
     q, k, _ = module.heads(x_BTD, 0)
     bias = module.scheme.bias(q, k.shape[2], 0) if isinstance(module.scheme, BiasScheme) else None
     return q, shared(k, module.h), bias
+
+
+MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {
+    "calibration": calibration,
+    "attention": attention,
+    "softmax": softmaxes,
+    "positions": schemes,
+}
+"""name of the record -> what makes it of a text"""

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.beyond_records import scores_by_length
+from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
@@ -28,19 +29,24 @@ from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""
+OF_STUDIES = (TUNING, LAYERS)
+"""files of a study that travel with its study.json"""
+COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams"))
+"""what was computed of a run's weights, in numbers alone"""
 NEW = ".unpacking-"
 
 
 def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
-    """Write the archive of a study, with what its `folder` says of tuning; returns how many runs it holds.
+    """Write the archive of a study, with what its `folder` says beside it; returns how many runs it holds.
 
     The same runs give the same bytes.
     Raises UserError where BLEU's counts cannot be made because the references are gone.
     """
     study = cells.study
     members = {f"studies/{study.name}/study.json": to_json(study.to_plain())}
-    if folder is not None and (folder / TUNING).is_file():
-        members[f"studies/{study.name}/{TUNING}"] = (folder / TUNING).read_bytes()
+    for name in OF_STUDIES:
+        if folder is not None and (folder / name).is_file():
+            members[f"studies/{study.name}/{name}"] = (folder / name).read_bytes()
     for cell in cells.filled.values():
         members |= _run(study, cell)
     raw = io.BytesIO()
@@ -78,6 +84,8 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
         score = to_json(signed(plain | {"files": files}))
     kept[f"{split}.json"] = score
     whole = {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in COPIED}
+    more = [name for name in COLLECTED if (cell.folder / name).is_file()]
+    whole |= {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in more}
     whole |= _by_length(cell, study.base.data.long, study.base.data.training_length, folder)
     return whole | {f"{folder}/scores/{scores.name}/{name}": data for name, data in kept.items()}
 
@@ -101,7 +109,9 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     stands for another experiment.
     """
     members = dict(_members(file))
-    tunings = [members.pop(name) for name in [*members] if name.startswith("studies/") and name.endswith(f"/{TUNING}")]
+    beside = {name: data for name, data in members.items() if PurePosixPath(name).name in OF_STUDIES}
+    for name in beside:
+        del members[name]
     studies = [name for name in members if name.startswith("studies/")]
     if len(studies) != 1:
         raise UserError(f"{file}: not an archive of a study's records: it holds {len(studies)} studies")
@@ -112,8 +122,8 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     for name, data in members.items():
         by_run.setdefault(name.split("/")[1], {})["/".join(name.split("/")[2:])] = data
     save(study, root)
-    for data in tunings[:1]:
-        write_atomic(folder_of(root, study.name) / TUNING, data)
+    for name, data in beside.items():
+        write_atomic(folder_of(root, study.name) / PurePosixPath(name).name, data)
     there = [run for run in by_run if (root / "runs" / run).exists()]
     for run, files in by_run.items():
         if run not in there:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.report import agreement, formats
+from lightning_tfm.report.extras import Extras, extras
 from lightning_tfm.report.latex import Layout, to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.page import page
 from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
 from lightning_tfm.report.reference import reference_of
 from lightning_tfm.report.sequential import read_looks
+from lightning_tfm.report.softmax import softmax
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.tuning import read_tuning
@@ -43,6 +45,7 @@ class Report:
 
     summary: Summary
     cells: Cells
+    extras: Extras
 
     def render(self, kind: str, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
         """As html, markdown, csv, json or latex; `texts=False` leaves out all lines of the corpus.
@@ -51,7 +54,7 @@ class Report:
         """
         match kind:
             case "html":
-                return page(self.summary, self.cells, texts, live, link)
+                return page(self.summary, self.cells, self.extras, texts, live, link)
             case "markdown":
                 return formats.to_markdown(self.summary)
             case "csv":
@@ -76,4 +79,5 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     against = reference_of(study, reference)
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     course = read_looks(folder_of(root, name))
-    return Report(replace(summarise(cells, course), tuning=read_tuning(folder_of(root, name))), cells)
+    found = replace(summarise(cells, course), tuning=read_tuning(folder_of(root, name)), softmax=softmax(cells))
+    return Report(found, cells, extras(cells, folder_of(root, name), found.softmax))

@@ -1,17 +1,17 @@
-"""Table 1 of the paper beside what was measured of it: as text, JSON and a figure."""
+"""Table 1 of the paper beside what was measured of it: as text, JSON and for a page (layer_figure.py draws it)."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.measure.record import PAPER, RECURRENT, Exponent, LayerMeasures, LayerTable, Printed, crossing
-from lightning_tfm.report.svg import bottom_axis, figure, label, left_axis, points, spanning, tag
 
+FILE = "layers.json"
+"""in the folder of a study whose report shows the table"""
 UNPRINTED = Printed("", "", "")
-COLOURS = ("#0b6bcb", "#8250df", "#bc4c00", "#9a6700", "#1a7f37", "#0f766e", "#bf3989", "#57606a")
-STYLE = """text{font:12px system-ui,sans-serif;fill:#24292f}.tick,.title{fill:#57606a}.axis{stroke:#24292f}
-.grid{stroke:#d0d7de;stroke-width:.6}@media(prefers-color-scheme:dark){text{fill:#e6edf3}.tick,.title{fill:#9ea7b3}
-.axis{stroke:#e6edf3}.grid{stroke:#3d444d}}"""
 
 
 def to_json(table: LayerTable) -> str:
@@ -20,6 +20,59 @@ def to_json(table: LayerTable) -> str:
         row["paper"] = asdict(PAPER.get(found.layer, UNPRINTED))
         row["self_attention_costs_more_from"] = dict(zip(("seconds", "operations"), dearer(table, found), strict=True))
     return json.dumps(plain, indent=1) + "\n"
+
+
+def read(path: Path) -> LayerTable | None:
+    """What `to_json` wrote; None where there is no such file. Raises UserError where it is no such table."""
+    if not path.is_file():
+        return None
+    try:
+        plain = json.loads(path.read_bytes())
+        rows = [_row(row) for row in plain["rows"]]
+        facts = {f.name: plain[f.name] for f in fields(LayerTable)}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: damaged ({error!r}): remove it; lightning-tfm layers makes it again") from None
+    return LayerTable(**(facts | {"rows": rows}))
+
+
+def _row(plain: dict[str, Any]) -> LayerMeasures:
+    fits = [{name: Exponent(**e) for name, e in plain[which].items()} for which in ("between", "whole")]
+    over = [{int(n): x for n, x in plain[which].items()} for which in ("flops", "seconds", "chain", "layers")]
+    return LayerMeasures(plain["layer"], plain["parameters"], fits[0], fits[1], *over)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One type as a page shows it: the paper's orders, and what was measured in their place."""
+
+    name: str
+    paper: Printed
+    between: str
+    whole: str
+    chain: str
+    layers: str
+    dearer: tuple[str, str]
+    """from which n on self-attention takes more seconds, more operations"""
+    ms: list[str]
+
+
+def lines(table: LayerTable) -> list[Line]:
+    found = []
+    for row in table.rows:
+        self_attention = row.layer == "attention"
+        found.append(
+            Line(
+                short(row),
+                _paper(row),
+                ", ".join(f"{name} {_banded(e)}" for name, e in row.between.items()),
+                ", ".join(f"{name} {_banded(e)}" for name, e in row.whole.items()),
+                " / ".join(str(row.chain[n]) for n in sorted(row.chain)),
+                " / ".join(str(row.layers[n] or "more") for n in sorted(row.layers)),
+                ("", "") if self_attention else (_from(dearer(table, row)[0]), _from(dearer(table, row)[1])),
+                [_ms(row.seconds[n]) for n in sorted(row.seconds)],
+            )
+        )
+    return found
 
 
 def to_text(table: LayerTable) -> str:
@@ -36,7 +89,7 @@ def _operations(table: LayerTable) -> Iterator[str]:
     for row in table.rows:
         between = " ".join(f"{name}{e.value:.2f}" for name, e in row.between.items())
         whole = " ".join(f"{name}{_banded(e)}" for name, e in row.whole.items())
-        yield f"{_name(row):12}{_paper(row).operations:13}{between:21}{whole}".rstrip()
+        yield f"{short(row):12}{_paper(row).operations:13}{between:21}{whole}".rstrip()
     yield "between positions: without the matrices that act on every position by itself"
 
 
@@ -45,7 +98,7 @@ def _seconds(table: LayerTable) -> Iterator[str]:
     yield "Milliseconds of one pass over one text of n positions, the least of several"
     yield f"{'n':12}" + "".join(f"{n:>8}" for n in lengths)
     for row in table.rows:
-        yield f"{_name(row):12}" + "".join(f"{_ms(row.seconds[n]):>8}" for n in lengths)
+        yield f"{short(row):12}" + "".join(f"{_ms(row.seconds[n]):>8}" for n in lengths)
 
 
 def _crossings(table: LayerTable) -> Iterator[str]:
@@ -54,7 +107,7 @@ def _crossings(table: LayerTable) -> Iterator[str]:
     for row in table.rows:
         if row.layer != "attention":
             by_time, by_count = (_from(n) for n in dearer(table, row))
-            yield f"{_name(row):12}{by_time:>10}{by_count:>16}"
+            yield f"{short(row):12}{by_time:>10}{by_count:>16}"
 
 
 def _paths(table: LayerTable) -> Iterator[str]:
@@ -66,7 +119,7 @@ def _paths(table: LayerTable) -> Iterator[str]:
         paper, chain = _paper(row), "".join(f"{row.chain[n]:>6}" for n in lengths)
         layers = "".join(f"{row.layers[n] or '-':>6}" for n in lengths)
         cells = " (n cells)" if row.layer in RECURRENT else ""
-        yield f"{_name(row):12}{paper.sequential:8}{chain}    {paper.path:9}{layers}{cells}"
+        yield f"{short(row):12}{paper.sequential:8}{chain}    {paper.path:9}{layers}{cells}"
     yield "Cells are counted one by one. What runs is a fused operator, which hides its n"
     yield "steps but does not skip them: see its milliseconds at small n."
 
@@ -83,7 +136,7 @@ def _counts(flops: Mapping[int, int]) -> dict[int, float]:
     return {n: float(count) for n, count in flops.items()}
 
 
-def _name(row: LayerMeasures) -> str:
+def short(row: LayerMeasures) -> str:
     return row.layer.rpartition(".")[2][:11]
 
 
@@ -102,28 +155,3 @@ def _ms(seconds: float) -> str:
 
 def _from(n: float | None) -> str:
     return "never here" if n is None else "always" if n == 0 else f"{n:.0f}"
-
-
-def to_svg(table: LayerTable) -> str:
-    """Seconds over lengths, a line for each type, and where n is d."""
-    width, height, right = 640, 400, 520
-    every = [s for row in table.rows for s in row.seconds.values()]
-    lengths = sorted(table.rows[0].seconds)
-    across, up = spanning(lengths, 60, right, log=True, margin=0), spanning(every, height - 50, 30, log=True)
-    parts = [tag("style", STYLE), bottom_axis(across, height - 50, 30, "positions of the text, n")]
-    parts.append(left_axis(up, 60, right, "seconds of one layer"))
-    if lengths[0] < table.d_model < lengths[-1]:
-        x = across(table.d_model)
-        parts.append(tag("line", x1=x, x2=x, y1=30.0, y2=height - 50.0, class_="axis", stroke_dasharray="4 3"))
-        parts.append(label(x, 24, f"n = d = {table.d_model}", "middle"))
-    ends = sorted((up(row.seconds[lengths[-1]]), i) for i, row in enumerate(table.rows))
-    lowest = 0.0
-    for y, i in ends:
-        row, colour = table.rows[i], COLOURS[i % len(COLOURS)]
-        path = points([(across(n), up(row.seconds[n])) for n in lengths])
-        parts.append(tag("polyline", points=path, fill="none", stroke=colour, stroke_width=2))
-        lowest = max(y, lowest + 15)
-        parts.append(tag("circle", cx=right + 12.0, cy=lowest, r=4, fill=colour))
-        parts.append(label(right + 20, lowest + 4, _name(row)))
-    drawn = figure(width, height, "Seconds of one layer over the length of the text, by type", "".join(parts))
-    return str(drawn).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

@@ -13,6 +13,7 @@ from lightning_tfm.report import (
     formats,
     nats,
     page_table,
+    probes,
     provenance,
     reference,
     tuning,
@@ -20,6 +21,7 @@ from lightning_tfm.report import (
 from lightning_tfm.report.attention import attention
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
+from lightning_tfm.report.extras import Extras
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
@@ -36,7 +38,9 @@ from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
 
-def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link: Link = nowhere) -> str:
+def page(
+    report: Summary, cells: Cells, extras: Extras, texts: bool = True, live: str = "", link: Link = nowhere
+) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     tau = report.clear
@@ -49,6 +53,8 @@ def page(report: Summary, cells: Cells, texts: bool = True, live: str = "", link
         head=_head(report),
         findings=findings(report),
         notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        extras=extras,
+        each_head=probes.each,
         nats=nats.known(report.rows),
         metric_names=NAMES,
         words=[word for word in WORDS if word in found],

@@ -5,6 +5,7 @@ field is a key, with blanks for underscores.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import stdev
 from typing import Any
@@ -252,6 +253,10 @@ class Spread:
     lowest: float
     highest: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(sum(values) / len(values), min(values), max(values))
+
 
 @dataclass(frozen=True)
 class LengthPoint:
@@ -400,6 +405,44 @@ class TuningSummary:
     rows: list[TunedRow]
 
 
+# --- softmaxes by d_k (report/softmax.py) ---
+
+
+@dataclass(frozen=True)
+class SoftmaxRow:
+    """Of one row, at one moment, of one kind of attention."""
+
+    row: str
+    scores: str
+    d_k: int
+    """that was trained"""
+    n: int
+    """runs"""
+    when: str
+    """start or end of the training"""
+    kind: str
+    """encoder, decoder, cross, or all of them"""
+    alone: bool = field(metadata={"key": ""})
+    """it changes scores and d_k alone"""
+    entropy: Spread
+    """over ln of the number of keys"""
+    saturated: Spread
+    """share of softmaxes"""
+    gradient: Spread
+    """share of the gradient at the scores that passes saturated ones"""
+
+
+@dataclass(frozen=True)
+class SoftmaxSummary:
+    """Whether softmaxes saturate."""
+
+    saturated_below: float
+    """of Σ p (1 - p)"""
+    lines: int
+    """of the dev text"""
+    rows: list[SoftmaxRow]
+
+
 # --- the whole ---
 
 
@@ -483,6 +526,8 @@ class Summary:
     """where every row has its own best value of a field"""
     foreign: list[str] | None = field(default=None, metadata={"key": "other pieces", **OPTIONAL})
     """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
+    softmax: SoftmaxSummary | None = field(default=None, metadata=OPTIONAL)
+    """where rows change how queries and keys are compared, or their width, and it was collected"""
     beyond: BeyondSummary | None = field(default=None, metadata={"key": "beyond the training length", **OPTIONAL})
 
     @property

@@ -1,7 +1,7 @@
 """Small pieces of inline SVG: axes, ticks, text. Colours come from the page's style sheet by class."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -35,6 +35,33 @@ def figure(width: int, height: int, title: str, body: str) -> Markup:
     """An SVG that scales with the page and says to a screen reader what it shows."""
     box = f"0 0 {width} {height}"
     return Markup(tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title))
+
+
+_LIGHT = ("#24292f", "#b5460f", "#6639ba", "#0550ae", "#116329", "#a40e26", "#7d5a00", "#99286e")
+_DARK = ("#e6edf3", "#ffa657", "#d2a8ff", "#79c0ff", "#56d364", "#ff7b72", "#e3b341", "#f778ba")
+_ALONE = """text{font:11px system-ui,sans-serif;fill:var(--fg)}.tick,.title{fill:var(--soft)}.axis{stroke:var(--fg)}
+.grid{stroke:var(--rule);stroke-width:.6}.zero{stroke:var(--soft);stroke-dasharray:4 3}.end{fill:currentColor;
+font-weight:600}.curve,.front{fill:none;stroke:currentColor;stroke-width:1.6}.front{stroke:var(--soft)}.dot{
+fill:currentColor}.box{fill:var(--panel);stroke:var(--soft)}.changed{stroke:var(--g1);stroke-width:2.4}
+
+.frame{stroke:var(--soft);stroke-dasharray:5 4}.strong{font-weight:600}.arrow{fill:none;
+stroke:var(--fg)}.head{fill:var(--fg)}.ground{fill:var(--bg)}.cool{fill:var(--g3)}.warm{fill:var(--g1)}
+"""
+
+
+def _colours(fixed: Sequence[str], rest: str) -> str:
+    return "".join(f"--g{i}:{colour};" for i, colour in enumerate(fixed)) + rest
+
+
+def standing_alone(picture: str) -> str:
+    """A picture of a page as a file of its own, in the page's colours, light or dark as the reader's screen."""
+    light = _colours(_LIGHT, "--fg:#1b1f24;--soft:#57606a;--rule:#d0d7de;--panel:#f6f8fa;--bg:#fff;")
+    dark = _colours(_DARK, "--fg:#e6edf3;--soft:#9ea7b3;--rule:#3d444d;--panel:#161b22;--bg:#0d1117;")
+    lines = "".join(f".g{i}{{color:var(--g{i})}}" for i in range(len(_LIGHT)))
+    style = f"svg{{{light}}}{_ALONE}{lines}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
+    head, _, rest = str(picture).partition(">")
+    opened = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{opened}>{tag('style', style)}{rest}\n"
 
 
 @dataclass(frozen=True)
@@ -109,6 +136,13 @@ def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
         parts.append(label(x, y + 14, short(value), "middle", "tick"))
     parts.append(label((scale.start + scale.end) / 2, y + 30, title, "middle", "title"))
     return "".join(parts)
+
+
+def bottom_line(scale: Scale, y: float, ticks: Mapping[float, str], title: str) -> str:
+    """An axis with these ticks: value -> words."""
+    parts = [tag("line", x1=scale.start, x2=scale.end, y1=y, y2=y, class_="axis")]
+    parts += [label(scale(value), y + 14, words, "middle", "tick") for value, words in ticks.items()]
+    return "".join([*parts, label((scale.start + scale.end) / 2, y + 30, title, "middle", "title")])
 
 
 def left_axis(scale: Scale, x: float, right: float, title: str) -> str:

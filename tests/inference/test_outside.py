@@ -185,3 +185,17 @@ def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
     # without its text, lengths like those of news stand in
     lost = replace(e, data=replace(e.data, folder=str(tmp_path / "gone")))
     assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path).text
+
+
+def test_heads_and_beams_of_a_run(run, capsys):
+    argv = ["inspect", str(run[0]), "--lines", "5", "--beams", "[1, 3]", "--threads", "1"]
+    assert main(argv) == 0
+    said = capsys.readouterr().out
+    assert "One head at zero, 5 lines" in said and "pieces / reference" in said
+    heads, beams = (json.loads((run[0] / "report" / f"{name}.json").read_bytes()) for name in ("heads", "beams"))
+    assert [len(layer) for kind in ("encoder", "decoder", "cross") for layer in heads["heads"][kind]] == [2] * 6
+    for layers in heads["heads"].values():
+        assert all(head["low"] < head["nll"] < head["high"] for layer in layers for head in layer)
+    assert [one["beam"] for one in beams["beams"]] == [1, 3] and (run[0] / "report" / "heads.svg").is_file()
+    assert main([*argv, "--what", "tails"]) == 2
+    assert "--what=tails: valid: beams, heads" in capsys.readouterr().err

@@ -9,11 +9,13 @@ import torch
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
 from lightning_tfm.measure import layers
 from lightning_tfm.measure.layers import Chain, exponents, fitted, layers_until_all_see_all, longest_chain, operations
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
-from lightning_tfm.report.layer_table import to_json, to_svg, to_text
+from lightning_tfm.report.layer_figure import to_svg
+from lightning_tfm.report.layer_table import lines, read, to_json, to_text
 
 NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}
 
@@ -128,12 +130,18 @@ def test_the_text_fits_a_terminal_and_says_what_is_not_measured():
     assert text.count("always") == 14 and "-" in text
 
 
-def test_json_and_figure_hold_every_row():
+def test_json_and_figure_hold_every_row(tmp_path):
     plain = json.loads(to_json(table()))
     assert [row["layer"] for row in plain["rows"]][:2] == ["attention", "restricted"]
     assert plain["rows"][2]["paper"]["operations"] == "n d²" and plain["rows"][-1]["paper"]["operations"] == ""
     root = ElementTree.fromstring(to_svg(table()))
-    assert len(root.findall("{*}polyline")) == 8 and "n = d = 512" in "".join(root.itertext())
+    assert len(root.findall(".//{*}polyline")) == 16 and "".join(root.itertext()).count("n = d = 512") == 2
+    (tmp_path / "layers.json").write_text(to_json(table()))
+    assert read(tmp_path / "layers.json") == table() and read(tmp_path / "none.json") is None
+    assert [line.name for line in lines(table())][:2] == ["attention", "restricted"]
+    (tmp_path / "layers.json").write_text("{}")
+    with pytest.raises(UserError, match="lightning-tfm layers makes it again"):
+        read(tmp_path / "layers.json")
 
 
 def test_the_verb_measures_and_writes(tmp_path, capsys, small):

@@ -12,6 +12,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.study.rows import all_rows
 from tests.browser import chromium
 from tests.report.synthetic import Generator, write_search
+from tests.report.test_pictures import put_extras
 
 pytestmark = pytest.mark.long
 HOSTILE = "</script><script>alert(1)</script>"
@@ -38,6 +39,7 @@ def made(tmp_path_factory):
         folder.mkdir()
         (folder / "calibration.json").write_text(json.dumps({"ece": 0.02, "bins": bins}))
         (folder / "attention.json").write_text(json.dumps({"sentences": [sentence] * 2}))
+    put_extras(found)
     return found
 
 

@@ -4,17 +4,22 @@ import json
 import math
 import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
-from lightning_tfm.report import attention, translations
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report import architecture, archive, attention, layer_table, probes, translations
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, curves, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import panels, short_names
 from lightning_tfm.report.summary import Difference, Metric
-from lightning_tfm.report.svg import Scale
-from lightning_tfm.study.rows import all_rows
+from lightning_tfm.report.svg import Scale, standing_alone
+from lightning_tfm.study.rows import all_rows, apply, load_rows
+from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.study.study import folder_of
+from tests.measure.test_layers import table as measured_table
 from tests.records import summary, summary_row
 
 
@@ -154,3 +159,125 @@ def test_words_that_the_reference_has_not_there_are_marked():
 def test_a_logarithmic_axis_has_four_ticks_at_least_where_round_values_are_inside(low, high, ticks):
     found = Scale(low, high, 0, 100, log=True).ticks()
     assert found == ticks or (ticks is None and len(found) >= 2 and all(low <= x <= high for x in found))
+
+
+# --- what rows of scores, positions and layer types ask for ---
+
+
+def heads(saturated: float, passed: float) -> dict:
+    """Of every kind one layer of one head: 100 softmaxes."""
+    return {kind: [[[100.0, 50.0, saturated, 10.0, passed]]] for kind in ("encoder", "decoder", "cross")}
+
+
+def put(made, row, seed, name, record):
+    folder = made.folder(row, seed).path / "report"
+    if not folder.parent.is_dir():
+        return
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record))
+
+
+WORTH = [{"nll": 0.2, "low": 0.1, "high": 0.3, "bleu": -1.5}, {"nll": -0.01, "low": -0.02, "high": 0.0, "bleu": 0.1}]
+HEADS = {"lines": 9, "beam": 4, "alpha": 0.6, "nll": 1.5, "bleu": 20.0}
+HEADS |= {"heads": {"encoder": [WORTH] * 5, "decoder": [], "cross": [WORTH] * 5}}
+BEAMS = {"lines": 9, "alpha": 0.6, "threads": 1}
+BEAMS |= {"beams": [{"beam": b, "bleu": 20.0 + b / 10, "seconds": 1.0 * b, "length": 0.9} for b in (1, 2, 4)]}
+
+
+def put_extras(made):
+    """Records of every kind, as --collect and `layers --study` leave them."""
+    for row in made.study.rows:
+        for seed in made.study.seeds:
+            part = {"start": heads(0.0, 0.0), "end": heads(10.0 * seed, 1.0 * seed)}
+            put(made, row, seed, "softmax", {"threshold": 0.02, "lines": 7} | part)
+        stack = {"kind": "bias", "first": -1, "values": [[-0.5, 0.0, None]] * 8}
+        stacks = {"encoder": stack, "decoder": stack}
+        put(made, row, made.study.seeds[0], "positions", {"positions": "t5", "stacks": stacks})
+    put(made, made.study.rows[0], made.study.seeds[0], "heads", HEADS)
+    put(made, made.study.rows[0], made.study.seeds[0], "beams", BEAMS)
+    (folder_of(made.root, made.study.name) / layer_table.FILE).write_text(layer_table.to_json(measured_table()))
+
+
+SCORES = ("base", "S-unscaled", "S-dk256", "S-dk256-unscaled", "P-t5", "L-lstm")
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory):
+    from tests.report.synthetic import Generator
+
+    files = [f"experiments/{name}.yaml" for name in ("scores", "positions", "layers")]
+    known = all_rows(files)
+    found = Generator(tmp_path_factory.mktemp("a"), [known[name] for name in SCORES], [1, 2])
+    found.write_all({"L-lstm": 0.3})
+    put_extras(found)
+    return found
+
+
+def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
+    report = make("made", asking.root)
+    end = {r.row: r for r in report.summary.softmax.rows if (r.when, r.kind) == ("end", "all")}
+    assert {(r.scores, r.d_k) for r in end.values()} == {(s, k) for s in ("scaled", "unscaled") for k in (8, 32)}
+    one = end["S-dk256-unscaled"]
+    assert one.alone and not end["P-t5"].alone and one.n == 2
+    assert (one.saturated.mean, one.saturated.lowest, one.saturated.highest) == pytest.approx((0.15, 0.1, 0.2))
+    assert one.gradient.mean == pytest.approx(0.15) and one.entropy.mean == pytest.approx(0.5)
+    plain = json.loads(report.render("json"))["softmax"]
+    assert plain["saturated below"] == 0.02 and "alone" not in plain["rows"][0]
+    assert {row["when"] for row in plain["rows"]} == {"start", "end"}
+
+
+def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
+    page = make("made", asking.root).render("html")
+    for section in ("architecture", "layers", "softmax", "positions", "heads"):
+        assert f'id="section-{section}"' in page
+    assert page.count("t5 of row") == 2, "one picture of two stacks alike, of base and of the row with another scheme"
+    assert (
+        "What <bdi>L-lstm</bdi> changes" in page and "box changed" in page and "self-attention costs more than" in page
+    )
+    plain = make("made", made.root).render("html")
+    assert [f'id="section-{s}"' in plain for s in ("architecture", "layers", "softmax")] == [True, False, False]
+
+
+def test_what_was_collected_travels_with_the_records(asking, tmp_path):
+    report = make("made", asking.root)
+    archive.pack(report.cells, tmp_path / "made.tar.xz", folder_of(asking.root, "made"))
+    archive.unpack(tmp_path / "made.tar.xz", tmp_path / "there")
+    there = make("made", tmp_path / "there")
+    assert there.summary.softmax == report.summary.softmax and there.extras == report.extras
+
+
+@pytest.mark.parametrize("file", ["table3", "layers", "scores", "modern", "positions"])
+def test_the_boxes_of_an_architecture_hold_all_its_parameters(file):
+    base = load_experiment("experiments/miniature.yaml", seed=1)
+    for row in load_rows(f"experiments/{file}.yaml"):
+        e = apply(base, row).scaled()
+        sums = []
+        for column in architecture.columns(e):
+            inside = {id(box) for group in column.sublayers for box in group}
+            boxes = [box for box in column.boxes if box.parameters[:1].isdigit()]
+            counts = [(box, int(box.parameters.replace(",", ""))) for box in boxes]
+            sums.append(sum(n * (e.model.N if id(box) in inside else 1) for box, n in counts))
+        parts = count_parameters(e.model, e.data.vocab_size)
+        assert sum(sums) == parts["total"] - parts["positions"], row.name
+        ElementTree.fromstring(standing_alone(architecture.architecture(e, row.name, base.scaled())))
+
+
+def test_what_a_row_changes_of_the_architecture_stands_out():
+    base = load_experiment("experiments/miniature.yaml", seed=1)
+    rows = all_rows(["experiments/positions.yaml"])
+    assert "changed" not in architecture.architecture(base.scaled(), "base", base.scaled())
+    t5 = architecture.architecture(apply(base, rows["P-t5"]).scaled(), "P-t5", base.scaled())
+    assert t5.count("box changed") == 4 and "t5 positions" in t5, "both embeddings and both self-attentions"
+    assert not architecture.drawn_alike(apply(base, rows["C-N2"]).scaled(), base.scaled())
+    assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
+
+
+def test_heads_and_beams_as_text_and_as_files_of_their_own():
+    text = probes.heads_text(HEADS)
+    assert max(map(len, text.splitlines())) <= 80 and "… 4 more in report/heads.json" in text
+    assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
+    assert next(one[:3] for one in probes.each(HEADS)) == ("encoder", 1, 1)
+    assert max(map(len, probes.beams_text(BEAMS).splitlines())) <= 80
+    for what, pictures in (("heads", probes.head_pictures(HEADS)), ("beams", probes.beam_pictures(BEAMS))):
+        root = ElementTree.fromstring(probes.stacked(what, pictures))
+        assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100

@@ -1,0 +1,25 @@
+"""`draw`: the architecture of an experiment as a picture, its boxes with their true sizes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.cli.report import write_to
+from lightning_tfm.study.settings import checked
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes stands out.")
+    parser.add_argument("--to", default="architecture.svg", help="SVG file to write; - for standard output")
+    settings = parse(parser, argv)
+
+    from lightning_tfm.report.architecture import architecture
+    from lightning_tfm.report.svg import standing_alone
+
+    base = checked(settings.base, "experiment") if settings.row else None
+    picture = standing_alone(architecture(settings.exact, settings.name, base))
+    if settings.verb["to"] == "-":
+        print(picture, end="")
+    else:
+        write_to(Path(settings.verb["to"]), picture)
+    return 0

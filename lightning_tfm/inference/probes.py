@@ -1,0 +1,120 @@
+"""Questions to a trained run that cost no training: what each head is worth, and what a wider beam buys.
+
+Both are records of a run's folder, `report/heads.json` and `report/beams.json`, made by the verb `inspect`.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_tfm.config import Evaluation
+from lightning_tfm.data.batch import Batch
+from lightning_tfm.data.module import evaluation_batches
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.store import Split
+from lightning_tfm.inference.attended import KINDS, Compare, comparing, places
+from lightning_tfm.inference.load import Trained
+from lightning_tfm.model.attention import Attention
+from lightning_tfm.model.search import beam_search
+from lightning_tfm.scoring import bleu
+from lightning_tfm.training.evaluate import Line, evaluate_lines
+
+Z95 = 1.96
+Say = Callable[[str], None]
+
+
+class Some:
+    """The first lines of a split."""
+
+    def __init__(self, split: Split, most: int):
+        self.split, self.count = split, min(most, len(split)) if most else len(split)
+        self.source_lengths, self.target_lengths = (
+            split.source_lengths[: self.count],
+            split.target_lengths[: self.count],
+        )
+        self.source, self.target = split.source, split.target
+
+    def references(self) -> list[str]:
+        return self.split.target_text()[: self.count]
+
+    def batches(self) -> list[Batch]:
+        return evaluation_batches(self)  # type: ignore[arg-type]
+
+
+def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, Any]:
+    """By how much nll per piece and BLEU change where one head's output is zero (after Michel et al. 2019).
+
+    kind -> [layer][head]: `nll` with the marginal 95 % interval over sentences (`low`, `high`), and `bleu`.
+    """
+    batches, references = text.batches(), text.references()
+
+    def scored() -> tuple[list[Line], float]:
+        lines = evaluate_lines(trained.module, batches, text.count, how)
+        return lines, _bleu(trained.prepared, [line.pieces or [] for line in lines], references, how)
+
+    whole, whole_bleu = scored()
+    pieces = sum(line.tokens for line in whole)
+    found: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
+    every = places(trained.module.transformer)
+    for done, (kind, layer, module) in enumerate(every):
+        row = []
+        for head in range(module.h):
+            with comparing([(module, without(module, head))]):
+                lines, value = scored()
+            change = np.array([line.nll - before.nll for line, before in zip(lines, whole, strict=True)])
+            half = Z95 * math.sqrt(len(change) * change.var(ddof=1)) if len(change) > 1 else math.inf
+            sums = {"nll": change.sum(), "low": change.sum() - half, "high": change.sum() + half}
+            row.append({name: float(f"{x / pieces:.6g}") for name, x in sums.items()} | {"bleu": value - whole_bleu})
+        found[kind].append(row)
+        say(f"{kind}, layer {layer + 1}: {done + 1} of {len(every)}")
+    nll = sum(line.nll for line in whole) / pieces
+    return _head(text, how) | {"beam": how.beam, "nll": nll, "bleu": whole_bleu, "heads": found}
+
+
+def without(module: Attention, head: int) -> Compare:
+    """`compare` with what this head found replaced by zeros."""
+    compare = module.compare
+    keep_H = torch.ones(module.h)
+    keep_H[head] = 0.0
+
+    def masked(*arguments: Any, **named: Any) -> Tensor:
+        found_BHTV = compare(*arguments, **named)
+        return found_BHTV * keep_H.to(found_BHTV)[:, None, None]
+
+    return masked
+
+
+@torch.no_grad()
+def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], say: Say) -> dict[str, Any]:
+    """BLEU, seconds of the search for all lines, and pieces over the reference's, for each width of the beam."""
+    batches, references = text.batches(), text.references()
+    wanted, found = int(text.target_lengths.sum()), []
+    beam_search(
+        trained.module.transformer, batches[0].source_BS, 1, how.alpha, how.extra_len
+    )  # the first one is slower
+    for width in widths:
+        pieces: list[list[int]] = [[] for _ in range(text.count)]
+        began = time.perf_counter()
+        for batch in batches:
+            best = beam_search(trained.module.transformer, batch.source_BS, width, how.alpha, how.extra_len)
+            for line, hypotheses in zip(batch.index_B.tolist(), best, strict=True):
+                pieces[line] = hypotheses[0].pieces
+        seconds = time.perf_counter() - began
+        value = _bleu(trained.prepared, pieces, references, how)
+        ratio = sum(map(len, pieces)) / wanted
+        found.append({"beam": width, "bleu": value, "seconds": round(seconds, 3), "length": round(ratio, 4)})
+        say(f"beam {width}: BLEU {value:.2f}, {seconds:.1f} s")
+    return _head(text, how) | {"threads": torch.get_num_threads(), "beams": found}
+
+
+def _bleu(prepared: Prepared, pieces: Sequence[list[int]], references: list[str], how: Evaluation) -> float:
+    return float(bleu([prepared.tokenizer.decode(one) for one in pieces], references, how.bleu_tokenize).value)
+
+
+def _head(text: Some, how: Evaluation) -> dict[str, Any]:
+    return {"schema": 1, "split": "dev", "lines": text.count, "alpha": how.alpha, "extra_len": how.extra_len}

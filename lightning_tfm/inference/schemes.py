@@ -1,0 +1,104 @@
+"""What a positional scheme does, as numbers to be drawn: of the trained weights, and of any class of a user's own."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_tfm.data.store import Split
+from lightning_tfm.inference.attended import Compare, comparing, places, some_lines
+from lightning_tfm.inference.load import Trained
+from lightning_tfm.model.attention import Attention
+from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
+from lightning_tfm.model.transformer import Transformer
+
+POSITIONS, CHANNELS = 48, 64
+"""drawn at most; of more channels every second, third, …"""
+LINES = 100
+"""sentence pairs of the dev text, over whose queries biases are averaged"""
+
+
+def schemes(trained: Trained, split: Split) -> dict[str, Any]:
+    """`stacks`: encoder, decoder -> `kind`, `values`, of every `step`-th channel; empty where positions are not told.
+
+    embedding: [position][channel], what is added to embeddings; rotation: [channel][distance], the product of a unit
+    vector turned by that distance with itself; bias: [layer and head][distance], the mean of what is added to scores,
+    over the queries of the dev text, from `first` on; None where no query had such a key.
+    """
+    transformer = trained.module.transformer
+    with torch.no_grad():
+        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, split)
+    return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
+
+
+def _added(transformer: Transformer) -> dict[str, Any]:
+    named = {"encoder": transformer.encoder_positions, "decoder": transformer.decoder_positions}
+    length = min(POSITIONS, transformer.max_length)
+    width = transformer.config.d_model
+    step = -(-width // CHANNELS)
+    blank = torch.zeros(1, length, width)
+    return {
+        stack: {"kind": "embedding", "step": step, "values": _rounded(scheme.embed(blank, 1.0, 0)[0, :, ::step])}
+        for stack, scheme in named.items()
+        if isinstance(scheme, EmbeddingScheme) and not isinstance(scheme, NoPositions)
+    }
+
+
+def _turned(transformer: Transformer) -> dict[str, Any]:
+    found = {}
+    for kind, layer, module in places(transformer):
+        scheme = getattr(module, "scheme", None)
+        if layer == 0 and isinstance(scheme, RotationScheme):
+            unit_KHTK = torch.eye(transformer.config.d_k)[:, None, None].expand(-1, 1, POSITIONS, -1)
+            turned_KTK = scheme.rotate(unit_KHTK, 0)[:, 0]
+            found[kind] = {"kind": "rotation", "values": _rounded((turned_KTK * turned_KTK[:, :1]).sum(-1))}
+    return found
+
+
+def _biases(transformer: Transformer, split: Split) -> dict[str, Any]:
+    """Mean over queries, of each layer and head, by distance."""
+    size = 2 * POSITIONS + 1
+    sums: dict[tuple[str, int], np.ndarray] = {}
+    counts = {kind: np.zeros(size) for kind in ("encoder", "decoder")}
+
+    def watching(kind: str, layer: int, module: Attention) -> Compare:
+        compare = module.compare
+
+        def watched(
+            q: Tensor, k: Tensor, v: Tensor, allowed: Any, causal: bool, bias: Any = None, *rest: Any
+        ) -> Tensor:
+            if bias is not None:
+                T, S = q.shape[2], k.shape[2]
+                apart_TS = np.arange(S) - np.arange(T)[:, None]
+                seen = (abs(apart_TS) <= POSITIONS) & ((apart_TS <= 0) | (not causal))
+                where = apart_TS[seen] + POSITIONS
+                total = sums.setdefault((kind, layer), np.zeros((module.h, size)))
+                for h, one_TS in enumerate(bias.expand(1, module.h, T, S)[0].double().numpy()):
+                    total[h] += np.bincount(where, one_TS[seen], size)
+                if layer == 0:
+                    counts[kind] += np.bincount(where, minlength=size)
+            return compare(q, k, v, allowed, causal, bias, *rest)
+
+        return watched
+
+    inside = [place for place in places(transformer) if place.kind != "cross"]
+    with comparing([(place.module, watching(*place)) for place in inside]):
+        for batch in some_lines(split, LINES):
+            transformer(batch.source_BS, batch.target_in_BT)
+    found = {}
+    for kind, count in counts.items():
+        if count.any():
+            met = np.flatnonzero(count)
+            kept = slice(met[0], met[-1] + 1)
+            heads = np.concatenate([total for (stack, _), total in sorted(sums.items()) if stack == kind])[:, kept]
+            with np.errstate(invalid="ignore"):
+                values = heads / count[kept]
+            first = int(met[0]) - POSITIONS
+            found[kind] = {"kind": "bias", "first": first, "values": _rounded(torch.from_numpy(values))}
+    return found
+
+
+def _rounded(values: Tensor) -> list[list[float | None]]:
+    """Four digits, None for what is not a number."""
+    return [[None if x != x else float(f"{x:.4g}") for x in row] for row in values.tolist()]

@@ -1,0 +1,110 @@
+"""How far the softmaxes of attention are saturated, and whether gradients still pass them (footnote 4 of the paper).
+
+A softmax over n >= 2 keys with weights p has the Jacobian J = diag(p) - p p^T. It counts as saturated where
+trace J = Σ p (1 - p) < SATURATED: about where one weight is above 0.99. Its entropy is divided by ln n, so that 1 is
+uniform. The gradient is dL/ds at the scores s, L the summed nll of the references; "passes saturated ones" is their
+share of Σ |dL/ds| over all softmaxes.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_tfm.data.batch import Batch
+from lightning_tfm.data.store import Split
+from lightning_tfm.inference.attended import KINDS, Compare, Place, comparing, places, some_lines
+from lightning_tfm.inference.load import Trained
+from lightning_tfm.model.attention import Attention
+from lightning_tfm.model.explicit import attend_explicit
+from lightning_tfm.model.restricted import RestrictedSelfAttention
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.training.module import TransformerModule
+
+SATURATED = 0.02
+LINES = 100
+"""sentence pairs of the dev text"""
+COUNTS = ("softmaxes", "entropy", "saturated", "gradient", "gradient_saturated")
+"""sums over softmaxes, of each head: how many, entropy / ln n, saturated ones, Σ |dL/ds| of all, of saturated ones"""
+
+
+def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
+    """Of the trained weights, and of those that this run began with: start, end -> kind -> [layer][head][COUNTS]."""
+    e = trained.module.experiment
+    begun = TransformerModule(e, trained.prepared.tokenizer.V).eval()
+    batches = some_lines(split, LINES)
+    states = {"start": begun.transformer, "end": trained.module.transformer}
+    return {
+        "schema": 1,
+        "split": "dev",
+        "lines": len(batches),
+        "threshold": SATURATED,
+        "counts": list(COUNTS),
+        **{when: measured(model, batches) for when, model in states.items()},
+    }
+
+
+def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
+    """kind -> [layer][head][COUNTS]. Restricted self-attention is left out: its blocks hold queries that are none."""
+    watched = [place for place in places(transformer) if not isinstance(place.module, RestrictedSelfAttention)]
+    total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
+    seen: list[tuple[Place, Tensor, Tensor]] = []
+    with comparing([(place.module, _watching(place, seen)) for place in watched]):
+        for batch in batches:
+            logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
+            F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()
+            for place, scores_BHTS, weights_BHTS in seen:
+                assert scores_BHTS.grad is not None
+                total[place.kind, place.layer] += counted(weights_BHTS.detach()[0], scores_BHTS.grad[0], place.kind)
+            seen.clear()
+            transformer.zero_grad()
+    found: dict[str, list] = {kind: [] for kind in KINDS}
+    for (kind, _), sums in total.items():
+        found[kind].append([[float(f"{x:.7g}") for x in head] for head in sums.tolist()])
+    return found
+
+
+def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor]]) -> Compare:
+    module: Attention = place.module
+
+    def compare(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        allowed: Tensor | None,
+        causal: bool,
+        bias: Tensor | None = None,
+        values: Any = None,
+        keep: Tensor | None = None,
+    ) -> Tensor:
+        assert keep is None, "nothing is dropped in scoring"
+        kept: list[Tensor] = []
+
+        def scores(q: Tensor, k: Tensor) -> Tensor:
+            made = (q / math.sqrt(q.shape[3])) @ k.transpose(2, 3) if module.additive is None else module.additive(q, k)
+            made.retain_grad()
+            kept.append(made)
+            return made
+
+        def drop(weights: Tensor) -> Tensor:
+            seen.append((place, kept[0], weights))
+            return weights
+
+        return attend_explicit(q, k, v, allowed, causal, bias, scores, values, drop)
+
+    return compare
+
+
+def counted(p_HTS: Tensor, gradient_HTS: Tensor, kind: str) -> Tensor:
+    """[H, COUNTS] of one sentence; queries that see one key alone are left out."""
+    p, g = p_HTS.double(), gradient_HTS.double().abs().sum(-1)
+    T, S = p.shape[1:]
+    keys_T = torch.arange(1, T + 1).double() if kind == "decoder" else torch.full((T,), S).double()
+    several = keys_T > 1
+    entropy = -torch.xlogy(p, p).sum(-1)[:, several] / keys_T[several].log()
+    flat = ((p * (1 - p)).sum(-1) < SATURATED)[:, several]
+    g = g[:, several]
+    sums = [torch.ones_like(g), entropy, flat.double(), g, g * flat]
+    return torch.stack([x.sum(1) for x in sums], 1)

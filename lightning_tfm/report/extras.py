@@ -1,0 +1,110 @@
+"""What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, positions, heads."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.measure.record import LayerTable
+from lightning_tfm.report import architecture, layer_figure, layer_table, probes, schemes, softmax
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.study.rows import Row, apply
+from lightning_tfm.study.study import Ablation
+
+MOST = 20
+"""rows whose architecture a page shows beside base's"""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Table 1 of the paper, measured."""
+
+    table: LayerTable
+    lines: list[layer_table.Line]
+    lengths: list[int]
+    """that were timed"""
+    shapes: list[int]
+    """that graphs were traced at"""
+    pictures: list[tuple[str, Markup]]
+    rows: list[tuple[str, str]]
+    """(row, its layer type and sizes) of this study"""
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Footnote 4 of the paper."""
+
+    summary: SoftmaxSummary
+    rows: list[tuple[SoftmaxRow, SoftmaxRow]]
+    pictures: list[tuple[str, Markup]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The architecture of a row."""
+
+    row: str
+    picture: Markup
+
+
+@dataclass(frozen=True)
+class Extras:
+    """None or empty where there is nothing to show."""
+
+    architecture: list[Drawn]
+    """that of base first, then those that differ from it in a box"""
+    left_out: int
+    """rows whose pictures differ and had no room"""
+
+    layers: Layers | None
+    softmax: Softmax | None
+    schemes: list[schemes.Scheme]
+    probed: list[probes.Probed]
+
+
+def extras(cells: Cells, folder: Path, found: SoftmaxSummary | None) -> Extras:
+    """`folder`: the study's. Raises UserError where a record is damaged."""
+    table = layer_table.read(folder / layer_table.FILE)
+    layers = None if table is None else _layers(cells, table)
+    softmaxes = Softmax(found, softmax.table(found), softmax.pictures(found)) if found else None
+    return Extras(*_architectures(cells), layers, softmaxes, schemes.schemes(cells), probes.probed(cells))
+
+
+def _architectures(cells: Cells) -> tuple[list[Drawn], int]:
+    study = cells.study
+    first = next((row for row in study.rows if row.name == cells.study.base_row), study.rows[0])
+    base = _true(study, first)
+    drawn, left_out = [Drawn(first.name, architecture.architecture(base, first.name))], 0
+    for row in study.rows:
+        ours = _true(study, row)
+        if row is first or architecture.drawn_alike(ours, base):
+            continue
+        if len(drawn) > MOST:
+            left_out += 1
+            continue
+        drawn.append(Drawn(row.name, architecture.architecture(ours, row.name, base)))
+    return drawn, left_out
+
+
+def _true(study: Ablation, row: Row) -> Experiment:
+    """At its true sizes, with as many pieces as there are."""
+    e = apply(study.base, row).scaled(row.name)
+    V = study.data_of(row).V
+    return replace(e, data=replace(e.data, vocab_size=V))
+
+
+def _layers(cells: Cells, table: LayerTable) -> Layers:
+    lengths, shapes = (sorted(found) for found in (table.rows[0].seconds, table.rows[0].chain))
+    return Layers(table, layer_table.lines(table), lengths, shapes, layer_figure.pictures(table), _types(cells))
+
+
+def _types(cells: Cells) -> list[tuple[str, str]]:
+    found = []
+    for row in cells.study.rows:
+        m = apply(cells.study.base, row).scaled(row.name).model
+        reach = {"attention": "", "lstm": "", "gru": "", "restricted": f", r {m.neighbourhood}"}
+        equal = ", as many parameters as self-attention" if m.layer_width == "parameters" else ""
+        found.append((row.name, f"{m.layer}{reach.get(m.layer, f', k {m.kernel}')}, d {m.d_model}{equal}"))
+    return found

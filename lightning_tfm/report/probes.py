@@ -1,0 +1,139 @@
+"""What `inspect` found of a run, as text and pictures: what each head is worth, BLEU and seconds by beam."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from lightning_tfm.report import provenance
+from lightning_tfm.report.grid import grid
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.svg import (
+    attribute,
+    bottom_line,
+    figure,
+    label,
+    left_axis,
+    points,
+    spanning,
+    standing_alone,
+    tag,
+)
+
+CALLED = {
+    "encoder": "the encoder's self-attention",
+    "decoder": "the decoder's self-attention",
+    "cross": "attention over the memory",
+}
+SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A run that `inspect` looked at; what it did not is None or empty."""
+
+    row: str
+    seed: int
+    heads: Record | None
+    heads_pictures: list[tuple[str, Markup]]
+    beams: Record | None
+    beams_pictures: list[tuple[str, Markup]]
+
+
+def probed(cells: Cells) -> list[Probed]:
+    """Of all finished runs."""
+    found = []
+    for row in cells.study.rows:
+        for cell in cells.of(row.name):
+            heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
+            if heads or beams:
+                drawn = head_pictures(heads) if heads else []
+                found.append(Probed(row.name, cell.seed, heads, drawn, beams, beam_pictures(beams) if beams else []))
+    return found
+
+
+def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
+    """(kind, layer, head, what it is worth), layers and heads from 1, the most valuable first."""
+    every = [
+        (kind, i + 1, j + 1, head)
+        for kind, layers in record["heads"].items()
+        for i, layer in enumerate(layers)
+        for j, head in enumerate(layer)
+    ]
+    yield from sorted(every, key=lambda one: -one[3]["nll"])
+
+
+def heads_text(record: Record, most: int = 8) -> str:
+    """In 80 columns."""
+    ordered = list(each(record))
+    whole = f"nll {record['nll']:.4f} per piece, BLEU {record['bleu']:.2f}, beam {record['beam']}"
+    lines = [f"One head at zero, {record['lines']} lines of the dev text", f"all heads: {whole}", ""]
+    lines.append(f"{'':32}{'nll per piece':>14}{'95 %':>20}{'BLEU':>8}")
+    few = ordered if len(ordered) <= 2 * most else [*ordered[:most], None, *ordered[-most:]]
+    for one in few:
+        if one is None:
+            lines.append(f"… {len(ordered) - 2 * most} more in report/heads.json")
+            continue
+        kind, layer, head, worth = one
+        name, band = f"{kind}, layer {layer}, head {head}", f"[{worth['low']:+.4f}, {worth['high']:+.4f}]"
+        lines.append(f"{name:32}{worth['nll']:>+14.4f}{band:>20}{worth['bleu']:>+8.2f}")
+    useless = sum(one[3]["low"] <= 0 for one in ordered)
+    lines += ["", f"{useless} of {len(ordered)} heads: the interval of the difference in nll reaches zero"]
+    return "\n".join(lines) + "\n"
+
+
+def beams_text(record: Record) -> str:
+    """In 80 columns."""
+    lines = [f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, {record['threads']} threads", ""]
+    lines.append(f"{'beam':>6}{'BLEU':>9}{'seconds':>10}{'pieces / reference':>21}")
+    lines += [f"{b['beam']:>6}{b['bleu']:>9.2f}{b['seconds']:>10.1f}{b['length']:>21.3f}" for b in record["beams"]]
+    return "\n".join(lines) + "\n"
+
+
+def head_pictures(record: Record) -> list[tuple[str, Markup]]:
+    """(kind, picture) of the change in nll, layer by head."""
+    found = []
+    for kind, layers in record["heads"].items():
+        if layers:
+            values = [[head["nll"] for head in layer] for layer in layers]
+            down, across = ({i: str(i + 1) for i in range(n)} for n in (len(values), len(values[0])))
+            title = f"nll per piece with one head at zero, {CALLED[kind]}"
+            found.append((CALLED[kind], grid(title, values, down, across, ("layer", "head"))))
+    return found
+
+
+def beam_pictures(record: Record) -> list[tuple[str, Markup]]:
+    """BLEU, and seconds, over the width of the beam."""
+    named = {"bleu": "dev BLEU", "seconds": f"seconds for {record['lines']} lines"}
+    return [(words, _over_beams(record["beams"], name, words)) for name, words in named.items()]
+
+
+def _over_beams(found: list[Record], name: str, words: str) -> Markup:
+    width, height, left, right, top, bottom = 420, 280, 52, 400, 30, 230
+    x = spanning([one["beam"] for one in found], left, right, log=True)
+    y = spanning([one[name] for one in found], bottom, top)
+    body = bottom_line(x, bottom, {one["beam"]: str(one["beam"]) for one in found}, "beam")
+    body += left_axis(y, left, right, words)
+    places = [(x(one["beam"]), y(one[name])) for one in found]
+    marks = "".join(
+        tag(
+            "circle", tag("title", attribute(f"beam {one['beam']}: {one[name]:.4g}")), cx=px, cy=py, r=4.0, class_="dot"
+        )
+        for one, (px, py) in zip(found, places, strict=True)
+    )
+    body += tag("g", tag("polyline", points=points(places), class_="curve") + marks, class_="point g3")
+    return figure(width, height, f"{words} over the width of the beam", body)
+
+
+def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
+    """One below the other, as a file of its own."""
+    y, widest, parts = 0, 0, []
+    for words, picture in pictures:
+        width, height = (int(x) for x in SIZE.findall(picture)[0])
+        parts.append(label(10, y + 16, words, class_="label strong"))
+        parts.append(str(picture).replace("<svg ", f'<svg y="{y + 24}" ', 1))
+        y, widest = y + 24 + height, max(widest, width)
+    return standing_alone(figure(widest, y, title, "".join(parts)))

@@ -1,0 +1,66 @@
+"""How rows tell positions, drawn from what `report --collect` wrote: position x channel, or by distance."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from lightning_tfm.report import provenance
+from lightning_tfm.report.grid import grid, some
+from lightning_tfm.report.records import Cells
+from lightning_tfm.study.rows import apply
+
+SHOWS = {
+    "embedding": "what is added to the embeddings",
+    "rotation": "the product of a unit vector with itself turned by a distance",
+    "bias": "what is added to the scores, mean over the queries of the dev text",
+}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Of a row's first seed that has it."""
+
+    row: str
+    positions: str
+    seed: int
+    shows: str
+    pictures: list[tuple[str, Markup]]
+    """(which stack, picture)"""
+
+
+def schemes(cells: Cells) -> list[Scheme]:
+    """Of rows with another scheme than those before them; nothing where none was collected."""
+    found: list[Scheme] = []
+    seen: set[Any] = set()
+    for row in cells.study.rows:
+        model = apply(cells.study.base, row).model
+        runs = ((cell.seed, provenance.collected(cell, "positions")) for cell in cells.of(row.name))
+        for seed, record in [(seed, record) for seed, record in runs if record and record["stacks"]][:1]:
+            if (model.positions, model.clip) not in seen:
+                seen.add((model.positions, model.clip))
+                kind = next(iter(record["stacks"].values()))["kind"]
+                pictures = _pictures(row.name, model.h, record)
+                found.append(Scheme(row.name, model.positions, seed, SHOWS[kind], pictures))
+    return found
+
+
+def _pictures(row: str, h: int, record: Mapping[str, Any]) -> list[tuple[str, Markup]]:
+    stacks = record["stacks"]
+    alike = len(stacks) == 2 and stacks["encoder"] == stacks["decoder"]
+    named = {"both stacks": stacks["encoder"]} if alike else stacks
+    return [(name, _picture(f"{record['positions']} of row {row}, {name}", h, one)) for name, one in named.items()]
+
+
+def _picture(title: str, h: int, one: Mapping[str, Any]) -> Markup:
+    values = one["values"]
+    rows, columns = len(values), len(values[0])
+    if one["kind"] == "embedding":
+        channels = {i: str(int(words) * one["step"]) for i, words in some(columns).items()}
+        return grid(title, values, some(rows), channels, ("position", "channel"))
+    if one["kind"] == "rotation":
+        return grid(title, values, some(rows), some(columns), ("channel", "distance"))
+    layers = {i: f"layer {1 + i // h}" for i in range(0, rows, h)}
+    distances = some(columns, one["first"], 13)
+    return grid(title, values, layers, distances, ("heads", "key's position minus the query's"))

@@ -1,0 +1,103 @@
+"""Footnote 4 of the paper over the rows of a study: how far softmaxes saturate with d_k, scaled and not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from lightning_tfm.report import provenance
+from lightning_tfm.report.records import Cells
+from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary, Spread
+from lightning_tfm.report.svg import Scale, attribute, bottom_line, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.study.rows import apply
+
+KINDS = ("encoder", "decoder", "cross")
+ALL = "all"
+MOMENTS = ("start", "end")
+SHOWN = {
+    "entropy": "entropy over ln n (1: uniform)",
+    "saturated": "share of saturated softmaxes",
+    "gradient": "their share of the gradient",
+}
+CLASSES = {"scaled": "g3", "unscaled": "g1", "additive": "g2", "cosine": "g4"}
+
+
+def softmax(cells: Cells) -> SoftmaxSummary | None:
+    """None where nothing was collected (inference/softmax.py says what is counted)."""
+    rows: list[SoftmaxRow] = []
+    facts: tuple[float, int] | None = None
+    for row in cells.study.rows:
+        records = [r for cell in cells.of(row.name) if (r := provenance.collected(cell, "softmax"))]
+        if not records:
+            continue
+        facts = (records[0]["threshold"], records[0]["lines"])
+        model = apply(cells.study.base, row).scaled(row.name).model
+        alone = set(row.change) <= {"model.scores", "model.d_k"}
+        for when in MOMENTS:
+            for kind in (ALL, *KINDS):
+                found = [one for r in records if (one := _shares(r[when], kind))]
+                if found:
+                    spreads = [Spread.of([one[i] for one in found]) for i in range(3)]
+                    rows.append(SoftmaxRow(row.name, model.scores, model.d_k, len(found), when, kind, alone, *spreads))
+    return SoftmaxSummary(*facts, rows) if facts else None
+
+
+def _shares(record: Mapping[str, Any], kind: str) -> tuple[float, float, float] | None:
+    """Mean entropy, share of saturated softmaxes, their share of the gradient."""
+    kinds = [kind] if kind != ALL else KINDS
+    heads = [head for name in kinds for layer in record[name] for head in layer]
+    if not heads:
+        return None
+    count, entropy, saturated, gradient, passed = np.array(heads).sum(0).tolist()
+    return entropy / count, saturated / count, passed / gradient if gradient else 0.0
+
+
+def pictures(summary: SoftmaxSummary) -> list[tuple[str, Markup]]:
+    """(what it shows, picture): a line for each kind of scores over d_k, dashed with the weights of the start."""
+    return [(what, _picture(summary.rows, which, what)) for which, what in SHOWN.items()]
+
+
+def _picture(rows: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
+    width, height, left, right, top, bottom = 420, 330, 52, 330, 30, 280
+    drawn = [r for r in rows if r.alone and r.kind == ALL]
+    widths = sorted({r.d_k for r in drawn})
+    x = spanning(widths, left, right, log=True)
+    highest = max(getattr(r, which).highest for r in drawn)
+    y = Scale(0.0, max(1.05 * highest, 1e-3) if which != "entropy" else 1.0, bottom, top)
+    body = bottom_line(x, bottom, {float(d): str(d) for d in widths}, "d_k") + left_axis(y, left, right, what)
+    lowest = 0.0
+    ends = []
+    for when in MOMENTS:
+        for scores in dict.fromkeys(r.scores for r in drawn):
+            line = sorted((r for r in drawn if (r.scores, r.when) == (scores, when)), key=lambda r: r.d_k)
+            body += _line(line, which, x, y, f"{scores}, {when}")
+            if when == "end" and line:
+                ends.append((y(getattr(line[-1], which).mean), scores))
+    for i, (at, scores) in enumerate(sorted(ends)):
+        lowest = min(max(at + 4, lowest + 17), bottom - 17 * (len(ends) - 1 - i))
+        text = label(right + 12, lowest, scores, class_="label end")
+        body += tag("g", text, class_=CLASSES.get(scores, "g5"))
+    return figure(width, height, f"{what} over d_k, by kind of scores", body)
+
+
+def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str) -> str:
+    places = [(x(r.d_k), y(getattr(r, which).mean)) for r in rows]
+    body = tag("title", attribute(name)) + tag("polyline", points=points(places), class_="curve")
+    for r, (px, py) in zip(rows, places, strict=True):
+        spread = getattr(r, which)
+        words = (
+            f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.lowest:.3g} to {spread.highest:.3g}, n {r.n})"
+        )
+        body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
+        body += tag(
+            "g", tag("circle", tag("title", attribute(words)), cx=px, cy=py, r=3.6, class_="dot"), class_="point"
+        )
+    dashed = " base" if rows and rows[0].when == "start" else ""
+    return tag("g", body, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
+
+
+def table(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
+    """(at the start, at the end) of each row, all attention together."""
+    every = [r for r in summary.rows if r.kind == ALL]
+    return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]
