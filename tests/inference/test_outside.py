@@ -82,6 +82,7 @@ def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys
     one = (tmp_path / "one.txt").read_text()
     assert one == (tmp_path / "two.txt").read_text() and one.count("\n") == 1500
     assert [not line for line in one.split("\n")[:-1]].count(True) >= 215
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines[:40]))
     assert main(["translate", *common, "--to", str(tmp_path / "n.txt"), "--n_best", "3", "--packed"]) == 0
     rows = [line.split(" ||| ") for line in (tmp_path / "n.txt").read_text().split("\n")[:-1]]
     second = [row for row in rows if row[0] == "2"]

@@ -4,8 +4,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from lightning_tfm.config import Hardware, override
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.directory import RunFolder
@@ -18,8 +16,7 @@ from tests.tiny import experiment, in_child, write_corpus
 HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, log_every=4, checkpoint_every=1000)
 
 
-def search_with_two_ranks(root: str, storage: str) -> list:
-
+def search_with_two_ranks(root: str) -> list:
     from lightning_tfm.queue.launch import run_study
     from lightning_tfm.queue.resources import Resources
     from lightning_tfm.queue.worker import Job
@@ -48,18 +45,16 @@ def search_with_two_ranks(root: str, storage: str) -> list:
     )
     save(made, out)
     cells = [replace(cell, cost=-number) for number, cell in enumerate(made.cells())]  # the good one first
-    resources = Resources(storage=storage, hardware=HARDWARE)
+    resources = Resources(hardware=HARDWARE)
     job = Job(made, out, Training(made, HARDWARE, out), resources, first_validation=4)
     with (Path(root) / "shown").open("w") as stream:
         states = run_study(job, cells, stream)
     return [(s.cell.row, s.state, s.reason, s.cell.training_hash) for s in states]
 
 
-@pytest.mark.parametrize("kind", ["journal", "postgres"])
-def test_both_ranks_stop_at_the_same_step(tmp_path: Path, kind: str, request, monkeypatch) -> None:
+def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv(held.VARIABLE, str(tmp_path / "never"))
-    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
-    (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path), storage)
+    (_, good, _, _), (_, bad, reason, name) = in_child(search_with_two_ranks, str(tmp_path))
     assert (good, bad) == ("done", "pruned"), (tmp_path / "shown").read_text()
     folder = RunFolder(tmp_path / "out", name)
     steps = re.findall(r"rank (\d): stopped after step (\d+) as unpromising", folder.log.read_text())

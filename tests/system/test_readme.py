@@ -50,6 +50,8 @@ SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --trai
 SEARCH = "--evaluation.beam 1 --evaluation.extra_len 4"  # untrained models do not end their sentences
 HERE = "--trainer.accelerator cpu --trainer.threads 1"
 SHORT = f"{TEXT} --data.dev val --data.test test {SIZES} {SEARCH} {HERE}"
+WARM = "--miniature.depth 6 --training.steps 75000 --miniature.steps 250 --training.tokens 130"
+"""300 steps: as many as the longest warm-up of sweeps/norm.yaml"""
 FULL = f"{TEXT} {SIZES} {SEARCH} {HERE} --training.average_last 2 --training.average_every 1"
 """for experiments at full size, whose dev and test sets keep their names"""
 BIG = f"{FULL} --training.average_last 1 --training.average_every 5 --miniature.steps 25000"
@@ -133,9 +135,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
-    "lightning-tfm sweep sweeps/norm.yaml": Run(
-        f"{SHORT} --miniature.steps 250 --training.tokens 130 --seeds 31", long=True
-    ),
+    "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
@@ -292,7 +292,7 @@ SWEEPS: dict[str, Run] = {
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
-    "norm.yaml": Run(f"{SHORT} --miniature.steps 250 --training.tokens 130 --seeds 31", long=True),
+    "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "extrapolation.yaml": Run(f"{SHORT} --name all-schemes {LONG} --seeds 41", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
