@@ -5,6 +5,7 @@ test_kernels.py runs these in a process of their own: Triton decides for good as
     TRITON_INTERPRET=1 python -m pytest tests/model/interpreted.py
 """
 
+import json
 import random
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.norms import RMSNorm
@@ -20,6 +21,7 @@ from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.formulas import DeviceMasks
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 from lightning_tfm.training.module import TransformerModule
+from tests import tiny
 
 CPU = torch.device("cpu")
 
@@ -212,3 +214,19 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
     ]
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
     assert float((found[1][1] - found[0][1]).norm() / found[0][1].norm()) < 1e-2
+
+
+def test_a_run_is_computed_by_them_and_says_so(tmp_path):
+    """Its scores, by PyTorch's formulas, differ by the weights' rounding from those of a run without kernels."""
+    small = {"N": 1, "d_model": 16, "d_ff": 16, "h": 2, "d_k": 4, "d_v": 4}
+    changes = {f"model__{name}": value for name, value in small.items()} | {"training__steps": 1}
+    e = tiny.experiment(tiny.write_corpus(tmp_path / "corpus", pairs=12), **changes)
+    found = {}
+    for wanted in ("none", "all"):
+        run = tiny.in_child(tiny.train, e, tmp_path / wanted, Hardware(kernels=wanted))
+        found[wanted] = json.loads((run / "result.json").read_text())
+    assert found["none"]["inexact"] == []
+    said = {"5 residuals by Triton", "loss by Triton", "dropout masks by Triton, the same bits"}
+    assert set(found["all"]["inexact"]) == said
+    ppl = [record["scores"]["test"]["ppl"] for record in found.values()]
+    assert ppl[1] == pytest.approx(ppl[0], rel=1e-5)
