@@ -87,7 +87,7 @@ def heads_text(record: Record, most: int = 8) -> str:
 
 def beams_text(record: Record) -> str:
     """In 80 columns."""
-    lines = [f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, {record['threads']} threads", ""]
+    lines = [f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}", ""]
     lines.append(f"{'beam':>6}{'BLEU':>9}{'seconds':>10}{'pieces / reference':>21}")
     lines += [f"{b['beam']:>6}{b['bleu']:>9.2f}{b['seconds']:>10.1f}{b['length']:>21.3f}" for b in record["beams"]]
     return "\n".join(lines) + "\n"
