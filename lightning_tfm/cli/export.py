@@ -13,7 +13,7 @@ WEIGHTS = ("safetensors", "ctranslate2")
 RECORDS = ("tensorboard", "csv", "mlflow")
 ABOUT = (
     "For other programs: a run's weights (--to safetensors, ctranslate2), or the curves and scores of a run, a study "
-    "or a search (--to tensorboard, csv, mlflow), as one folder."
+    "or a search (--to tensorboard, csv, mlflow; export --to csv --help has their options), as one folder."
 )
 
 

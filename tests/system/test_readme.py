@@ -602,9 +602,14 @@ def check_parsed(line: str) -> None:
 @cache
 def options_of(verb: str) -> set[str]:
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
-        main([verb, "--help"])
+    kinds = [["--to", "safetensors"], ["--to", "csv"]] if verb == "export" else [[]]
+    for kind in kinds:
+        with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
+            main([verb, *kind, "--help"])
     return set(re.findall(r"--[\w.-]+", said.getvalue()))
+
+
+OF_PIP = {"--extra-index-url"}
 
 
 def check_mentioned(code: str) -> None:
@@ -621,7 +626,7 @@ def check_mentioned(code: str) -> None:
         assert (ROOT / words[-1]).exists(), code
     elif words[0] in VERBS or words[0].startswith("--"):
         verbs = [words[0]] if words[0] in VERBS else [*VERBS]
-        known = set().union(*map(options_of, verbs))
+        known = OF_PIP.union(*map(options_of, verbs))
         for word in words:
             if word.startswith("--"):
                 assert word in known, f"{' and '.join(verbs[:3])} have no {word}: {code}"
