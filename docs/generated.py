@@ -42,6 +42,7 @@ COPIED = {
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",
     "experiments/results/norm/table.md": "also/table-norm",
+    "experiments/results/modern/table.md": "also/table-modern",
     "experiments/results/comparison/table.md": "also/table-comparison",
 }
 """Markdown outside docs/ -> the page that shows it"""

@@ -135,6 +135,10 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
+    "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4": Parsed("176 runs"),
+    "lightning-tfm sweep sweeps/heads-tuned.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001,1002": Parsed(
+        "55 runs"
+    ),
     "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
@@ -292,6 +296,7 @@ SWEEPS: dict[str, Run] = {
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
+    "heads-tuned.yaml": Run(f"{SHORT} --seeds 21"),
     "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "extrapolation.yaml": Run(f"{SHORT} --name all-schemes {LONG} --seeds 41", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
@@ -487,7 +492,11 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = "sweep" if name in (*ROWS.values(), "norm.yaml", "relative.yaml", "extrapolation.yaml") else "tune"
+    verb = (
+        "sweep"
+        if name in (*ROWS.values(), "norm.yaml", "relative.yaml", "extrapolation.yaml", "heads-tuned.yaml")
+        else "tune"
+    )
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 
