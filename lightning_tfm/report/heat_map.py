@@ -1,5 +1,7 @@
-"""Scores over the values of two fields, as a table whose cells are shaded."""
+"""Scores over the values of two fields, as a table whose cells are shaded by their rank: one cell that diverged would
+take all shades from the others."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,12 +25,12 @@ def shaded(
 ) -> Shaded:
     """The table of `values` [down][across]; None: there is no run yet. `less`: the smaller the better."""
     known = sorted(value for line in values for value in line if value is not None)
-    low, high = (known[0], known[-1]) if known else (0.0, 0.0)
+    last = len(known) - 1
 
     def cell(value: float | None) -> tuple[str, int]:
         if value is None:
             return NOTHING, 0
-        rank = (value - low) / (high - low) if high > low else 0.5
+        rank = (bisect_left(known, value) + bisect_right(known, value) - 1) / 2 / last if last else 0.5
         return f"{value:.4g}", round(SHADE * (1 - rank if less else rank))
 
     rows = [(name, [cell(value) for value in line]) for name, line in zip(down, values, strict=True)]

@@ -8,6 +8,7 @@ import pytest
 
 from lightning_tfm.report import factors, statistics
 from lightning_tfm.report.build import make
+from lightning_tfm.report.heat_map import shaded
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.summary import Effect
 from lightning_tfm.study.rows import Paper, Row
@@ -80,6 +81,11 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
         assert kind == "json" or "differs with training.warmup, read the combinations" in shown
     assert "heat map" in report.render("html")
     assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
+
+
+def test_one_cell_that_diverged_leaves_the_others_their_shades():
+    cells = shaded("t", ["a"], list("wxyz"), [[2.0, 2.1, None, 900.0]], less=True).rows[0][1]
+    assert [shade for _, shade in cells] == [40, 20, 0, 0] and cells[2][0] == "–"
 
 
 def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():
