@@ -32,14 +32,13 @@ def two(tmp_path):
     other = Generator(tmp_path, ROWS[:3], [1, 2, 3, 4], "other")
     (tmp_path / "studies/other/study.json").unlink()
     base = replace(BASE, training=replace(BASE.training, steps=200_000))
-    other.study = replace(other.study, base=base)
+    other.base, other.study = base, replace(other.study, base=base)
     save(other.study, tmp_path)
     return one, other, tmp_path
 
 
-def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two, monkeypatch):
+def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     _, other, root = two
-    monkeypatch.setattr("tests.report.synthetic.BASE", other.study.base)
     other.write_all({"A-h1": 0.3})
     found = compare([make("one", root), make("other", root)])
     rows = {row.name: row for row in found.rows}
