@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import material
+from lightning_tfm.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 FOLDER = re.compile(r"(?<![\w.:/$~}-])/(?:home|root|work|tmp|mnt|media|scratch|Users)/[\w.-]+")
@@ -78,3 +79,8 @@ def test_the_check_sees_them_where_they_are():
 def test_a_benchmark_s_record_names_no_folder():
     sizes = {"root": "/tmp/x", "N": 3, "experiment": {"data": {"folder": "/srv/text/multi30k", "source": "en"}}}
     assert material.without_folders(sizes) == {"N": 3, "experiment": {"data": {"folder": "multi30k", "source": "en"}}}
+
+
+def test_the_readmes_picture_of_the_architecture_is_what_draw_writes(tmp_path):
+    assert main(["draw", "--config", str(ROOT / "experiments/base.yaml"), "--to", str(tmp_path / "a.svg")]) == 0
+    assert (tmp_path / "a.svg").read_bytes() == (ROOT / "docs/_static/architecture.svg").read_bytes()
