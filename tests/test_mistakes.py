@@ -127,6 +127,10 @@ TABLE = [
     ("work mine --workers -1", "", 2, "--workers=-1: must not be negative"),
     (f"{TABLE3} --launcher slurm --slurm.jobs 0", "", 2, "--slurm.jobs=0: must be at least 1"),
     (f"{TABLE3} --launcher slurm --slurm.minutes -1", "", 2, "--slurm.minutes=-1: must be at least 1"),
+    (f"{TABLE3} --runs-per-device -1", "", 2, "--runs-per-device=-1: must not be negative"),
+    (f"{TABLE3} --only A-h2", "", 2, "sweeps/table3.yaml has no row 'A-h2': did you mean 'A-h"),
+    ("plan sweeps/norm.yaml --only base", "", 2, "it varies fields, by no names of rows"),
+    ("plan sweeps/search.yaml --only base", "", 2, "sweeps/search.yaml is a search and has no rows"),
     (f"{SEARCH} --trials -1", "", 2, "--trials=-1: must be above 0"),
     ("predict-cost experiments/base.yaml --devices 0", "", 2, "--devices=0"),
     # --- an accelerator that is not there ---

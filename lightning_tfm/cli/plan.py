@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse
 from lightning_tfm.cli.study import add_options, is_search_file, make_resources
-from lightning_tfm.cli.sweep import add_auto_options, asked_cells, check_fixed, defined
+from lightning_tfm.cli.sweep import ONLY, add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
@@ -39,6 +39,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
+    parser.add_argument("--only", metavar="ROW,…", help=ONLY)
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
     add_auto_options(parser)
     add_search_options(parser)
@@ -53,6 +54,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     coming: list[float] = []
     endings: dict[str, str] = {}
     if isinstance(sweep, SearchFile):
+        if asked["only"] is not None:
+            raise UserError(f"--only={asked['only']}: {sweep.path} is a search and has no rows")
         search = with_data(asked_search(settings, sweep, resources), settings.out)
         trials, coming, endings = trials_of(search, settings.out, resources.storage)
         cells = [run for trial in trials for run in trial.runs]

@@ -10,7 +10,7 @@ from typing import Any
 from lightning_tfm.cli.arguments import MODES, Parser
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.devices import check_accelerator, find_devices, visible_gpus
+from lightning_tfm.queue.devices import TOGETHER, check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
@@ -46,6 +46,8 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     check_hardware(hardware)
     _check_slurm(options["slurm"])
     per_run, runs = options["devices_per_run"], options["runs_per_device"]
+    if runs < 0:
+        raise UserError(f"--runs-per-device={runs}: must not be negative")
     if per_run and hardware.devices not in (1, per_run):
         raise UserError(f"--devices-per-run={per_run} contradicts --trainer.devices={hardware.devices}")
     hardware = replace(hardware, devices=per_run or hardware.devices)
@@ -62,14 +64,19 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
         devices = find_devices(gpu, asked, hardware.devices, runs or 1)
         workers = options["workers"] or len(devices)
     else:
-        workers = options["workers"] or max(1, cpus // (max(1, asked) * hardware.devices))
+        if runs > 1 and hardware.devices > 1:
+            raise UserError(TOGETHER)
+        gpus = slurm.gpus if slurm is not None and hardware.accelerator != "cpu" else 0
+        there = gpus or cpus // max(1, asked)
+        workers = options["workers"] or max(1, there // hardware.devices) * (runs or 1)
+    if hardware.num_nodes > 1 and runs > 1:
+        raise UserError(f"--runs-per-device={runs}: a run over {hardware.num_nodes} nodes shares its devices with none")
     workers = 1 if hardware.num_nodes > 1 else workers
     threads = asked or max(1, cpus // (workers * hardware.devices))
     if slurm is not None and options["no_shared_files"]:
         raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
-    return Resources(
-        workers, threads, hardware, devices, options["storage"], options["wandb"], not options["no_shared_files"], slurm
-    )
+    share = not options["no_shared_files"]
+    return Resources(workers, threads, hardware, devices, options["storage"], options["wandb"], share, slurm, runs)
 
 
 def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:

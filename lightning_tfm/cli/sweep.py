@@ -18,7 +18,7 @@ from lightning_tfm.cli.study import (
     numbers,
 )
 from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
+ONLY = "of the file's rows these alone, and base; the others may be added later"
+
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.")
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
+    parser.add_argument("--only", metavar="ROW,…", help=ONLY)
     parser.add_argument(
         "--reference", metavar="ROW", help="end with the differences to this row, too, not only to base"
     )
@@ -84,7 +87,8 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    rows = sweep.crossed([find_row(settings.rows, name) for name in sweep.rows])
+    picked = only(sweep, settings.verb["only"]) if settings.verb["only"] is not None else sweep.rows
+    rows = sweep.crossed([find_row(settings.rows, name) for name in picked])
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
@@ -96,6 +100,15 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
             checked(apply(settings.base, row, seed), f"row '{row.name}'")
         check_trainable(apply(settings.base, row), f"row '{row.name}'")
     return rows, seeds
+
+
+def only(sweep: Sweep, text: str) -> list[str]:
+    """Rows of the file that --only names, and base, in the file's order. Raises UserError."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in sweep.rows]:
+        why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields, by no names of rows"
+        raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
+    return [name for name in sweep.rows if name in names or name == "base"]
 
 
 def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 
+TOGETHER = "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
+
 
 @dataclass(frozen=True)
 class Devices:
@@ -46,9 +48,7 @@ def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     if per_run < 1 or runs < 1:
         raise UserError(f"--devices-per-run={per_run}, --runs-per-device={runs}: both must be at least 1")
     if per_run > 1 and runs > 1:
-        raise UserError(
-            "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
-        )
+        raise UserError(TOGETHER)
     found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     each = per_run if gpu else per_run * max(1, threads)
     if len(found) < each:

@@ -118,10 +118,7 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
     """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
     name, resources, view = job.study.name, job.resources, View(job.study.name)
     queue = _fill(job, cells, True, view)
-    arguments = ["--out", str(job.root.resolve()), "--workers", str(resources.workers), "--wandb", resources.wandb]
-    arguments += ["--storage", resources.storage] if resources.storage else []
-    arguments += [f"--trainer.{key}={value}" for key, value in dataclasses.asdict(resources.hardware).items()]
-    jobs = submit(slurm, name, arguments, job.folder)
+    jobs = submit(slurm, name, job_arguments(job.root, resources), job.folder)
     ids = ", ".join(one.job_id for one in jobs)
     print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
     asked = time.monotonic()
@@ -135,6 +132,14 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
 
     follow(queue, Watch(job.root, resources.workers * slurm.jobs, job.study), view, 1.0, check)
     return queue.states()
+
+
+def job_arguments(root: Path, resources: Resources) -> list[str]:
+    """What a job's `lightning-tfm work STUDY` is given: all that was asked of the launcher."""
+    arguments = ["--out", str(root.resolve()), "--workers", str(resources.workers), "--wandb", resources.wandb]
+    arguments += ["--storage", resources.storage] if resources.storage else []
+    arguments += ["--runs-per-device", str(resources.runs_per_device)] if resources.runs_per_device else []
+    return arguments + [f"--trainer.{key}={value}" for key, value in dataclasses.asdict(resources.hardware).items()]
 
 
 @dataclass

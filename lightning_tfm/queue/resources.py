@@ -27,6 +27,8 @@ class Resources:
     """False: finished records go through the storage, to machines that do not see --out"""
     slurm: Slurm | None = None
     """submit the workers as jobs instead of forking them here"""
+    runs_per_device: int = 0
+    """as asked, 0: not; for jobs, which find their devices themselves"""
     grace: float = GRACE
     """seconds of silence after which a run's owner is presumed dead"""
     patience: float = 60.0

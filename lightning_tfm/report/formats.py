@@ -182,7 +182,7 @@ def _notes(report: Summary) -> list[str]:
         notes.append(columns.sizes(report.rows))
     if rest := columns.unchanged(report.rows):
         notes.append(f"the same in every row: {rest}")
-    notes += text.twins(report.rows) + tuning.notes(report.tuning)
+    notes += text.twins(report.rows) + text.elsewhere(report.rows) + tuning.notes(report.tuning)
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
     notes += map(effect_line, report.factors.effects if report.factors else [])

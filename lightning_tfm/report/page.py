@@ -31,7 +31,7 @@ from lightning_tfm.report.panels import FEW, panels, short_name, short_names
 from lightning_tfm.report.plateau import FAR
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.text import NAMES, effect_numbers
+from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import WORDS, counted
 from lightning_tfm.study.command import fit_command
@@ -64,6 +64,7 @@ def page(
         change=page_table.change,
         latex=to_latex(report),
         of_the_paper=columns.of_the_paper(report.rows),
+        elsewhere=elsewhere(report.rows),
         said=lambda r: "|".join(_words(r)),
         counted=counted,
         labels=agreement_text.LABELS,

@@ -89,6 +89,7 @@ def _row(
         bleu=_metric({seed: record.scores["dev"].bleu for seed, record in runs.items()}),
         body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
         word=_where_known({seed: record.scores["dev"].nll_per_word for seed, record in runs.items()}),
+        elsewhere=row.elsewhere or None,
         character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in runs.items()}),
     )
 

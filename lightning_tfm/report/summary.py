@@ -144,6 +144,8 @@ class SummaryRow:
     word: Metric | None = field(default=None, metadata={"key": "nll per word", **OPTIONAL})
     """of the references (record.Score), in nats; None where a run has none; tested where rows have other pieces"""
     character: Metric | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})
+    elsewhere: str | None = field(default=None, metadata=OPTIONAL)
+    """what others print of this change, with the source"""
 
     def metric(self, name: str) -> Metric:
         """ppl, bleu, or word where there is one."""

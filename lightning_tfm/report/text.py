@@ -96,6 +96,15 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     )
 
 
+def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
+    """What others print of the rows' changes: a line for each source, its rows first."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.elsewhere:
+            found.setdefault(row.elsewhere, []).append(row.name)
+    return [f"{', '.join(names)}, elsewhere: {said}" for said, names in found.items()]
+
+
 def _full(table: Table, units: int) -> tuple[list[str], list[list[str]]]:
     names = columns.shown(table.rows)
     heads = ["\nrow", *map(columns.head, names), *_last_heads(table, units)]

@@ -13,7 +13,8 @@ from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
-ROW_KEYS = ("group", "change", "PPL", "BLEU", "params")
+PAPER_KEYS = ("PPL", "BLEU", "params")
+ROW_KEYS = ("group", "change", *PAPER_KEYS, "elsewhere")
 ROW_DATA = tuple(
     f"data.{name}"
     for name in (
@@ -60,6 +61,8 @@ class Row:
     """file:line that declares it"""
     ties: dict[str, Any] = field(default_factory=dict)
     """of a row laid on a base, where `change` holds numbers: what its values follow"""
+    elsewhere: str = ""
+    """what others print of this change, with the source: words beside the table, compared with nothing"""
 
     def on(self, base: Experiment) -> "Row":
         """This row laid on `base`. Raises UserError where its sizes do not come out there."""
@@ -129,8 +132,12 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
                 f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
                 f"the experiment file; a row changes model, training and of the data {', '.join(MAY)}"
             )
-    printed = {key: _number(where, name, key, values[key]) if key in values else None for key in ROW_KEYS[2:]}
-    row = Row(name, group, change, Paper(printed["PPL"], printed["BLEU"], printed["params"]), where)
+    printed = {key: _number(where, name, key, values[key]) if key in values else None for key in PAPER_KEYS}
+    elsewhere = values.get("elsewhere", "")
+    if not isinstance(elsewhere, str) or elsewhere != " ".join(elsewhere.split()):
+        raise UserError(f"{where}: row '{name}': elsewhere={elsewhere!r}: expected one line: numbers and their source")
+    paper = Paper(printed["PPL"], printed["BLEU"], printed["params"])
+    row = Row(name, group, change, paper, where, elsewhere=elsewhere)
     changed = override(Experiment(), ties.untied(change, f"{where}: row '{name}'"), f"{where}: row '{name}'")
     try:
         own_classes(changed)

@@ -448,8 +448,8 @@ def value_of(experiment: Experiment, key: str) -> Any:
 
 
 def _plain_row(row: Row) -> dict[str, Any]:
-    """With its numbers, and beside them what they follow, where they do."""
-    return {key: value for key, value in asdict(row).items() if key != "ties" or value}
+    """With its numbers; what they follow, and what others print, where there is such."""
+    return {key: value for key, value in asdict(row).items() if key not in ("ties", "elsewhere") or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:

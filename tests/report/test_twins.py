@@ -1,6 +1,8 @@
-"""A row that is base, or another row, says so and is no comparison: nothing is corrected for it."""
+"""What is said beside rows: that one is base or another row, so that nothing is corrected for it; what others print."""
 
+import html
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from lightning_tfm.report.sequential import Course, Look, late
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.text import to_text
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from lightning_tfm.study.study import save
 from tests.report.synthetic import Generator
 
 NOT_PRINTED = Paper(None, None, None)
@@ -96,3 +99,20 @@ def test_a_plan_counts_their_runs_once(pair):
     assert any(line.startswith("also-h4") and line.endswith("the run of A-h4") for line in told.splitlines()) or any(
         line.startswith("A-h4") and line.endswith("the run of also-h4") for line in told.splitlines()
     )
+
+
+def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(tmp_path):
+    said = "25.9 BLEU, <base> 25.8 (Shaw et al. 2018, table 2)"
+    rows = [all_rows()["base"], all_rows()["E-learned"], replace(all_rows()["A-h1"], name="one"), all_rows()["C-N2"]]
+    made = Generator(tmp_path, rows, [1, 2], "plain")
+    made.write_all({"one": 0.2})
+    before = make("plain", tmp_path)
+    told = [replace(row, elsewhere=said) if row.name in ("one", "C-N2") else row for row in made.study.rows]
+    save(replace(made.study, rows=told), tmp_path)  # as the same command does, after the file has changed
+    after = make("plain", tmp_path)
+    line = f"one, C-N2, elsewhere: {said}"
+    assert [line in html.unescape(one.render("markdown")).replace("\\", "") for one in (before, after)] == [False, True]
+    assert html.escape(line) in after.render("html")
+    assert json.loads(after.render("json"))["rows"][2]["elsewhere"] == said
+    silent = replace(after.summary, rows=[replace(row, elsewhere=None) for row in after.summary.rows])
+    assert silent == before.summary

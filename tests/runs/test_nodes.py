@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from lightning_tfm.cli.study import make_resources
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import CellState, Queue
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.queue.storage import find_storage
@@ -35,9 +37,9 @@ command: [lightning-tfm, fit, "${args}"]
 """
 
 
-def resources(hardware: Hardware, launcher: str = "slurm", workers: int = 0, **asked: int):
+def resources(hardware: Hardware, launcher: str = "slurm", workers: int = 0, runs: int = 0, **asked: int):
     options = {"workers": workers, "no_shared_files": False, "storage": "", "devices_per_run": 0, "wandb": "off"}
-    options |= {"runs_per_device": 0, "launcher": launcher, "slurm": vars(Slurm(**asked))}
+    options |= {"runs_per_device": runs, "launcher": launcher, "slurm": vars(Slurm(**asked))}
     return make_resources(options, hardware)
 
 
@@ -45,6 +47,16 @@ def test_nodes_of_a_job_are_those_of_its_runs() -> None:
     made = resources(Hardware(accelerator="cpu", devices=2), nodes=3, cpus=8)
     assert (made.workers, made.hardware.num_nodes, made.hardware.devices) == (1, 3, 2)
     assert resources(Hardware(accelerator="cpu", num_nodes=2), nodes=2).hardware.num_nodes == 2
+
+
+def test_workers_of_a_job_are_those_of_its_gpus() -> None:
+    gpu = Hardware(accelerator="gpu")
+    assert resources(gpu, gpus=4, cpus=8).workers == 4
+    assert resources(replace(gpu, devices=2), gpus=4).workers == 2
+    shared = resources(gpu, gpus=2, runs=8)
+    assert (shared.workers, shared.devices) == (16, None), "the job finds its devices"
+    arguments = job_arguments(Path("results"), shared)
+    assert arguments[arguments.index("--runs-per-device") + 1] == "8" and "--trainer.accelerator=gpu" in arguments
 
 
 @pytest.mark.parametrize(
@@ -55,6 +67,8 @@ def test_nodes_of_a_job_are_those_of_its_runs() -> None:
         (Hardware(num_nodes=2), {"nodes": 1}, "give --slurm.nodes=2"),
         (Hardware(), {"nodes": 2, "workers": 3}, "--workers=3: a run over 2 nodes takes all of them"),
         (Hardware(num_nodes=2), {"launcher": "local"}, "needs a SLURM job"),
+        (Hardware(), {"nodes": 2, "runs": 2}, "--runs-per-device=2: a run over 2 nodes shares its devices with none"),
+        (Hardware(devices=2), {"gpus": 2, "runs": 2}, "several devices to a run, or several runs to a device"),
     ],
 )
 def test_nodes_that_cannot_be(hardware: Hardware, options: dict, why: str, monkeypatch) -> None:

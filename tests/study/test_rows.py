@@ -93,6 +93,7 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("X: {change: {}}", "needs the key 'group'"),
         ("X: 3", "row 'X': expected"),
         ("X: {group: X, change: {}, PPL: low}", "PPL='low': expected a number"),
+        ("X: {group: X, change: {}, elsewhere: 25.8}", "elsewhere=25.8: expected one line"),
         ("X: {group: X, change: {}, params: 6.5}", "params=6.5: expected a whole number"),
         ("X: {group: X, change: {}", "mine.yaml:1: not YAML"),
         ("- X", "expected keys and values"),

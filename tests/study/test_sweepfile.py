@@ -2,6 +2,7 @@
 
 import pytest
 
+from lightning_tfm.cli.sweep import only
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.sweeps import is_search, read_sweep
@@ -29,6 +30,10 @@ def test_the_shipped_sweep_names_all_rows():
     assert sweep.rows == list(all_rows())
     assert (sweep.name, len(sweep.seeds)) == ("table3", 1)
     assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
+
+
+def test_rows_may_be_picked_and_base_is_always_there():
+    assert only(read_sweep("sweeps/table3.yaml"), "C-N4,C-N2") == ["base", "C-N2", "C-N4"]
 
 
 def test_fixed_values_become_arguments(tmp_path):

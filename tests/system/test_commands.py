@@ -46,7 +46,9 @@ def test_every_cell_ran_once_and_the_table_is_reproduced(out):
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
-def test_a_seed_added_later_runs_alone(out):
+def test_a_seed_added_later_runs_alone_and_rows_may_be_picked(out):
+    call("sweep", str(out / "tiny.yaml"), *TINY, "--out", str(out), "--seeds", "1,2", "--only", "D-Pdrop0.0")
+    assert len(results(out)) == 5, "the second seed of base and of the row"
     done = call("sweep", str(out / "tiny.yaml"), *TINY, "--out", str(out), "--seeds", "1,2")
     assert "± " in done.out
     assert [r["attempts"] for r in results(out)] == [1] * 6
