@@ -29,7 +29,8 @@ def _chosen(entries: list[Entry], options: Namespace) -> list[Entry]:
 def train(options: Namespace) -> None:
     for name in ("small", "base", "miniature") if options.config == "all" else [options.config]:
         folder, sizes = material.lay_out(name, options.root)
-        entries = [Entry("ours", "ours", "train"), Entry("torch_nn", "torch_nn", "train"), *peers.entries("train")]
+        entries = [Entry("ours", "ours", "train"), Entry("ours, products by oneDNN", "ours", "train_onednn")]
+        entries += [Entry("torch_nn", "torch_nn", "train"), *peers.entries("train")]
         if name == "miniature":  # as each is used: a study's workers side by side, a loop with torch's own threads
             entries.append(Entry("ours, a worker for each core", "ours", "train", copies=options.threads))
             entries.append(Entry("torch_nn, a thread for each core", "torch_nn", "train", threads=options.threads))

@@ -144,6 +144,10 @@ TABLE = [
     (f"{SEARCH} {GPU}", "", 2, "this machine has none"),
     (f"work mine {GPU}", "", 2, "this machine has none"),
     (f"predict-cost experiments/base.yaml {GPU}", "", 2, "this machine has none"),
+    (f"{TABLE3} --trainer.products mkl", "", 2, "trainer.products='mkl': valid: onednn, torch"),
+    (f"{MINIATURE} --trainer.products onednn --training.precision bfloat16", "", 2, "onednn multiplies in float32"),
+    (f"{TABLE3} --trainer.products onednn --training.precision float64", "", 2, "training.precision is float64"),
+    (f"{TABLE3} --trainer.products onednn --trainer.compile true", "", 2, "a compiler chooses by itself"),
     (f"{TABLE3} --training.precision tfloat32", "", 2, "tfloat32 needs an NVIDIA GPU of compute capability 8.0"),
     (f"{SEARCH} --training.precision tfloat32", "", 2, "this machine has none: take float32"),
     # --- nothing asked for ---

@@ -44,7 +44,7 @@ class AskedLoader:
         sys.exit()  # else the Trainer would begin another epoch
 
 
-def train() -> None:
+def train(products: str = "torch") -> None:
     _, _, sizes = arguments()
     seat = Seat()
     experiment = from_dict(Experiment, sizes["experiment"])
@@ -57,7 +57,8 @@ def train() -> None:
     trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})
-    trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
+    with module.formulas.multiplied(module.transformer, products):
+        trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
 
 
 def decode(folder: Path, sizes: dict, early: bool, by: Callable[[Transformer], AbstractContextManager] = nullcontext):
@@ -79,8 +80,8 @@ def decode(folder: Path, sizes: dict, early: bool, by: Callable[[Transformer], A
 
 
 if __name__ == "__main__":
-    if arguments()[0] == "train":
-        train()
+    if arguments()[0].startswith("train"):
+        train("onednn" if arguments()[0] == "train_onednn" else "torch")
     else:
         serve(
             {

@@ -1,7 +1,6 @@
-"""Products of beam search on a CPU by oneDNN, whose weights are laid out for it once for a batch.
+"""Products of beam search on a CPU by oneDNN (products.py), whose weights are laid out for it once for a batch.
 
-MKL, which torch multiplies with elsewhere, keeps to AVX2 on AMD's processors; oneDNN takes AVX-512 there, at twice the
-speed. The sums are rounded otherwise: a translation may differ where two are worth the same to some 1e-6.
+The sums are rounded otherwise: a translation may differ where two are worth the same to some 1e-6.
 """
 
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from lightning_tfm.model.products import by_onednn, has_onednn
 from lightning_tfm.model.transformer import Transformer
 
 ROWS = 256
@@ -20,8 +20,7 @@ ROWS = 256
 def can_pack(model: Transformer) -> bool:
     """Whether `packed` can be used: float32 on a CPU, with a torch that has oneDNN's operators."""
     weight = model.embedding_WD
-    there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    return there and weight.device.type == "cpu" and weight.dtype is torch.float32
+    return has_onednn() and weight.device.type == "cpu" and weight.dtype is torch.float32
 
 
 @contextmanager
@@ -45,4 +44,4 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return by_onednn(x, weight, bias)

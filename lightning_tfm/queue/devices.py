@@ -84,6 +84,7 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
                 f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {why}: "
                 "take float32, which is another experiment"
             )
+    _check_products(hardware, precision, bool(there))
     if hardware.kernels == "all" and find_spec("triton") is None:
         raise UserError("trainer.kernels=all needs Triton: pip install triton, or leave it out")
     if hardware.accelerator != "gpu":
@@ -96,3 +97,16 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
         raise UserError(f"{asked} needs a GPU, {why}: {instead}")
     if version("torch").endswith("+cpu"):
         raise UserError(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")
+
+
+def _check_products(hardware: Hardware, precision: str, gpu: bool) -> None:
+    """Raise UserError where oneDNN is asked for and cannot multiply."""
+    asked = "trainer.products=onednn"
+    if hardware.products == "torch":
+        return
+    if gpu and hardware.accelerator != "cpu":
+        raise UserError(f"{asked} multiplies on CPUs: give --trainer.accelerator cpu too, or leave it out")
+    if precision != "float32":
+        raise UserError(f"{asked} multiplies in float32, training.precision is {precision}: leave one of them out")
+    if hardware.compile:
+        raise UserError(f"{asked} and trainer.compile: a compiler chooses by itself; leave one of them out")

@@ -75,30 +75,34 @@ def machine(trainer: Hardware) -> Machine:
     )
 
 
-def matrix_rate(precision: str, gpu: bool, root: Path) -> float:
+def matrix_rate(precision: str, gpu: bool, root: Path, products: str = "torch") -> float:
     """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
 
-    Measured once for each machine, device, release of torch, precision and number of threads, and kept below
-    `root`/machines: on a GPU that several runs share it would disturb the others. Imports torch.
+    Measured once for each machine, device, release of torch, precision, number of threads and who multiplies
+    (`trainer.products`), and kept below `root`/machines: on a GPU that several runs share it would disturb the others.
+    Imports torch.
     """
     import torch
 
     device = torch.cuda.get_device_name() if gpu else f"{cpu_model()}, {torch.get_num_threads()} threads"
     place = {"host": platform.node(), "device": device, "torch": torch.__version__, "precision": precision}
+    place |= {"products": products} if products != "torch" else {}
     name = hashlib.sha256(json.dumps(place, sort_keys=True).encode()).hexdigest()[:16]
     path = root / "machines" / f"{name}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         return float(json.loads(path.read_bytes())["flops_per_second"])  # where it is damaged it is measured again
-    rate = _measured_rate(precision, gpu)
+    rate = _measured_rate(precision, gpu, products)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_json(place | {"flops_per_second": rate}))
     return rate
 
 
-def _measured_rate(precision: str, gpu: bool) -> float:
+def _measured_rate(precision: str, gpu: bool, products: str) -> float:
     """The best of six products, so that a busy moment does not make runs look better; random numbers, because a product
     of equal ones draws less power, and a GPU computes it faster."""
     import torch
+
+    from lightning_tfm.model.products import by_onednn
 
     n = 8192 if gpu else 1024
     device = torch.device("cuda" if gpu else "cpu")
@@ -107,7 +111,7 @@ def _measured_rate(precision: str, gpu: bool) -> float:
     seconds = []
     for _ in range(6):
         began = time.perf_counter()
-        a @ b
+        a @ b if products == "torch" else by_onednn(a, b)
         if gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
@@ -121,6 +125,8 @@ def inexact(e: Experiment, hardware: Hardware) -> list[str]:
     reasons = [found] if (found := said()) else []
     if e.training.masks == "device" and e.model.P_drop:
         reasons.append("dropout masks come from the device's generator: equal in distribution only")
+    if hardware.products != "torch":
+        reasons.append(f"products of the training by {hardware.products}, rounded otherwise than torch's")
     if uses_gpu(hardware):
         reasons.append("GPUs add in another order than CPUs, each model in its own")
     if e.training.precision in ("bfloat16", "tfloat32"):

@@ -86,7 +86,8 @@ class Run:
         else:  # a compiler fuses them itself
             module.formulas.install(module.transformer, trainer.strategy.root_device)
         tally.here["device"] = trainer.strategy.root_device.type
-        trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
+        with module.formulas.multiplied(module.transformer, self.hardware.products):
+            trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
@@ -139,7 +140,8 @@ class Run:
         train = prepared.split(e.data.train)
         flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
         tally.note(what_ran(module))
-        rate, ran = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root), stretches(tally.ran())
+        rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
+        ran = stretches(tally.ran())
         return RunRecord(
             training_hash=self.folder.training_hash,
             identity=json.loads(self.folder.identity.read_bytes()),

@@ -25,7 +25,12 @@ def where(e: Experiment, hardware: Hardware, attempt: int, step: int) -> tuple[P
     return asdict(here), [asdict(Stretch(last=step))] if step else []
 
 
+def _products(one: Stretch) -> str:
+    """Who multiplied: torch in records of before it could be another."""
+    return str((one.hardware.trainer or {}).get("products", "torch"))
+
+
 def alike(ran: list[Stretch]) -> bool:
     """Whether all steps were made on as many processes of as good a machine, so that their speed is one figure."""
-    kinds = {(one.device, one.hardware.cpu, *one.hardware.gpus, one.hardware.processes) for one in ran}
+    kinds = {(one.device, one.hardware.cpu, *one.hardware.gpus, one.hardware.processes, _products(one)) for one in ran}
     return len(kinds) == 1 and all(one.attempt is not None for one in ran)

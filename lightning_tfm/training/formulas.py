@@ -1,10 +1,13 @@
 """The formulas of a training step that exist as kernels for GPUs, too, and who computes them here (model/kernels/).
 
 `trainer.kernels` says which are wanted: `masks`, those that give the same bits by definition and are compared with
-NumPy's as a training starts; `all`, also those that are equal up to rounding; `none`. On CPUs there are none.
+NumPy's as a training starts; `all`, also those that are equal up to rounding; `none`. On CPUs there are none; there
+`trainer.products` says who multiplies matrices (model/products.py).
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -14,9 +17,10 @@ from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
 from lightning_tfm.model.layers import Residual, joined
+from lightning_tfm.model.products import OneDNNProducts, has_onednn, linear_by_onednn
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
-from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
+from lightning_tfm.training.loss import BY_TORCH, smoothed_nll, smoothing_weights
 from lightning_tfm.training.precision import lowered_dtype
 
 CHECKED = ((0, (0, 3, 41), (1, 5, 17)), ((1 << 32) + 5, (2, 1 << 20), (23, 4)))
@@ -74,6 +78,7 @@ class Formulas:
         self._drawing: dict[torch.device, SentenceMasks | DeviceMasks] = {}
         self.residuals = 0
         """of the model that a kernel computes"""
+        self.products = BY_TORCH
 
     def noise(self, step: int, batch: Batch, like: Tensor) -> Noise:
         """Masks of a micro-batch, where there are any."""
@@ -95,7 +100,7 @@ class Formulas:
     ) -> tuple[Tensor, Tensor]:
         """As loss.smoothed_nll. Raises UserError where kernels are asked for that do not run here."""
         if not self._all_here(E_WD, x_ND.device):
-            return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
+            return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing, self.products)
         from lightning_tfm.model.kernels import loss
 
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
@@ -117,6 +122,21 @@ class Formulas:
                 if kernel.takes(residual.norm):
                     residual.joined = kernel.joined
                     self.residuals += 1
+
+    @contextmanager
+    def multiplied(self, model: Transformer, products: str) -> Iterator[None]:
+        """Inside, `model` trains by the products that `trainer.products` names. Raises UserError where it cannot."""
+        if products == "torch":
+            yield
+            return
+        if not has_onednn():
+            raise UserError("trainer.products=onednn: this torch has no oneDNN: leave it out")
+        self.products = OneDNNProducts()
+        try:
+            with linear_by_onednn(model):
+                yield
+        finally:
+            self.products = BY_TORCH
 
     def _all_here(self, E_WD: Tensor, device: torch.device) -> bool:
         """Whether kernels that are equal up to rounding are to compute on `device`. Raises UserError: they cannot."""

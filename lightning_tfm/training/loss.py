@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_tfm.model.products import Products
 from lightning_tfm.training.precision import any_order, lowered
 
 CHUNK_ROWS = 1024
 """Rows of one chunk: 226 rows of V = 37,000 cost a fifth more time, on two cores, than 1,024."""
 SMALL_CHUNK, LARGE_CHUNK = 32 << 20, 160 << 20
 """Bytes of logits up to which a chunk may have more rows, and above which it has fewer."""
+BY_TORCH = Products()
 
 
 def smoothing_weights(eps_ls: float, V: int, smoothing: str) -> tuple[float, float]:
@@ -33,7 +35,9 @@ def chunk_rows(V: int, itemsize: int) -> int:
 
 class _SmoothedNLL(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, q_y: float, b: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, q_y: float, b: float, by: Products
+    ) -> tuple[Tensor, Tensor]:
         N, V = x_ND.shape[0], E_WD.shape[0]
         x_ND, factor_WD = lowered(x_ND), lowered(E_WD)  # products written into a buffer escape autocast
         grad_x, grad_E = torch.empty_like(x_ND), torch.zeros_like(E_WD)
@@ -41,7 +45,7 @@ class _SmoothedNLL(torch.autograd.Function):
         rows = chunk_rows(V, E_WD.element_size())
         for start in range(0, N, rows):
             x, y = x_ND[start : start + rows], y_N[start : start + rows, None]
-            z = F.linear(x, factor_WD).to(E_WD.dtype)
+            z = by.logits(x, factor_WD).to(E_WD.dtype)
             z_y, top, z_sum = z.gather(1, y), z.amax(1, keepdim=True), z.sum()
             exp_z = z.sub_(top).exp_()  # once, for the loss and for its gradient
             exp_sum = exp_z.sum(1, keepdim=True)
@@ -53,28 +57,27 @@ class _SmoothedNLL(torch.autograd.Function):
             with any_order():
                 grad_z.scatter_add_(1, y, torch.full_like(z_y, b - q_y))
             grad_z = grad_z.to(x.dtype)
-            torch.mm(grad_z, factor_WD, out=grad_x[start : start + rows])
-            if x.dtype is grad_E.dtype:
-                grad_E.addmm_(grad_z.T, x)
-            else:
-                grad_E += grad_z.T @ x
+            by.write(grad_x[start : start + rows], grad_z, factor_WD)
+            by.add(grad_E, grad_z, x)
         ctx.save_for_backward(grad_x, grad_E)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_x, grad_E = ctx.saved_tensors
-        return grad_x.to(grad_loss.dtype) * grad_loss, grad_E * grad_loss, None, None, None
+        return grad_x.to(grad_loss.dtype) * grad_loss, grad_E * grad_loss, None, None, None, None
 
 
-def smoothed_nll(x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str) -> tuple[Tensor, Tensor]:
+def smoothed_nll(
+    x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str, by: Products = BY_TORCH
+) -> tuple[Tensor, Tensor]:
     """(loss, nll): sums over the N rows, in nats; nll is without smoothing and carries no gradient.
 
     Logits are x E^T. Equals F.cross_entropy(x E^T, y, reduction="sum", label_smoothing=eps_ls) for `vocabulary`.
     """
-    return _SmoothedNLL.apply(x_ND, E_WD, y_N, *smoothing_weights(eps_ls, E_WD.shape[0], smoothing))
+    return _SmoothedNLL.apply(x_ND, E_WD, y_N, *smoothing_weights(eps_ls, E_WD.shape[0], smoothing), by)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ def test_a_rate_is_measured_once_and_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("broken", ["", "{}", "[1]", '{"flops_per_second": "fast"}'])
 def test_a_damaged_one_is_measured_again(tmp_path, monkeypatch, broken):
-    monkeypatch.setattr(environment, "_measured_rate", lambda precision, gpu: 7.0)
+    monkeypatch.setattr(environment, "_measured_rate", lambda precision, gpu, products: 7.0)
     assert matrix_rate("float32", False, tmp_path) == 7.0
     (path,) = (tmp_path / "machines").iterdir()
     path.write_text(broken)

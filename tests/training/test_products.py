@@ -1,0 +1,62 @@
+"""Products by oneDNN: torch's up to rounding, the same experiment, and said in the record."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_tfm.config import Hardware
+from lightning_tfm.data.batch import make_batch
+from lightning_tfm.model import products
+from lightning_tfm.training.module import TransformerModule
+from tests.tiny import experiment, in_child, train, weights, write_corpus
+
+pytestmark = pytest.mark.skipif(not products.has_onednn(), reason="this torch has no oneDNN")
+
+
+@pytest.mark.parametrize("change", [{}, {"model__bias": False, "model__tie": "none"}, {"model__layer": "separable"}])
+def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, monkeypatch):
+    e, draw = experiment(tmp_path, model__P_drop=0.1, **change), np.random.default_rng(3)
+    sides = [[draw.integers(4, 40, n) for n in lengths] for lengths in ((3, 17, 9), (11, 2, 14))]
+    batch = make_batch(*sides, np.arange(3))
+    count, raw = [0], products.by_onednn
+
+    def counted(*args):
+        count[0] += 1
+        return raw(*args)
+
+    monkeypatch.setattr(products, "by_onednn", counted)
+    found = {}
+    for name, by in (("exact", "torch"), ("torch", "torch"), ("onednn", "onednn")):
+        module = TransformerModule(e, 44)
+        if name == "exact":
+            module.double()
+        before = count[0]
+        with module.formulas.multiplied(module.transformer, by):
+            loss, nll = module.batch_loss(batch, module._noise(2, batch))
+            loss.backward()
+        assert (count[0] > before) == (by == "onednn")
+        assert not any("forward" in one.__dict__ for one in module.modules()), "what follows is torch's again"
+        grads = {key: p.grad.double() for key, p in module.named_parameters()}
+        found[name] = {"loss": loss.detach().double(), "nll": nll.double()} | grads
+    linear = sum(isinstance(one, torch.nn.Linear) for one in module.modules())
+    assert count[0] == 3 * linear + 3, "forward and both gradients of every product"
+    for key, exact in found["exact"].items():
+        error = {by: (found[by][key] - exact).abs().max() / exact.abs().max() for by in ("torch", "onednn")}
+        assert error["onednn"] < max(4 * error["torch"], 2e-6), (key, error)
+
+
+def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path):
+    e = experiment(write_corpus(tmp_path / "text"))
+    runs = [in_child(train, e, tmp_path / by, Hardware(products=by)) for by in ("torch", "onednn")]
+    assert runs[0].name == runs[1].name
+    records = [json.loads((run / "result.json").read_bytes()) for run in runs]
+    said = ["products of the training by onednn, rounded otherwise than torch's"]
+    assert [one["inexact"] for one in records] == [[], said]
+    ours, theirs = (weights(run) for run in runs)
+    assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-4) for key in ours)
+    assert any(not torch.equal(ours[key], theirs[key]) for key in ours)
+    kept = [json.loads(path.read_bytes()) for path in (tmp_path / "onednn" / "machines").iterdir()]
+    assert [one["products"] for one in kept] == ["onednn"], "its yardstick is oneDNN's, too"
