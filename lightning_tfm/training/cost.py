@@ -81,12 +81,15 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
     plan, V, text = _plan(exact, root)
     steps = generator("cost", exact.training.seed).choice(plan.steps_per_epoch, min(40, plan.steps_per_epoch), False)
     module = TransformerModule(exact, V).to(device)
+    module.formulas.wanted = hardware.kernels
+    module.formulas.install(module.transformer, device)
     optimizer = module.configure_optimizers()
     passes, tokens, updates = [], [], []
     before = peak_bytes()
     for number, step in enumerate(steps[: 1 + REPEATS].tolist()):
         batch = _micro_batch(plan, step, V, hardware.micro_tokens)
-        seconds = _timed(partial(_pass, module, step, batch, device), device)
+        with module.formulas.multiplied(module.transformer, hardware.products):
+            seconds = _timed(partial(_pass, module, step, batch, device), device)
         update = _timed(optimizer.step, device)
         if number or len(steps) == 1:
             passes.append(seconds)
@@ -95,10 +98,11 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
         optimizer.zero_grad()
     sums = np.array([plan.step_tokens(step) for step in steps.tolist()], dtype=float).mean(0)
     parameters = sum(p.numel() for p in module.parameters())
+    by = "" if hardware.products == "torch" else f", products by {hardware.products}"
     state = sum(4 * p.numel() * p.element_size() for p in module.parameters())
     peak = torch.cuda.max_memory_allocated() if gpu else peak_bytes() - before + state // 4
     return Measured(
-        device=f"{torch.cuda.get_device_name()}" if gpu else f"CPU, {torch.get_num_threads()} threads",
+        device=f"{torch.cuda.get_device_name()}" if gpu else f"CPU, {torch.get_num_threads()} threads{by}",
         text=text,
         V=V,
         parameters=parameters,
