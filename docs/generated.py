@@ -44,6 +44,8 @@ COPIED = {
     "experiments/results/heads-tuned/table.md": "also/table-heads-tuned",
     "experiments/results/norm/table.md": "also/table-norm",
     "experiments/results/modern/table.md": "also/table-modern",
+    "experiments/results/layers/table.md": "also/table-layers",
+    "experiments/results/extrapolation/table.md": "also/table-extrapolation",
     "experiments/results/relative/table.md": "also/table-relative",
     "experiments/results/scores/table.md": "also/table-scores",
     "experiments/results/comparison/table.md": "also/table-comparison",

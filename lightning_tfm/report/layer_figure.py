@@ -19,7 +19,7 @@ from lightning_tfm.report.svg import (
 )
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP = 640, 380, 62, 514, 40
-FLOPS, SECONDS = "floating-point operations of one layer", "seconds of one layer"
+FLOPS, SECONDS = "FLOPs of one layer", "seconds of one layer"
 
 
 def pictures(table: LayerTable) -> list[tuple[str, Markup]]:
