@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.errors import UserError
@@ -16,13 +18,28 @@ FAR = 8
 
 
 def wait_quietly() -> None:
-    """Let OpenMP's threads sleep at once when they wait: call it before torch is imported.
+    """Let OpenMP's threads sleep at once when they wait, if others use the machine: call it before torch is imported.
 
-    By default they spin for some milliseconds. Where another program takes one of the cores, the others then spin while
-    the one that they wait for stands in the queue behind them. What a user has set stays.
+    By default they spin for some milliseconds, which is fastest on a machine of one's own. Where another program takes
+    one of the cores, the others then spin while the one that they wait for stands in the queue behind them
+    (benchmarks/results/busy.txt). What a user has set stays.
     """
-    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING) and others_work():
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+
+def others_work() -> bool:
+    """Whether other tasks than this one are on the cores now, at each of three looks; True where it cannot be seen."""
+    try:
+        return all(_runnable(pause) > 1 for pause in (0.0, 0.002, 0.003))
+    except (OSError, ValueError, IndexError):
+        return True
+
+
+def _runnable(pause: float) -> int:
+    """Tasks of the machine that run or could run, this one among them, after a pause in seconds."""
+    time.sleep(pause)
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
 
 
 def waiting() -> str:

@@ -47,7 +47,9 @@ def test_what_is_no_number_and_what_is_far_beyond_the_cores_is_refused(monkeypat
     check_cores(Hardware(threads=4 * FAR, devices=4 * FAR), workers=4 * FAR)
 
 
-def test_threads_sleep_unless_the_user_says_otherwise_or_torch_is_there_already(monkeypatch):
+def test_threads_sleep_beside_others_unless_the_user_says_otherwise_or_torch_is_there_already(monkeypatch):
+    seen = [2, 3, 2]
+    monkeypatch.setattr(threads, "_runnable", lambda pause: seen.pop())
     for name in threads.WAITING:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -59,13 +61,28 @@ def test_threads_sleep_unless_the_user_says_otherwise_or_torch_is_there_already(
     assert waiting() == "GOMP_SPINCOUNT=100"
     monkeypatch.delenv("GOMP_SPINCOUNT")
     wait_quietly()
-    assert waiting() == "asleep at once"
+    assert waiting() == "asleep at once" and not seen
     monkeypatch.delenv("OMP_WAIT_POLICY")
+    seen += [2, 1, 3]  # one look that finds the machine free is enough
+    wait_quietly()
+    assert waiting() == "they spin"
+
+
+def test_where_others_cannot_be_seen_they_may_be_there(monkeypatch):
+    def unreadable(pause):
+        raise FileNotFoundError("/proc/loadavg")
+
+    monkeypatch.setattr(threads, "_runnable", unreadable)
+    assert threads.others_work()
 
 
 def test_the_command_line_sets_it_before_torch_is_there():
     code = "import sys, os; from lightning_tfm.cli.main import main; main(['--version']); "
     code += "assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
     clean = {name: value for name, value in os.environ.items() if name not in threads.WAITING}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=True)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=True)
+        finally:
+            other.kill()
     assert done.stdout.split()[-1] == "PASSIVE"
