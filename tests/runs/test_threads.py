@@ -68,12 +68,16 @@ def test_threads_sleep_beside_others_unless_the_user_says_otherwise_or_torch_is_
     assert waiting() == "they spin"
 
 
-def test_where_others_cannot_be_seen_they_may_be_there(monkeypatch):
-    def unreadable(pause):
-        raise FileNotFoundError("/proc/loadavg")
-
-    monkeypatch.setattr(threads, "_runnable", unreadable)
+@pytest.mark.parametrize("said", ["", "0.00 0.00 0.00 0/0 0", "?"])
+def test_where_others_cannot_be_seen_they_may_be_there(monkeypatch, tmp_path, said):
+    file = tmp_path / "loadavg"
+    file.write_text(said)
+    monkeypatch.setattr(threads, "Path", lambda name: file)
     assert threads.others_work()
+    file.unlink()
+    assert threads.others_work()
+    file.write_text("0.10 0.10 0.10 1/90 7")
+    assert not threads.others_work()
 
 
 def test_the_command_line_sets_it_before_torch_is_there():
