@@ -182,8 +182,8 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
 }
 for name in ("scores", "relative", "layers"):  # shortened they run below, from sweeps/
     COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("40 runs or more")
-    COMMANDS[f"lightning-tfm report {name} --collect"] = Parsed("the study")
-COMMANDS["lightning-tfm report extrapolation --collect"] = Parsed("the study")
+for name in ("scores", "relative", "layers", "extrapolation"):
+    COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
 ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
 LONG = "--data.long val --data.long_from 16"
 COMMANDS |= {
