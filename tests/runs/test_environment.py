@@ -20,11 +20,11 @@ def test_a_rate_is_measured_once_and_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", watched)
     rate = matrix_rate("float32", False, tmp_path)
-    assert rate > 1e9 and len(factors) == 6
+    assert rate > 1e9 and (count := len(factors)) >= 6
     assert all(len(x[:2].unique()) > 2000 for x in factors[0]), "a product of equal numbers is faster"
     assert not torch.equal(*factors[0])
-    assert matrix_rate("float32", False, tmp_path) == rate and len(factors) == 6
-    assert matrix_rate("float64", False, tmp_path) != rate and len(factors) == 12
+    assert matrix_rate("float32", False, tmp_path) == rate and len(factors) == count
+    assert matrix_rate("float64", False, tmp_path) != rate and len(factors) >= count + 6
     kept = [json.loads(path.read_bytes()) for path in (tmp_path / "machines").iterdir()]
     assert {one["precision"] for one in kept} == {"float32", "float64"}
     assert all(one["device"] and one["torch"] and one["host"] for one in kept)
