@@ -98,7 +98,7 @@ def matrix_rate(precision: str, gpu: bool, root: Path, products: str = "torch") 
 
 
 def _measured_rate(precision: str, gpu: bool, products: str) -> float:
-    """The best of six products or more, over a third of a second at least, so that a busy moment does not make runs look
+    """The best of six products or more, over a third of a second, so that a busy moment does not make runs look
     better; random numbers, because a product of equal ones draws less power, and a GPU computes it faster."""
     import torch
 
