@@ -154,9 +154,10 @@ class Mirror:
         return {step for step in steps if last is not None and step <= last}
 
     def _read_back(self, id: str) -> list[dict[str, Any]]:
-        """The history in the offline files of a run, as far as they are intact."""
+        """The history in the offline files of a run, as far as they are intact. Of two folders made in one second W&B
+        calls the second …-1."""
         found: list[dict[str, Any]] = []
-        for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{id}/run-{id}.wandb")):
+        for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{id}*/run-{id}.wandb")):
             command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
