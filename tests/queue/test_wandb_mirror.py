@@ -51,8 +51,9 @@ def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path
     write_run(tmp_path, CELLS[0], range(1, 7), whole=True)
     write_run(tmp_path, CELLS[1], range(1, 4), whole=False)
     assert forks.join(forks.start(look)) == 0
+    # W&B calls the second folder of one second …-1
     (half,) = folder.glob(f"wandb/offline-run-*-{CELLS[1].training_hash[:16]}")
-    half.rename(f"{half}-1")  # W&B's name for the second folder of one second
+    half.rename(half.with_name(f"offline-run-20260101_000000-{half.name.split('-')[3]}-1"))
     write_run(tmp_path, CELLS[1], range(4, 7), whole=True)
     assert forks.join(forks.start(look)) == 0
     found = read_back(folder)
