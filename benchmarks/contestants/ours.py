@@ -57,7 +57,7 @@ def train(products: str = "torch") -> None:
     trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})
-    with module.formulas.multiplied(module.transformer, products):
+    with module.formulas.multiplied(module.transformer, products, "float32", torch.device("cpu")):
         trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
 
 

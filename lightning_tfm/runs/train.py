@@ -86,7 +86,8 @@ class Run:
         else:  # a compiler fuses them itself
             module.formulas.install(module.transformer, trainer.strategy.root_device)
         tally.here["device"] = trainer.strategy.root_device.type
-        with module.formulas.multiplied(module.transformer, self.hardware.products):
+        precision, device = self.experiment.training.precision, trainer.strategy.root_device
+        with module.formulas.multiplied(module.transformer, self.hardware.products, precision, device):
             trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()

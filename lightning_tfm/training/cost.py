@@ -88,7 +88,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
     before = peak_bytes()
     for number, step in enumerate(steps[: 1 + REPEATS].tolist()):
         batch = _micro_batch(plan, step, V, hardware.micro_tokens)
-        with module.formulas.multiplied(module.transformer, hardware.products):
+        with module.formulas.multiplied(module.transformer, hardware.products, exact.training.precision, device):
             seconds = _timed(partial(_pass, module, step, batch, device), device)
         update = _timed(optimizer.step, device)
         if number or len(steps) == 1:

@@ -124,13 +124,18 @@ class Formulas:
                     self.residuals += 1
 
     @contextmanager
-    def multiplied(self, model: Transformer, products: str) -> Iterator[None]:
-        """Inside, `model` trains by the products that `trainer.products` names. Raises UserError where it cannot."""
+    def multiplied(self, model: Transformer, products: str, precision: str, device: torch.device) -> Iterator[None]:
+        """Inside, `model` trains by the products that `trainer.products` names. Raises UserError where it cannot.
+
+        Also on machines that join a study: oneDNN's operator would multiply in float32 inside autocast, too.
+        """
         if products == "torch":
             yield
             return
         if not has_onednn():
-            raise UserError("trainer.products=onednn: this torch has no oneDNN: leave it out")
+            raise UserError(f"trainer.products={products}: this torch has no oneDNN: leave it out")
+        if precision != "float32" or device.type != "cpu":
+            raise UserError(f"trainer.products={products} multiplies float32 on CPUs, not {precision} on {device}")
         self.products = OneDNNProducts()
         try:
             with linear_by_onednn(model):

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.model.products import has_onednn
 from tests.system.moments import MOMENTS, Strike
 from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
 from tests.waiting import wait_for
@@ -154,10 +155,14 @@ def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
     same(kill_and_finish(forks, make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
 
 
-def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks):
+NO_ONEDNN = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
+
+
+@pytest.mark.parametrize("products", ["torch", pytest.param("onednn", marks=NO_ONEDNN)])
+def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks, products):
     """Muon's momentum and AdamW's moments come back from the checkpoint; oneDNN's sums are the same every time."""
     whole, e = tmp_path_factory.mktemp("modern"), make(corpus, **MODERN)
-    hardware = Hardware(products="onednn", **HARDWARE)
+    hardware = Hardware(products=products, **HARDWARE)
     code, expected = in_child(attempt, e, whole, hardware)
     assert code == 0
     same(kill_and_finish(forks, e, tmp_path, hardware, Strike("forward", 15)), expected)

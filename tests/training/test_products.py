@@ -9,10 +9,12 @@ import torch
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.batch import make_batch
+from lightning_tfm.errors import UserError
 from lightning_tfm.model import products
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, train, weights, write_corpus
 
+CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not products.has_onednn(), reason="this torch has no oneDNN")
 
 
@@ -34,7 +36,7 @@ def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, 
         if name == "exact":
             module.double()
         before = count[0]
-        with module.formulas.multiplied(module.transformer, by):
+        with module.formulas.multiplied(module.transformer, by, "float32", CPU):
             loss, nll = module.batch_loss(batch, module._noise(2, batch))
             loss.backward()
         assert (count[0] > before) == (by == "onednn")
@@ -46,6 +48,18 @@ def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, 
     for key, exact in found["exact"].items():
         error = {by: (found[by][key] - exact).abs().max() / exact.abs().max() for by in ("torch", "onednn")}
         assert error["onednn"] < max(4 * error["torch"], 2e-6), (key, error)
+
+
+@pytest.mark.parametrize("precision, device", [("bfloat16", "cpu"), ("float64", "cpu"), ("float32", "cuda")])
+def test_what_it_cannot_multiply_is_refused_where_it_trains(tmp_path, precision, device):
+    """A machine that joins a study learns a row's precision only here; autocast would not reach oneDNN's operator."""
+    module = TransformerModule(experiment(tmp_path), 44)
+    with (
+        pytest.raises(UserError, match=f"multiplies float32 on CPUs, not {precision} on {device}"),
+        module.formulas.multiplied(module.transformer, "onednn", precision, torch.device(device)),
+    ):
+        pass
+    assert not any("forward" in one.__dict__ for one in module.modules())
 
 
 def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path):
