@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lightning_tfm.model.products import by_onednn, has_onednn
+from lightning_tfm.model.products import by_onednn, has_onednn, linear_by
 from lightning_tfm.model.transformer import Transformer
 
 ROWS = 256
@@ -26,22 +26,16 @@ def can_pack(model: Transformer) -> bool:
 @contextmanager
 def packed(model: Transformer) -> Iterator[None]:
     """Inside, `model` multiplies by packed copies of its weights, as they are now. No gradients."""
-    changed = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    with torch.no_grad():
-        for linear in changed:
-            linear.__dict__["forward"] = partial(_product, _pack(linear.weight), linear.bias)
-        model.__dict__["logits"] = partial(_product, _pack(model.generator_WD), None)
+    with (
+        torch.no_grad(),
+        linear_by(model, lambda linear: partial(by_onednn, W=_pack(linear.weight), bias=linear.bias)),
+    ):
+        model.__dict__["logits"] = partial(by_onednn, W=_pack(model.generator_WD))
         try:
             yield
         finally:
-            for linear in changed:
-                del linear.__dict__["forward"]
             del model.__dict__["logits"]
 
 
 def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
-
-
-def _product(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    return by_onednn(x, weight, bias)

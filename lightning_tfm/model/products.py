@@ -4,8 +4,8 @@ MKL keeps to AVX2 on AMD's processors; oneDNN takes AVX-512 there, at twice the 
 as on another processor. oneDNN makes code for every new shape, which pays from d_model 256 or so.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -48,16 +48,21 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def linear_by_onednn(model: nn.Module) -> Iterator[None]:
-    """Inside, every nn.Linear of `model` multiplies by oneDNN, gradients too."""
+def linear_by(model: nn.Module, make: Callable[[nn.Linear], Callable[[Tensor], Tensor]]) -> Iterator[None]:
+    """Inside, every nn.Linear of `model` computes by what `make` makes of it."""
     found = [module for module in model.modules() if isinstance(module, nn.Linear)]
     for module in found:
-        module.__dict__["forward"] = partial(_linear, module)
+        module.__dict__["forward"] = make(module)
     try:
         yield
     finally:
         for module in found:
             del module.__dict__["forward"]
+
+
+def linear_by_onednn(model: nn.Module) -> AbstractContextManager[None]:
+    """Inside, every nn.Linear of `model` multiplies by oneDNN, gradients too."""
+    return linear_by(model, lambda module: partial(_linear, module))
 
 
 class Products:
