@@ -5,7 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -176,8 +176,8 @@ class Watch:
     workers: int
     """at least so many; more where more were seen at work"""
     study: Study | None = None
-    _first: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """run -> step and time of our first look"""
+    _first: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+    """run and attempt -> step and time of our first look"""
     _scored_since: dict[str, float] = field(default_factory=dict)
     _curves: dict[str, _Curve] = field(default_factory=dict)
     _parts: dict[str, Seconds | None] = field(default_factory=dict)
@@ -231,6 +231,8 @@ class Watch:
             left = _and_then(None if (least := took.of(cell.cost)) is None else Left(least), ahead[1:], took)
             return Running(cell.row, cell.seed, None, None, None, "starting", left, change=cell.change)
         curve = self._curves.setdefault(key, _Curve(folder.metrics)).look()
+        if record.attempt not in (0, folder.newest()):  # left by an earlier one, with its clock and its phase
+            record = replace(record, phase="starting", tokens_per_second=0.0, time=time.time())
         training = not record.phase.startswith(SCORING)
         return Running(
             row=cell.row,
@@ -252,7 +254,7 @@ class Watch:
 
     def _training_left(self, key: str, record: Progress, curve: _Curve, took: _Took) -> Left | None:
         """Its own speed says how long the rest of its steps takes, finished runs what comes beside and after them."""
-        step, at = self._first.setdefault(key, (record.step, record.time))
+        step, at = self._first.setdefault((key, record.attempt), (record.step, record.time))
         beside = 1.0  # the clock has seen validations, too
         if record.step > step:
             per_step = (record.time - at) / (record.step - step)

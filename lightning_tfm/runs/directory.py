@@ -266,7 +266,7 @@ class Attempt:
 
     def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None:
         """Say where the run stands, for the live view. Atomic, but not pushed to the disk: it may be lost."""
-        record = asdict(Progress(step, steps, tokens_per_second, phase, time.time()))
+        record = asdict(Progress(step, steps, tokens_per_second, phase, time.time(), self.number))
         half = temporary(self.folder.progress)
         with self.guard():
             half.write_bytes(to_json(record))

@@ -261,6 +261,8 @@ class Progress:
     phase: str
     time: float
     """when this was so; seconds since 1970"""
+    attempt: int = 0
+    """which attempt wrote it; 0 in records from before this was kept"""
 
 
 @dataclass(frozen=True)

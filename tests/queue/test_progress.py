@@ -1,6 +1,7 @@
 """What people see while it works: numbers of made-up records, an ETA that knows what is to come, and 80 columns."""
 
 import io
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_p
     overview = Watch(tmp_path, 1).look([running(tmp_path, 2, 100, 100, "translate val")])
     said = line("s", overview)
     assert "tok/s" not in said and "0:00" not in said and "100/100 translate val" in said
+
+
+def test_a_run_that_goes_on_after_a_night_is_timed_from_where_it_went_on(tmp_path: Path) -> None:
+    open_cell = running(tmp_path, 0, 60, 100)
+    folder, watch = RunFolder(tmp_path, open_cell.cell.training_hash), Watch(tmp_path, 1)
+    night = json.loads(folder.progress.read_text()) | {"time": time.time() - 40_000, "phase": "translate val"}
+    attempt = folder.claim()
+    folder.progress.write_text(json.dumps(night))
+    (r,) = watch.look([open_cell]).running
+    assert (r.step, r.phase, r.tokens_per_second) == (60, "starting", None)
+    assert r.left is not None and r.left.seconds == pytest.approx(4.0, abs=0.5), "by its curve: 0.1 s a step"
+    for step in (55, 80):  # it went back to its checkpoint
+        attempt.write_progress(step, 100, 5210.0, "train")
+        (r,) = watch.look([open_cell]).running
+        assert r.phase == "train" and r.left is not None and r.left.seconds < 10
+        time.sleep(0.1)
 
 
 def test_time_left_counts_what_waits_by_its_cost_and_what_finished_runs_took(tmp_path: Path) -> None:

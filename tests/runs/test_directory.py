@@ -239,7 +239,7 @@ def test_records_are_read_back(folder: RunFolder) -> None:
     attempt.write_outcome("nan_loss", "loss is nan", 3)
     progress = folder.read_progress()
     assert progress is not None and before <= progress.time <= time.time()
-    assert progress == Progress(3, 10, 123.0, "train", progress.time)
+    assert progress == Progress(3, 10, 123.0, "train", progress.time, 1)
     assert folder.read_outcome() == LastWords("nan_loss", "loss is nan", 3, 1)
     assert not folder.finished()
 
