@@ -1,6 +1,5 @@
 """What was measured of layer types: Table 1 of the paper (section 4), in numbers. No torch."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,9 +72,10 @@ class LayerTable:
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """The length from which on `one` costs more than `other`, between two measured ones by straight logarithms.
+    """The length from which on `one` costs more than `other`; between two measured ones by straight lines per position.
 
-    None where it never does, 0 where it does from the first length on.
+    Operations per position are straight lines in n, so that theirs is exact. None where it never does, 0 where it does
+    from the first length on.
     """
     lengths = sorted(one.keys() & other.keys())
     more = [n for n in lengths if one[n] > other[n]]
@@ -85,5 +85,5 @@ def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | No
     if not below:
         return 0.0
     left, right = below[-1], min(n for n in lengths if n > below[-1])
-    a, b = (math.log(one[n] / other[n]) for n in (left, right))
-    return math.exp(math.log(left) + math.log(right / left) * -a / (b - a))
+    a, b = ((one[n] - other[n]) / n for n in (left, right))
+    return left + (right - left) * -a / (b - a)

@@ -59,7 +59,7 @@ class Line:
 def lines(table: LayerTable) -> list[Line]:
     found = []
     for row in table.rows:
-        self_attention = row.layer == "attention"
+        self_attention, (by_time, by_count) = row.layer == "attention", dearer(table, row)
         found.append(
             Line(
                 short(row),
@@ -68,7 +68,7 @@ def lines(table: LayerTable) -> list[Line]:
                 ", ".join(f"{name} {_banded(e)}" for name, e in row.whole.items()),
                 " / ".join(str(row.chain[n]) for n in sorted(row.chain)),
                 " / ".join(str(row.layers[n] or "more") for n in sorted(row.layers)),
-                ("", "") if self_attention else (_from(dearer(table, row)[0]), _from(dearer(table, row)[1])),
+                ("", "") if self_attention else (_from(by_time, min(row.seconds)), _from(by_count, min(row.flops))),
                 [_ms(row.seconds[n]) for n in sorted(row.seconds)],
             )
         )
@@ -106,8 +106,9 @@ def _crossings(table: LayerTable) -> Iterator[str]:
     yield f"{'than':12}{'in time':>10}{'in operations':>16}"
     for row in table.rows:
         if row.layer != "attention":
-            by_time, by_count = (_from(n) for n in dearer(table, row))
-            yield f"{short(row):12}{by_time:>10}{by_count:>16}"
+            by_time, by_count = dearer(table, row)
+            words = _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
+            yield f"{short(row):12}{words[0]:>10}{words[1]:>16}"
 
 
 def _paths(table: LayerTable) -> Iterator[str]:
@@ -153,5 +154,6 @@ def _ms(seconds: float) -> str:
     return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
 
 
-def _from(n: float | None) -> str:
-    return "never here" if n is None else "always" if n == 0 else f"{n:.0f}"
+def _from(n: float | None, first: int) -> str:
+    """`first`: the shortest length measured."""
+    return "never here" if n is None else f"below {first}" if n == 0 else f"{n:.0f}"

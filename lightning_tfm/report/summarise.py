@@ -122,6 +122,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     found |= {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)
     names = [row.name for row in table.rows if row.same_as is None]
+    finished = sum(row in names for row, _ in cells.filled)  # a row that is another's experiment has no run of its own
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
         table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
@@ -162,8 +163,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             most_looks=None if course is None else len(course.plan.sizes),
             power=power.ABOUT,
             clear=verdict.CLEAR,
-            finished=len(cells.filled),
-            cells=len(cells.filled) + sum(why != NOT_ASKED for why in cells.empty.values()),
+            finished=finished,
+            cells=finished + sum(why != NOT_ASKED for (row, _), why in cells.empty.items() if row in names),
             agreement=None if cells.reference else agreed,
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],

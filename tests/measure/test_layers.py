@@ -93,12 +93,18 @@ def test_layers_until_all_see_all():
         ({2: 1, 8: 16}, {2: 2, 8: 8}, 4),
         ({1: 1, 2: 2}, {1: 2, 2: 3}, None),
         ({1: 3, 2: 4}, {1: 2, 2: 3}, 0),
-        ({1: 3, 2: 1, 4: 9}, {1: 2, 2: 2, 4: 3}, 2 ** (1 + math.log(2) / math.log(6))),
+        ({1: 3, 2: 1, 4: 9}, {1: 2, 2: 2, 4: 3}, 2.5),
         ({1: 3, 2: 1}, {1: 2, 2: 3}, None),
     ],
 )
 def test_a_crossing_lies_between_two_lengths(one, other, expected):
     assert crossing(one, other) == pytest.approx(expected)
+
+
+def test_a_crossing_of_operations_is_exact():
+    d, lengths = 512, (64, 256, 512, 1024, 4096)
+    attention = {n: 8 * n * d**2 + 4 * n**2 * d for n in lengths}
+    assert crossing(attention, {n: 14 * n * d**2 for n in lengths}) == pytest.approx(1.5 * d)
 
 
 def table() -> LayerTable:
@@ -127,7 +133,7 @@ def test_the_text_fits_a_terminal_and_says_what_is_not_measured():
     text = to_text(table())
     assert max(map(len, text.splitlines())) <= 80
     assert "MyVeryLongL" in text and "2049" in text and "n1.87±.17" in text
-    assert text.count("always") == 7 and text.count(" 300") == 7 and "-" in text
+    assert text.count("below 64") == 7 and text.count(" 300") == 7 and "-" in text
 
 
 def test_json_and_figure_hold_every_row(tmp_path):
