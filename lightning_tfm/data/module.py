@@ -43,14 +43,14 @@ class TranslationData(pl.LightningDataModule):
 
     def plan(self) -> Plan:
         """The plan of the training split, without the pairs above data.max_len."""
-        split, limit = self.prepared.split(self.experiment.data.train), self.experiment.data.max_len
+        split, limit = self.prepared.train, self.experiment.data.max_len
         source, target = split.source_lengths + 1, split.target_lengths + 1
         ids = np.flatnonzero((source <= limit) & (target <= limit))
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
     def train_dataloader(self) -> "StepLoader | Ahead":
         trainer = self._trainer()
-        split = self.prepared.split(self.experiment.data.train)
+        split = self.prepared.train
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         loader = StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
         kind = trainer.strategy.root_device.type

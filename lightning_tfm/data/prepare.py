@@ -73,22 +73,32 @@ class Prepared:
         """sha256 over source text, references and tokenizer of a split (its name as in the Data section)."""
         return self._role(self._role_of(split))["fingerprint"]
 
-    def split(self, split: str) -> Split:
-        """A split by its name as written in the Data section, e.g. `val`, or `train+extra`. Raises DamagedFile."""
-        role = self._role_of(split)
-        if role not in self._whole:
-            self._checksums.check(f"{role}.")
-            self._whole.add(role)
-        return Split(self.folder, role, self.card["tokenizer"]["V"])
+    @property
+    def train(self) -> Split:
+        """What is trained on: cleaned and sampled, also where a held-out split has its name. Raises DamagedFile."""
+        return self._open("train")
 
-    def too_long(self, split: str, max_len: int) -> int:
-        """Pairs of a split with more than `max_len` pieces on a side, the end token included."""
-        pairs = self.split(split)
+    def split(self, split: str) -> Split:
+        """A split by its name as written in the Data section, e.g. `val`, or `train+extra`. Raises DamagedFile.
+
+        A name that is held out as well as trained on means the held-out text, whole.
+        """
+        return self._open(self._role_of(split))
+
+    def too_long(self, max_len: int) -> int:
+        """Training pairs with more than `max_len` pieces on a side, the end token included."""
+        pairs = self.train
         return int(np.count_nonzero(np.maximum(pairs.source_lengths, pairs.target_lengths) + 1 > max_len))
 
     def unknown_references(self, split: str) -> int:
         """Pieces of a split's references that the vocabulary lacks."""
         return int(self._role(self._role_of(split))["pieces"]["target"]["unknown"])
+
+    def _open(self, role: str) -> Split:
+        if role not in self._whole:
+            self._checksums.check(f"{role}.")
+            self._whole.add(role)
+        return Split(self.folder, role, self.card["tokenizer"]["V"])
 
     def _role(self, role: str) -> dict[str, Any]:
         return self.card["splits"][role]

@@ -25,7 +25,7 @@ from lightning_tfm.runs.samples import Samples
 from lightning_tfm.runs.scored import score_split
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
-from lightning_tfm.runs.weights import averaged
+from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.runs.where import alike, where
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.sums import of_files, signed
@@ -138,7 +138,7 @@ class Run:
         world = self.hardware.devices * self.hardware.num_nodes
         source, target = tally.tokens["source"], tally.tokens["target"]
         parts = {k: round(v, 3) for k, v in tally.seconds.items()}
-        train = prepared.split(e.data.train)
+        train = prepared.train
         flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
         tally.note(what_ran(module))
         rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
@@ -170,7 +170,7 @@ class Run:
                 train=prepared.train_fingerprint,
                 dev=prepared.fingerprint(e.data.dev),
                 tokenizer=prepared.tokenizer.fingerprint,
-                too_long=prepared.too_long(e.data.train, e.data.max_len),
+                too_long=prepared.too_long(e.data.max_len),
             ),
             inexact=list(dict.fromkeys(reason for one in ran for reason in one.inexact)),
             attempts=self.attempt.number,
@@ -230,3 +230,17 @@ class Training:
             self.devices.assign(task.slot)
         hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
         train_cell(plan, task.cell, hardware, task.attempt, self.root)
+
+    def score(self, task: Task) -> None:
+        """Score the dev text by the study's evaluation with a finished run, which was scored by another.
+
+        Raises UserError where the weights are gone.
+        """
+        e, _ = self.plans.plan(task.cell, self.root)
+        prepare_process(replace(self.hardware, threads=task.threads or self.hardware.threads))
+        prepared = TranslationData(e, self.root).prepared  # of the same pieces, or the run would have another name
+        module = TransformerModule(e, prepared.tokenizer.V)
+        weights = averaged if e.evaluation.weights == "average" else last
+        module.transformer.load_state_dict(weights(task.folder, e))
+        task.attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
+        score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, task.attempt)

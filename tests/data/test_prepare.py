@@ -123,10 +123,18 @@ def test_too_long_is_counted_not_dropped(files, tmp_path):
     split = prepared.split("train")
     longest = int(max(split.source_lengths.max(), split.target_lengths.max())) + 1
     assert len(split) == 40
-    assert prepared.too_long("train", longest) == 0
+    assert prepared.too_long(longest) == 0
     over = np.flatnonzero(np.maximum(split.source_lengths, split.target_lengths) + 1 > longest - 1)
-    assert prepared.too_long("train", longest - 1) == len(over) > 0
-    assert prepared.too_long("train", 1) == 40
+    assert prepared.too_long(longest - 1) == len(over) > 0
+    assert prepared.too_long(1) == 40
+
+
+def test_what_is_trained_on_is_cleaned_and_sampled_where_a_held_out_split_has_its_name(files, tmp_path):
+    data = files(share=0.5)
+    apart, same = prepare(data, tmp_path), prepare(replace(data, test="train", drop_duplicates=False), tmp_path)
+    kept = same.card["splits"]["train"]["pairs"]["kept"]
+    assert len(apart.train) == len(same.train) == same.too_long(1) == kept < 40 == len(same.split("train"))
+    assert same.train_fingerprint == apart.train_fingerprint, "one name, one text"
 
 
 def test_card(files, tmp_path):
