@@ -19,7 +19,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import infinite_as_text
+from lightning_tfm.runs.record import RunRecord, infinite_as_text
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation, folder_of, save
 from lightning_tfm.study.tuned import FILE, at_edge
@@ -96,7 +96,7 @@ def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> 
     states = work(tried, tried.cells(), root, resources, start=True)
     if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "done"]:
         raise UserError(f"study '{tried.name}': {', '.join(lost)} did not finish, so no value can be chosen")
-    choices = [_choice(tried, tuning, row, root) for row in study.rows]
+    choices = [chosen(tried, tuning, row, root) for row in study.rows]
     for line in words(tuning, choices, len(states)):
         print(line, file=sys.stderr)
     folder = folder_of(root, study.name)
@@ -126,12 +126,17 @@ def _cost(tried: Ablation, root: Path) -> dict[str, float]:
     return {"runs": len(records), "seconds": seconds, "flops": sum(record.flops for record in records)}
 
 
-def _choice(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> Choice:
+def chosen(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> Choice:
+    """The row's value of the least mean dev PPL. Raises UserError where a run was not scored as the study scores."""
     found: dict[str, float] = {}
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):
-        runs = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
-        records = [record for run in runs if (record := run.read_result()) is not None]
-        found[str(value)] = mean(record.scores["dev"].ppl for record in records)
+        folders = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
+        evaluation = tried.evaluation_of(variant)
+        records = [folder.read_scored(evaluation, tried.base.data.dev) for folder in folders]
+        told = [r.scores["dev"].ppl for r in records if isinstance(r, RunRecord) and r.scored_by(evaluation)]
+        if len(told) < len(folders):
+            raise UserError(f"study '{tried.name}': a run of {variant.name} is not scored as the table will be")
+        found[str(value)] = mean(told)
     best = min(tuning.values, key=lambda value: found[str(value)])
     return Choice(row.name, best, found)
 

@@ -23,6 +23,7 @@ from lightning_tfm.runs.attempt import Task, attempted, become_run
 from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import in_a_line, named
 from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
 
@@ -40,9 +41,11 @@ Answer = TypeVar("Answer")
 
 
 class Trainer(Protocol):
-    """Computes a cell and writes its result.json (runs/train.py: Training)."""
+    """Computes a cell and writes its result.json, or scores one anew (runs/train.py: Training)."""
 
     def train(self, task: Task) -> None: ...
+
+    def score(self, task: Task) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class Worker:
             fetch(self.queue, self.job.root)
         for number, cell in enumerate(claim.cell.runs):
             folder = self._folder(cell.training_hash)
-            if folder.finished():
+            if self._scored(cell):
                 continue
             if number and self.stop:
                 self._record(claim, cell, "interrupted", "stopped")
@@ -167,7 +170,23 @@ class Worker:
         """Body of a run's process; returns its exit code."""
         become_run(folder)
         set_threads(self.job.resources.threads)
-        return attempted(folder, lambda attempt: self.job.training.train(self._task(cell, attempt)))
+        training = self.job.training
+        return attempted(
+            folder,
+            lambda attempt: training.train(self._task(cell, attempt)),
+            lambda attempt: training.score(self._task(cell, attempt)),
+        )
+
+    def _record_of(self, cell: Cell) -> RunRecord | Missing:
+        study, folder = self.job.study, self._folder(cell.training_hash)
+        return folder.read_scored(study.evaluation(cell, self.job.root), study.base.data.dev)
+
+    def _scored(self, cell: Cell) -> bool:
+        """Whether the run is there and scored as the study scores."""
+        if not self._folder(cell.training_hash).finished():
+            return False
+        found = self._record_of(cell)
+        return isinstance(found, RunRecord) and found.scored_by(self.job.study.evaluation(cell, self.job.root))
 
     def _task(self, cell: Cell, attempt: Attempt) -> Task:
         return Task(cell, attempt, self.job.resources.threads, self.slot)
@@ -214,8 +233,8 @@ class Worker:
 
     def _finish(self, claim: Claim) -> bool:
         folders = [self._folder(run.training_hash) for run in claim.cell.runs]
-        found = [folder.read_result() for folder in folders]
-        records = [record for record in found if record is not None]
+        found = [self._record_of(run) for run in claim.cell.runs]
+        records = [record for record in found if isinstance(record, RunRecord)]
         assert len(records) == len(folders), "finished() was seen"
         if not self.job.resources.share_files and not claim.cell.more:
             self.queue.mark(claim, "record", read_json(folders[0].result))

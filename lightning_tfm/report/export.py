@@ -10,18 +10,18 @@ import hashlib
 import io
 import json
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_tfm.config import training_hash
+from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text
-from lightning_tfm.study.rows import run_identity
+from lightning_tfm.runs.record import CURVES, OTHERWISE, Missing, RunRecord, of_last_text
 from lightning_tfm.study.study import Ablation, Search, folder_of, load, value_of
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
     found = []
     for row in study.rows:
         for seed in study.seeds:
-            folder = RunFolder(root, training_hash(run_identity(study.base, row, seed, study.prints.train)))
-            result = folder.read_result()
-            found.append(Exported(study.name, row.name, seed, folder, base | row.change, result))
+            folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
+            run = Exported(study.name, row.name, seed, folder, base | row.change, None)
+            found += _scored(run, study.evaluation_of(row), study.base.data.dev)
     return found
 
 
@@ -126,8 +126,21 @@ def _of_search(study: Any, root: Path) -> list[Exported]:
         folder = RunFolder(root, cell["training_hash"])
         line = trials.get(cell["row"], {})
         change = {p.name: line[p.name] for p in study.space if p.name in line}
-        found.append(Exported(study.name, cell["row"], cell["seed"], folder, change, folder.read_result()))
+        run = Exported(study.name, cell["row"], cell["seed"], folder, change, None)
+        found += _scored(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
     return found
+
+
+def _scored(run: Exported, evaluation: str, split: str) -> list[Exported]:
+    """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
+    if not run.folder.finished():
+        return [run]
+    found = run.folder.read_scored(evaluation, split)
+    if isinstance(found, RunRecord) and found.scored_by(evaluation):
+        return [replace(run, record=found)]
+    why = found.reason if isinstance(found, Missing) else OTHERWISE
+    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {why}", file=sys.stderr)
+    return []
 
 
 def _of_run(what: str, root: Path) -> Exported:

@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.glance import is_alive
-from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
+from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of
 from lightning_tfm.sums import DamagedFile, check_files
@@ -49,15 +49,8 @@ def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
 
 
 def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
-    found = read(folder.result)
-    if isinstance(found, Missing):
-        return found if folder.result.exists() else Missing(_why_not(folder))
-    # scored later under other options: the study's evaluation decides which score counts
-    later = folder.scores(study.evaluation_of(row)) / f"{study.base.data.dev}.json"
-    if not later.is_file():
-        return found
-    score = read_score(later)
-    return score if isinstance(score, Missing) else replace(found, scores=found.scores | {"dev": score})
+    found = folder.read_scored(study.evaluation_of(row), study.base.data.dev)
+    return found if folder.result.exists() else Missing(_why_not(folder))
 
 
 def _why_not(folder: RunFolder) -> str:
@@ -183,7 +176,7 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
         return "no dev score"
     dev = record.scores["dev"]
     if dev.evaluation_hash != study.evaluation_of(row):
-        return "scored by a different evaluation (decoding, weights or dev text)"
+        return OTHERWISE
     if study.data and dev.nll_per_word is None:
         return f"no nll per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
     if math.isinf(dev.ppl):

@@ -41,8 +41,13 @@ def become_run(folder: RunFolder) -> None:
     let_come()
 
 
-def attempted(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
-    """Claim the run, `train(attempt)` unless it is finished, leave outcome.json; the exit code (outcome.TABLE)."""
+def attempted(
+    folder: RunFolder, train: Callable[[Attempt], None], score: Callable[[Attempt], None] | None = None
+) -> int:
+    """Claim the run, `train(attempt)` unless it is finished, leave outcome.json; the exit code (outcome.TABLE).
+
+    `score(attempt)` is what there is to do with a finished one.
+    """
     try:
         attempt = folder.claim()
     except RunIsOwned as error:
@@ -53,6 +58,8 @@ def attempted(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
         folder.outcome.unlink(missing_ok=True)
         if not folder.finished():
             train(attempt)
+        elif score is not None:
+            score(attempt)
         if not folder.finished():
             raise UserError(f"{folder.path}: training ended without result.json")
 

@@ -19,6 +19,8 @@ FINISHED = "finished"
 CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
 CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
+OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
+"""why a record does not belong in a study whose dev text it has not been scored on, or not so"""
 INFINITE = "Infinity"
 """how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
 
@@ -239,6 +241,10 @@ class RunRecord:
     """where the steps were made, the first ones first"""
     files: dict[str, str] = field(default_factory=dict)
     """files of the run's folder that belong to the record: name -> sha256"""
+
+    def scored_by(self, evaluation: str) -> bool:
+        """Whether the dev score is of this evaluation (its hash)."""
+        return "dev" in self.scores and self.scores["dev"].evaluation_hash == evaluation
 
     def measured(self, name: str) -> float:
         """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/bleu, …"""

@@ -75,6 +75,10 @@ class Study(ABC):
         experiment = self.experiment(cell)
         return training_identity(experiment, self.prints.train, user_classes(experiment))
 
+    def evaluation(self, cell: Cell, root: Path) -> str:
+        """Evaluation hash of a cell's dev score; `root`: see plan."""
+        return evaluation_hash(self.base, self.prints.dev)
+
     def plan(self, cell: Cell, root: Path) -> Plan:
         """What to train for a cell; rows that were added meanwhile are read from study.json below `root`.
 
@@ -158,9 +162,17 @@ class Ablation(Study):
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 
+    def evaluation(self, cell: Cell, root: Path) -> str:
+        study = self._knowing(cell, root)
+        return study.evaluation_of(next(row for row in study.rows if row.name == cell.row))
+
     def plan(self, cell: Cell, root: Path) -> Plan:
+        study = self._knowing(cell, root)
+        return super().plan(cell, root) if study is self else study.plan(cell, root)
+
+    def _knowing(self, cell: Cell, root: Path) -> "Ablation":
         known = any(row.name == cell.row for row in self.rows)
-        return super().plan(cell, root) if known else load_as(Ablation, root, self.name).plan(cell, root)
+        return self if known else load_as(Ablation, root, self.name)
 
     def to_plain(self) -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ import pytest
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.sampling import Trials
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs import processes
 from lightning_tfm.runs.attempt import Task
@@ -376,10 +377,11 @@ def test_a_run_that_hangs_stopped_under_a_living_worker_is_killed_and_retried(tm
     assert "gave no sign of life for 2 s" in shown(tmp_path)
 
 
-def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path) -> None:
+def test_workers_that_end_with_errors_do_not_make_the_launcher_fork_for_ever(tmp_path: Path, monkeypatch) -> None:
     def train(task: Task) -> None:
-        leave(task.attempt, scores={})
+        leave(task.attempt)
 
+    monkeypatch.setattr(Trials, "values", lambda self, records: 1 / 0)
     before = children()
     with pytest.raises(UserError, match="11 workers ended with an error"):
         study(tmp_path, train, 1, workers=1)

@@ -2,12 +2,14 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.cli import export as cli_export
 from lightning_tfm.cli.main import main
+from lightning_tfm.config import evaluation_hash
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue, link
@@ -20,7 +22,7 @@ from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search, save
 from lightning_tfm.study.sweeps import Pruner
 from tests.records import leave
-from tests.report.synthetic import BASE, SPACE
+from tests.report.synthetic import BASE, SPACE, Generator
 
 PRINTS = Fingerprints("t", "d")
 
@@ -41,7 +43,7 @@ def write_run(root: Path, cell: Cell, whole: bool = True) -> None:
 
 def end_run(folder: RunFolder) -> None:
     attempt = folder.claim()
-    leave(attempt, ppl=2.5, bleu=11.0, steps=5)
+    leave(attempt, ppl=2.5, bleu=11.0, steps=5, evaluation_hash=evaluation_hash(BASE, PRINTS.dev))
     attempt.release()
 
 
@@ -77,6 +79,21 @@ def test_csv_has_a_line_for_each_run_and_for_each_step(tmp_path: Path, capsys) -
     call(cells[0].training_hash[:8], "--to=csv", "--folder", str(tmp_path / "one"), "--out", str(tmp_path))
     (alone,) = csv.DictReader((tmp_path / "one" / "runs.csv").read_text().splitlines())
     assert (alone["study"], alone["row"], alone["dev/bleu"]) == ("fit", "base", "11.0")
+
+
+def test_rows_of_other_data_bring_their_own_runs_and_what_was_scored_otherwise_is_left_out(tmp_path, capsys) -> None:
+    none = Paper(None, None, None)
+    rows = [Row("base", "base", {}, none, "here:1"), Row("half", "X", {"data.share": 0.5}, none, "here:2")]
+    base = replace(BASE, data=replace(BASE.data, byte_fallback=True, vocab_size=600))
+    made = Generator(tmp_path, rows, [1, 2, 3], by_word=True, base=base)
+    made.write_all({"half": 0.7}, skip=[("half", 3)])
+    made.write(rows[1], 3, 0.0, ppl=99.0, evaluation_hash="f" * 64)
+    found = {(run.row, run.seed): run for run in export.collect("made", tmp_path)}
+    cells = {(row.name, seed): made.study.cell(row, seed) for row in made.study.rows for seed in (1, 2, 3)}
+    assert found.keys() == cells.keys() - {("half", 3)}
+    assert "half, seed 3 is left out: scored by a different evaluation" in capsys.readouterr().err
+    for key, run in found.items():
+        assert run.record is not None and run.record.training_hash == cells[key].training_hash
 
 
 def test_a_live_export_follows_a_run_to_its_end(tmp_path: Path, monkeypatch, capsys) -> None:

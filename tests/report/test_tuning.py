@@ -4,11 +4,13 @@ import json
 
 import pytest
 
+from lightning_tfm.cli.tuned import Tuning, chosen, variants
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.formats import table_csv, table_json, table_markdown
 from lightning_tfm.report.text import to_text
+from lightning_tfm.study.rows import all_rows
 from tests.report.synthetic import Generator
 
 PLAIN = {
@@ -78,3 +80,16 @@ def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(ma
             make("made", made.root)
     finally:
         path.write_text(before)
+
+
+def test_a_value_is_never_chosen_by_a_run_that_was_scored_otherwise(tmp_path):
+    asked = Tuning("training.lr_factor", [0.5, 1.0], [1001])
+    base = all_rows()["base"]
+    tried = Generator(tmp_path, variants(asked, [base]), [1001], name="made-tuning")
+    half, whole = tried.study.rows
+    tried.write(half, 1001, 0.05)
+    tried.write(whole, 1001, 0.0, ppl=3.0, evaluation_hash="f" * 64)
+    with pytest.raises(UserError, match=r"lr_factor=1\.0 is not scored as the table will be"):
+        chosen(tried.study, asked, base, tmp_path)
+    tried.write(whole, 1001, 0.5)
+    assert chosen(tried.study, asked, base, tmp_path).value == 0.5

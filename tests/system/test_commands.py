@@ -75,6 +75,24 @@ def test_scoring_with_another_beam_retrains_nothing(out):
     assert "only evaluation" in call("test", name, "--model.h", "2", "--out", str(out), code=2).err
 
 
+def test_a_study_that_scores_otherwise_scores_finished_runs_anew_and_trains_nothing(out):
+    before = {r["training_hash"]: r["steps"] for r in results(out)}
+    scored = {path: path.read_bytes() for path in out.glob("runs/*/scores/*/val.json")}
+    wide = [*TINY, "--evaluation.beam", "3", "--name", "wide", "--out", str(out)]
+    done = call("sweep", str(out / "tiny.yaml"), *wide)
+    assert "–" not in done.out and "3 of 3 runs finished" in (out / "studies/wide/report.html").read_text()
+    table = json.loads((out / "studies/wide/table.json").read_bytes())
+    later = [path for path in out.glob("runs/*/scores/*/val.json") if path not in scored]
+    assert len(later) == 3 and {r["training_hash"]: r["steps"] for r in results(out)} == before
+    assert {path: path.read_bytes() for path in scored} == scored
+    bleu = sorted(json.loads(path.read_bytes())["bleu"] for path in later)
+    assert sorted(row["dev BLEU"]["mean"] for row in table["rows"]) == pytest.approx(bleu, abs=1e-3)
+    call("export", "wide", "--to", "csv", "--out", str(out))
+    runs = (out / "studies/wide/csv/runs.csv").read_text().splitlines()
+    place = runs[0].split(",").index("dev/bleu")
+    assert sorted(float(line.split(",")[place]) for line in runs[1:]) == bleu
+
+
 def test_translate_keeps_the_lines_apart(out):
     folder = next(out.glob("runs/*"))
     done = call("translate", str(folder), "--evaluation.extra_len", "3", given="one two\n\nthree\n")
