@@ -77,6 +77,13 @@ def test_row_seed_and_rows():
     assert settings("--config", "experiments/big.yaml").experiment.model.d_model == 1024
 
 
+def test_of_seed_and_training_seed_the_later_one_holds(tmp_path):
+    a = yaml_file(tmp_path, "seed: 3")
+    assert settings("--config", a, "--training.seed", "7").experiment.training.seed == 7
+    assert settings("--training.seed", "7", "--config", a).experiment.training.seed == 3
+    assert settings("--training.seed", "7", "--config", a, "--seed", "null").experiment.training.seed == 7
+
+
 def test_a_row_of_ones_own_by_file(tmp_path):
     rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
     assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, override, to_dict
+from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes
@@ -101,13 +101,18 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     sections = to_dict(base or Experiment()) | {"trainer": {}}
     plain: dict[str, Any] = dict.fromkeys(PLAIN)
     files: list[str] = []
+    written = sections["training"]["seed"]
     for key, value, where in settings:
-        section, _, name = key.partition(".")
+        if key == "seed" and value is None:  # takes back what `seed` said, not what training.seed did
+            sections["training"]["seed"] = written
+        # one field by two names: the later one holds
+        section, _, name = ("training.seed" if key == "seed" and type(value) is int else key).partition(".")
         if section in sections and name:
             try:
                 sections[section][name] = getattr(from_dict(SECTIONS[section], {name: value}, section), name)
             except UserError as error:
                 raise UserError(f"{where}: {error}") from None
+            written = sections["training"]["seed"] if key == "training.seed" else written
         elif key in PLAIN:
             if value is not None and type(value) is not PLAIN[key]:
                 raise UserError(f"{where}: {key}={value!r}: expected {WORDS[PLAIN[key]]}")
@@ -122,8 +127,6 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
     experiment = from_dict(Experiment, sections)
-    if plain["seed"] is not None:
-        experiment = override(experiment, {"training.seed": plain["seed"]}, "seed")
     rows = all_rows(files)
     row = None if plain["row"] is None else find_row(rows, plain["row"])
     return Settings(experiment, hardware, row, rows, Path(plain["out"] or "results"))

@@ -35,7 +35,8 @@ def trained(monkeypatch):
             row, _, value = cell.row.partition(", lr_factor=")
             if not (folder := RunFolder(root, cell.training_hash)).finished():
                 attempt = folder.claim()
-                leave(attempt, ppl=5 + abs(float(value) - BEST[row]) + 0.01 * cell.seed)
+                ppl = 5 + abs(float(value) - BEST[row]) + 0.01 * cell.seed
+                leave(attempt, ppl=ppl, evaluation_hash=study.evaluation(cell, root))
                 attempt.release()
         return [CellState(cell, "done", "", None, 1, 1.0) for cell in cells]
 
