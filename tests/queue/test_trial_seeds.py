@@ -53,7 +53,7 @@ def train(task: Task) -> None:
     for step in range(1, STEPS + 1):
         task.attempt.append_metrics({"step": step, "dev_ppl": ppl_of(task) + 1 / step})
         task.attempt.write_progress(step, STEPS, 1.0, "train")
-    leave(task.attempt, ppl=ppl_of(task))
+    leave(task.attempt, ppl=ppl_of(task), evaluation_hash=several().evaluation(task.cell, task.folder.root))
 
 
 def train_bad_ones_until_stopped(task: Task) -> None:
