@@ -157,6 +157,11 @@ class Data:
         """What lines of `long` are measured in."""
         return self.long_from or self.max_len
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target, as people are told: the built-in corpus has its own."""
+        return ("xa", "xb") if self.corpus == "builtin" else (self.source, self.target)
+
 
 @dataclass(frozen=True)
 class Training:

@@ -35,6 +35,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     | {
         "study",
         "runs.directory",
+        "runs.as_scored",
         "runs.glance",
         "runs.record",
         "data.prepare",

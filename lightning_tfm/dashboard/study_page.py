@@ -117,13 +117,15 @@ class StudyPages:
             row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
         }
         base = _mean(found.get(study.base_row or "", []), lambda view: view.ppl)[0]
-        made, group = [], None
+        made, group, twins = [], None, study.twins()
         for row in study.rows:
             ppl, ppl_sd = _mean(found[row.name], lambda view: view.ppl)
             bleu, bleu_sd = _mean(found[row.name], lambda view: view.bleu)
             known = ppl and base and math.isfinite(ppl - base) and row.name != study.base_row
             against = 100 * (ppl / base - 1) if ppl and base and known else None
-            change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in row.change.items())
+            values = study.as_trained(row, row.change)
+            change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
+            change = f"is {twins[row.name]}" if row.name in twins else change
             cells = [
                 CellView(view, f"{row.name}, seed {seed}: {view.state if view else 'waiting'}")
                 for view, seed in zip(found[row.name], study.seeds, strict=True)

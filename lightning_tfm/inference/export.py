@@ -189,7 +189,7 @@ def _write_config(experiment: Experiment, V: int, folder: Path) -> None:
         "model": plain["model"],
         "V": V,
         "ids": {"pad": PAD, "unk": UNK, "begin": BOS, "end": EOS},
-        "languages": [experiment.data.source, experiment.data.target],
+        "languages": list(experiment.data.languages),
         "evaluation": plain["evaluation"],
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

@@ -19,6 +19,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.sharing import fetch
 from lightning_tfm.queue.storage import OUTAGES
+from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.attempt import Task, attempted, become_run
 from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import in_a_line, named
@@ -179,7 +180,7 @@ class Worker:
 
     def _record_of(self, cell: Cell) -> RunRecord | Missing:
         study, folder = self.job.study, self._folder(cell.training_hash)
-        return folder.read_scored(study.evaluation(cell, self.job.root), study.base.data.dev)
+        return read_scored(folder, study.evaluation(cell, self.job.root), study.base.data.dev)
 
     def _scored(self, cell: Cell) -> bool:
         """Whether the run is there and scored as the study scores."""

@@ -61,8 +61,9 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
         parts.append(body)
         tops.append((top, frame))
     parts.append(_memory(tops[0][0], tops[1][1]))
-    parts.append(label(ENCODER_X, height - 12, f"source, {experiment.data.source}", "start", "title"))
-    parts.append(label(DECODER_X, height - 12, f"target, {experiment.data.target}, one piece behind", "start", "title"))
+    source, target = experiment.data.languages
+    parts.append(label(ENCODER_X, height - 12, f"source, {source}", "start", "title"))
+    parts.append(label(DECODER_X, height - 12, f"target, {target}, one piece behind", "start", "title"))
     parts.append(label(DECODER_X + COLUMN / 2, 16, "probabilities of the next piece", "middle", "title"))
     parts.append(label(8, 16, _head(experiment, name), "start", "label strong"))
     said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in the encoder and in the decoder"

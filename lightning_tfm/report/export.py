@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
 from lightning_tfm.runs.record import CURVES, OTHERWISE, Missing, RunRecord, of_last_text
-from lightning_tfm.study.study import Ablation, Search, folder_of, load, value_of
+from lightning_tfm.study.study import Ablation, Search, folder_of, load
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -47,7 +48,7 @@ class Exported:
     seed: int
     folder: RunFolder
     parameters: dict[str, Any]
-    """what varies in its study: dotted keys and values, as written, at the paper's scale"""
+    """what varies in its study: dotted keys and values, at the sizes that were trained"""
     record: RunRecord | None
     """None while it is unfinished, or was stopped early"""
 
@@ -106,12 +107,12 @@ def collect(what: str, root: Path) -> list[Exported]:
 
 def _of_table(study: Ablation, root: Path) -> list[Exported]:
     varied = list(dict.fromkeys(key for row in study.rows for key in row.change))
-    base = {key: value_of(study.base, key) for key in varied}
     found = []
     for row in study.rows:
+        values = study.as_trained(row, varied)
         for seed in study.seeds:
             folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
-            run = Exported(study.name, row.name, seed, folder, base | row.change, None)
+            run = Exported(study.name, row.name, seed, folder, values, None)
             found += _scored(run, study.evaluation_of(row), study.base.data.dev)
     return found
 
@@ -135,7 +136,7 @@ def _scored(run: Exported, evaluation: str, split: str) -> list[Exported]:
     """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
     if not run.folder.finished():
         return [run]
-    found = run.folder.read_scored(evaluation, split)
+    found = read_scored(run.folder, evaluation, split)
     if isinstance(found, RunRecord) and found.scored_by(evaluation):
         return [replace(run, record=found)]
     why = found.reason if isinstance(found, Missing) else OTHERWISE

@@ -64,9 +64,10 @@ def table_markdown(table: Table) -> str:
 def table_csv(table: Table) -> str:
     """One line for each row, blanks filled in, full precision."""
     tuned = [f"best {table.tuning.key}"] if table.tuning else []
-    heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n", "dev PPL", "sd", "dev BLEU", "sd"]
+    heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n"]
     printed, by_word = columns.of_the_paper(table.rows), nats.known(table.rows)
-    heads += ["nll per word", "sd", "nll per character", "sd"] * by_word
+    metrics = ["dev PPL", "dev BLEU", *["nll per word", "nll per character"] * by_word]
+    heads += [head for name in metrics for head in (name, f"{name} sd")]
     rows = (
         [
             *(row.group, row.name, *row.values.values(), *[tuning.best_of(table.tuning, row.name)] * len(tuned)),
@@ -114,6 +115,7 @@ def _table_row(row: SummaryRow) -> dict[str, Any]:
         **({"nll per character": _untested(row.character)} if row.character else {}),
         "missing": row.missing,
         **({"is": row.same_as} if row.same_as else {}),
+        **({"elsewhere": row.elsewhere} if row.elsewhere else {}),
         "paper": {"PPL": row.paper.ppl, "BLEU": row.paper.bleu, "params (million)": row.paper.params},
     }
 

@@ -17,6 +17,7 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
+from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
@@ -49,7 +50,7 @@ def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
 
 
 def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
-    found = folder.read_scored(study.evaluation_of(row), study.base.data.dev)
+    found = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
     return found if folder.result.exists() else Missing(_why_not(folder))
 
 

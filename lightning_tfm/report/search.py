@@ -93,7 +93,7 @@ def of_trials(
                 kind="search",
                 study=search.name,
                 corpus=search.base.data.corpus,
-                languages=[search.base.data.source, search.base.data.target],
+                languages=list(search.base.data.languages),
                 sampler=search.sampler,
                 pruner=search.pruner.type,
                 asked=search.trials,

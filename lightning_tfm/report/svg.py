@@ -121,10 +121,10 @@ def spanning(values: Sequence[float], start: float, end: float, log: bool = Fals
 
 
 def short(value: float) -> str:
-    """A tick's label."""
+    """A number in few characters, to three digits where it is large or tiny: a tick's label."""
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        mantissa, exponent = f"{value:.0e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:g}" if abs(value) < 1000 else f"{value / 1000:g}K"
 
 

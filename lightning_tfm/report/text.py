@@ -80,7 +80,7 @@ def notes(table: Table) -> list[str]:
         found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: mean ± standard deviation (n-1)")
-    found += twins(table.rows) + tuning.notes(table.tuning)
+    found += twins(table.rows) + elsewhere(table.rows) + tuning.notes(table.tuning)
     cells: dict[str, list[str]] = {}
     for row in table.rows:
         for seed, why in row.missing.items():

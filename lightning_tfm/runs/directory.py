@@ -12,24 +12,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import (
-    INFINITE,
-    LastWords,
-    Missing,
-    Progress,
-    RunRecord,
-    Small,
-    infinite_as_text,
-    read_score,
-    read_small,
-)
+from lightning_tfm.runs.record import INFINITE, LastWords, Progress, RunRecord, Small, infinite_as_text, read_small
 from lightning_tfm.runs.record import read as read_record
 
 GRACE = 120.0
@@ -124,17 +114,6 @@ class RunFolder:
         if found.damaged:
             raise UserError(f"{self.result}: {found.reason}; remove the file, or the run with `runs remove`")
         return None
-
-    def read_scored(self, evaluation: str, split: str) -> RunRecord | Missing:
-        """The record, with the dev score of this evaluation where one was made later; or why there is no record.
-
-        Whether its score is of this evaluation is for the reader to ask: `RunRecord.scored_by`.
-        """
-        found, later = read_record(self.result), self.scores(evaluation) / f"{split}.json"
-        if isinstance(found, Missing) or not later.is_file():
-            return found
-        score = read_score(later)
-        return score if isinstance(score, Missing) else replace(found, scores=found.scores | {"dev": score})
 
     def read_outcome(self) -> LastWords | None:
         """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing. Raises UserError."""

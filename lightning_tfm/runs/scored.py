@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lightning_tfm.config import Evaluation, evaluation_hash
+from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.data.chains import FARTHEST
 from lightning_tfm.data.long import CLASSES, PER_LIMIT, LongText, class_of
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import EncodedText, TextSet
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import ByLength, LengthClass, Score, to_plain
+from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
@@ -82,6 +83,19 @@ def score_split(
     score = replace(score, files=of_files([texts, table]))
     attempt.write_json(folder / f"{split_name}.json", signed(to_plain(score)))
     return score
+
+
+def score_anew(attempt: Attempt, e: Experiment) -> None:
+    """Score the dev text of `e` by its evaluation with a finished run, which was scored by another.
+
+    Raises UserError where the weights are gone.
+    """
+    prepared = prepare(e.data, attempt.folder.root)  # of the run's pieces, or it would have another name
+    module = TransformerModule(e, prepared.tokenizer.V)
+    weights = averaged if e.evaluation.weights == "average" else last
+    module.transformer.load_state_dict(weights(attempt.folder, e))
+    attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
+    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt)
 
 
 def by_length(made: Scored, limit: int, tokenize: str) -> ByLength:

@@ -22,10 +22,10 @@ from lightning_tfm.runs.nodes import train_on_nodes
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.scored import score_split
+from lightning_tfm.runs.scored import score_anew, score_split
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
-from lightning_tfm.runs.weights import averaged, last
+from lightning_tfm.runs.weights import averaged
 from lightning_tfm.runs.where import alike, where
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.sums import of_files, signed
@@ -232,15 +232,7 @@ class Training:
         train_cell(plan, task.cell, hardware, task.attempt, self.root)
 
     def score(self, task: Task) -> None:
-        """Score the dev text by the study's evaluation with a finished run, which was scored by another.
-
-        Raises UserError where the weights are gone.
-        """
+        """Score a finished run by the study's evaluation. Raises UserError."""
         e, _ = self.plans.plan(task.cell, self.root)
         prepare_process(replace(self.hardware, threads=task.threads or self.hardware.threads))
-        prepared = TranslationData(e, self.root).prepared  # of the same pieces, or the run would have another name
-        module = TransformerModule(e, prepared.tokenizer.V)
-        weights = averaged if e.evaluation.weights == "average" else last
-        module.transformer.load_state_dict(weights(task.folder, e))
-        task.attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
-        score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, task.attempt)
+        score_anew(task.attempt, e)

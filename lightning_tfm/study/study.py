@@ -159,6 +159,11 @@ class Ablation(Study):
                 found[row.name] = name
         return {row.name: found[row.name] for row in self.rows if row.name in found}
 
+    def as_trained(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
+        """Values of these fields in the row's runs, a miniature's at its own sizes. Raises UserError."""
+        exact = apply(self.base, row, self.base.training.seed).scaled()
+        return {key: value_of(exact, key) for key in keys}
+
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 

@@ -10,7 +10,7 @@ import pytest
 
 from lightning_tfm.dashboard.runs import STATES
 from lightning_tfm.dashboard.serve import HOST
-from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
 from tests.dashboard.made import BASE, Folder
 from tests.report.test_page import HOSTILE, Parser
@@ -90,6 +90,14 @@ def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served
     for state in STATES:
         assert f'data-state="{state}"' in page
     assert "not a study definition" in page and 'href="/study/table"' in page
+
+
+def test_a_study_says_sizes_as_they_were_trained_and_which_row_is_another(serve, tmp_path):
+    folder, known = Folder(tmp_path), all_rows()
+    rows = [known["base"], known["A-h1"], replace(known["base"], name="again", change={"model.h": 8})]
+    folder.fill(save(replace(folder.table("sizes", ["base", "A-h1"]), rows=rows), tmp_path))
+    page = serve(tmp_path).get("/study/sizes").text
+    assert "d_k 64" in page and "d_k 512" not in page and "is base" in page
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80", "[::1]", "", "-"])

@@ -15,7 +15,7 @@ from lightning_tfm.report.curves import POINTS, curves, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import panels, short_names
 from lightning_tfm.report.summary import Difference, Metric
-from lightning_tfm.report.svg import Scale, standing_alone
+from lightning_tfm.report.svg import Scale, short, standing_alone
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import folder_of
@@ -59,6 +59,17 @@ def test_shortened_names_stay_apart():
     ends = short_names(rows("a" * 30 + "1", "a" * 30 + "2"), 20)
     assert len(set(ends.values())) == 2 and all(len(name) == 20 for name in ends.values())
     assert short_names(rows("short", "b")) == {"short": "short", "b": "b"}
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1.0, 1e3, 1e5, 1e10])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("to", [1.3, 1.5, 2.0, 4.0, 9.0, 30.0])
+def test_ticks_are_told_apart_and_say_where_they_are(unit, log, to):
+    ticks = Scale(unit, unit * to, 0.0, 100.0, log).ticks()
+    told = [short(tick) for tick in ticks]
+    assert len(set(told)) == len(ticks) > 0
+    for tick, words in zip(ticks, told, strict=True):
+        assert float(words.replace("K", "e3")) == pytest.approx(tick, rel=1e-3)
 
 
 def test_a_curve_has_few_points_and_its_last():

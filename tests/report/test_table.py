@@ -135,6 +135,8 @@ def test_csv_and_markdown_hold_every_row_and_column():
     rows = list(csv.DictReader(io.StringIO(table_csv(built))))
     assert [r["row"] for r in rows] == list(all_rows())
     assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper PPL"] == "6.11"
+    heads = table_csv(built).splitlines()[0].split(",")
+    assert len(set(heads)) == len(heads) and "dev PPL sd" in heads
     cells = [line.count("|") for line in table_markdown(built).splitlines() if line.startswith("|")]
     assert len(cells) == 22 and len(set(cells)) == 1
 

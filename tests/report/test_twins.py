@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.cli.plan import text as planned
-from lightning_tfm.report.build import make
+from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.formats import table_csv, table_json, table_markdown
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.sequential import Course, Look, late
@@ -109,11 +109,15 @@ def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(
     made.write_all({"one": 0.2})
     before = make("plain", tmp_path)
     told = [replace(row, elsewhere=said) if row.name in ("one", "C-N2") else row for row in made.study.rows]
-    save(replace(made.study, rows=told), tmp_path)  # as the same command does, after the file has changed
+    study = save(replace(made.study, rows=told), tmp_path)  # as the same command does, after the file has changed
     after = make("plain", tmp_path)
     line = f"one, C-N2, elsewhere: {said}"
     assert [line in html.unescape(one.render("markdown")).replace("\\", "") for one in (before, after)] == [False, True]
     assert html.escape(line) in after.render("html")
     assert json.loads(after.render("json"))["rows"][2]["elsewhere"] == said
+    table = write_table(study, tmp_path)
+    assert (
+        line in " ".join(to_text(table, 80).split()) and json.loads(table_json(table))["rows"][2]["elsewhere"] == said
+    )
     silent = replace(after.summary, rows=[replace(row, elsewhere=None) for row in after.summary.rows])
     assert silent == before.summary

@@ -1,0 +1,18 @@
+"""A finished run as a study sees it: with the dev score of the study's own evaluation, which may have come later."""
+
+from dataclasses import replace
+
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Missing, RunRecord, read, read_score
+
+
+def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
+    """The record, with the dev score of this evaluation where one was made later; or why there is no record.
+
+    Whether its score is of this evaluation is for the reader to ask: `RunRecord.scored_by`.
+    """
+    found, later = read(folder.result), folder.scores(evaluation) / f"{split}.json"
+    if isinstance(found, Missing) or not later.is_file():
+        return found
+    score = read_score(later)
+    return score if isinstance(score, Missing) else replace(found, scores=found.scores | {"dev": score})
