@@ -162,7 +162,7 @@ class Mirror:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 print(f"{path} cannot be read back: {done.stderr}", file=sys.stderr)
-            items = [json.loads(line) for line in done.stdout.splitlines()]
+            items = [json.loads(line) for line in done.stdout.split("\n") if line]
             found += [item["history"]["item"] for item in items if item["type"] == "history"]
         return found
 
@@ -181,7 +181,7 @@ class Mirror:
         for name, score in result.scores.items():
             text = folder.scores(score.evaluation_hash) / f"{score.split}.hyp.txt"
             if text.is_file():
-                lines = text.read_text().splitlines()
+                lines = text.read_bytes().decode().split("\n")[:-1]  # some translations hold other ends of lines
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
                 run.log({f"{name}/translations": table})
         run.finish()

@@ -16,6 +16,7 @@ from tests.queue.offline import read_all, read_back
 from tests.records import leave
 from tests.waiting import wait_for
 
+TRANSLATIONS = ["eins\u2028noch\x85eins", "", "zwei"]
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
 
 
@@ -28,7 +29,7 @@ def write_run(root: Path, cell: Cell, steps: range, whole: bool, **scored: Any) 
         attempt.append_metrics({"step": step, "dev_ppl": 9 / step})
     if whole:
         hyp = folder.scores("e" * 64) / "val.hyp.txt"
-        attempt.write(hyp, b"eins\nzwei\n")
+        attempt.write(hyp, "".join(f"{line}\n" for line in TRANSLATIONS).encode())
         leave(attempt, ppl=2.5, bleu=11.0, **scored)
     attempt.release()
 
@@ -100,6 +101,20 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
     (path,) = folder.glob("wandb/offline-run-*-table-s/files/media/table/verdicts*.json")
     assert json.loads(path.read_text()) == {"columns": heads, "data": rows}, "numbers as numbers"
+
+
+def test_a_line_of_the_translations_is_a_line_of_the_table_whatever_it_holds(tmp_path: Path, forks) -> None:
+    folder = tmp_path / "studies" / "s"
+    write_run(tmp_path, CELLS[0], range(1, 3), whole=True)
+
+    def send() -> None:
+        mirror = Mirror(folder, "offline", "s")
+        mirror.look(tmp_path, CELLS[:1])
+        mirror.close()
+
+    assert forks.join(forks.start(send)) == 0
+    (path,) = folder.glob("wandb/offline-run-*/files/media/table/dev/translations*.json")
+    assert json.loads(path.read_text())["data"] == [[i, line] for i, line in enumerate(TRANSLATIONS)]
 
 
 def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) -> None:
