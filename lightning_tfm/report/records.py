@@ -132,8 +132,7 @@ class Cells:
     @property
     def foreign(self) -> list[str]:
         """Rows with other pieces than the one that all are compared with: no perplexity of theirs is comparable."""
-        prints = {row.name: self.study.data_of(row).prints.dev for row in self.study.rows}
-        return [name for name in prints if self.against and prints[name] != prints[self.against]]
+        return self.study.foreign(self.against)
 
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""

@@ -54,8 +54,8 @@ def tabulate(study: Ablation, found: Found) -> Table:
     signatures = sorted({r.scores["dev"].signature for r in records})
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
-    foreign = Cells(study, {}, {}, "").foreign
-    return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows, foreign=foreign)
+    signature, foreign = "; ".join(signatures), study.foreign(study.base_row)
+    return Table(study.name, ", ".join(parts), signature, study.seeds, rows, foreign=foreign)
 
 
 def _row(
