@@ -185,11 +185,10 @@ def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[t
     found: list[tuple[str, list[str]]] = [("state", [view.state for view in views])]
     pieces = [record.data.dev if record else "" for record in records]
     for name in names:
-        for metric, digits in (("ppl", 3), ("bleu", 2)):
-            values = [
-                getattr(record.scores[name], metric) if record and name in record.scores else None for record in records
-            ]
-            kinds = pieces if metric == "ppl" else None
+        scores = [record.scores.get(name) if record else None for record in records]
+        signatures = [score.signature if score else "" for score in scores]
+        for metric, digits, kinds in (("ppl", 3, pieces), ("bleu", 2, signatures)):
+            values = [getattr(score, metric) if score else None for score in scores]
             found.append((f"{name} {metric.upper()}", _with_differences(values, digits, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
     found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
@@ -199,12 +198,12 @@ def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[t
     return [*found, ("time", [clock(view.seconds) for view in views])]
 
 
-def _with_differences(values: list[float | None], digits: int, pieces: Sequence[str] | None = None) -> list[str]:
-    """Each with its difference to the first; without one where it is per other `pieces`."""
+def _with_differences(values: list[float | None], digits: int, kinds: Sequence[str] | None = None) -> list[str]:
+    """Each with its difference to the first; without one where it is of another kind: other pieces, another BLEU."""
     first = values[0]
     said = []
     for i, value in enumerate(values):
-        text, other = number(value, digits), pieces is not None and pieces[i] != pieces[0]
+        text, other = number(value, digits), kinds is not None and kinds[i] != kinds[0]
         apart = math.nan if i == 0 or other or value is None or first is None else value - first
         said.append(f"{text} ({apart:+.{digits}f})" if math.isfinite(apart) else text)
     return said

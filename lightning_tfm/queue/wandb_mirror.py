@@ -195,14 +195,14 @@ class Mirror:
     def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
         """Differences to base at the same seed, where that is finished: of one seed, so without a verdict.
 
-        Empty where other pieces or another evaluation made the scores: they are not comparable.
+        Empty where other pieces, another evaluation or another BLEU made the scores: they are not comparable.
         """
         name = self._base.get(cell.seed)
         base = RunFolder(self._root, name).read_result() if name else None
         if base is None or name == cell.training_hash or not {"dev"} <= base.scores.keys() & result.scores.keys():
             return {}
         ours, theirs = result.scores["dev"], base.scores["dev"]
-        if ours.evaluation_hash != theirs.evaluation_hash:
+        if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
             return {}
         percent = 100 * (ours.ppl / theirs.ppl - 1)
         return {"difference/dev ppl %": percent, "difference/dev bleu": ours.bleu - theirs.bleu}

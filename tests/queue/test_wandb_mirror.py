@@ -75,12 +75,14 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
         write_run(tmp_path, cell, range(1, 3), whole=True)
     pieces = Cell("pieces", 1, "2abc".ljust(64, "0"), 1.0)
     write_run(tmp_path, pieces, range(1, 3), whole=True, evaluation_hash="f" * 64)
+    other_bleu = Cell("tok", 1, "3abc".ljust(64, "0"), 1.0)
+    write_run(tmp_path, other_bleu, range(1, 3), whole=True, signature="nrefs:1|tok:zh")
     heads = ["row", "FLOPs", "PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict"]
     rows = [["base", 1e9, None, "base", None, "base"], ["r1", 2e9, 3.5, "reproduced", -0.2, "undecided"]]
 
     def send() -> None:
         mirror = Mirror(folder, "offline", "s")
-        mirror.look(tmp_path, [*cells, pieces])
+        mirror.look(tmp_path, [*cells, pieces, other_bleu])
         mirror.close()
         send_verdicts(folder, "offline", "s", (heads, rows), said.append)
         assert not said, said
@@ -94,8 +96,9 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
     other = summaries[CELLS[1].training_hash[:16]]
     assert (other["row"], other["seed"], other["study"], other["flops"]) == ("r1", 1, "s", 10**11)
     assert other["difference/dev ppl %"] == 0 and "difference/dev ppl %" not in summaries[CELLS[0].training_hash[:16]]
-    foreign = summaries[pieces.training_hash[:16]]
-    assert foreign["row"] == "pieces" and not [key for key in foreign if key.startswith("difference")]
+    for cell in (pieces, other_bleu):
+        foreign = summaries[cell.training_hash[:16]]
+        assert foreign["row"] == cell.row and not [key for key in foreign if key.startswith("difference")]
     table = summaries["table-s"]
     assert (table["r1/PPL difference"], table["r1/PPL verdict"], table["r1/FLOPs"]) == (3.5, "reproduced", 2e9)
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
