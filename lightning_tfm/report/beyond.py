@@ -39,7 +39,16 @@ from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import resamples
-from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, compare, moderated, prior_df, sentence_noise
+from lightning_tfm.report.statistics import (
+    ALPHA,
+    Differences,
+    Estimate,
+    compare,
+    joined,
+    moderated,
+    prior_df,
+    sentence_noise,
+)
 from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval, LengthPoint, Spread
 from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
 from lightning_tfm.runs.record import LengthClass
@@ -187,10 +196,8 @@ def _alone(m: Measured) -> Estimate:
     noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
     shared_R, own_R = noise.shared[1:], noise.own[1:]
     v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
-    squared_R = np.maximum(v_R / n_R + shared_R, shared_R + own_R / n_R)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share_R = v_R / n_R / squared_R
-        df_R = 1 / (share_R / f_R + (1 - share_R) / max(m.S - 1, 1))
+    most = (n_R - 1).sum(keepdims=True)
+    squared_R, df_R, _ = joined(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
     return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
 
 
