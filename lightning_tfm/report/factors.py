@@ -155,15 +155,17 @@ def _tested(
     noise: tuple[float, float] = NO_SENTENCES,
     S: float = math.inf,
 ) -> Effect:
-    """With interval and p (not corrected yet), where the seeds allow it. `part_R`: variance of each mean over seeds;
-    `noise`: see `_sentences`; `S`: sentences."""
+    """With interval and p (not corrected yet), where every combination has two seeds and they differ.
+
+    `part_R`: variance of each mean over seeds; `noise`: see `_sentences`; `S`: sentences.
+    """
     used, (shared, own) = c_R != 0, noise
     parts = c_R[used] ** 2 * part_R[used]
     seeds = parts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (parts**2 / df_R[used]).sum()
     squared, df, _ = statistics.joined(seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S)
-    if not (squared > 0 and df > 0):  # NaN where there is no test
+    if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN where there is no test
         return effect
     estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
     low, high = estimate.interval()

@@ -109,6 +109,14 @@ def test_a_difference_of_two_combinations_is_tested_as_that_of_a_row_to_base_is(
     assert (ours.lower, ours.upper, ours.p) == pytest.approx((low, high, float(theirs.p[1])))
 
 
+def test_a_combination_with_one_seed_leaves_its_effects_untested(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.5}, skip=[("norm=pre, warmup=400", seed) for seed in (2, 3)])
+    effects = make("made", tmp_path).summary.factors.effects
+    assert len(effects) == 6 and {(e.lower, e.p) for e in effects} == {(None, None)}
+    assert effects[0].estimate == pytest.approx(0.25, abs=0.1)
+
+
 def test_seeds_that_all_gave_the_same_number_allow_no_test_of_an_effect():
     n_R = np.array([3, 3])
     same = factors._tested(Effect("main", "ppl", ["a"], 0.1), np.array([-1.0, 1.0]), 0.0 * n_R, n_R - 1, n_R, (0.01, 0))
