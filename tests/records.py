@@ -84,5 +84,5 @@ def summary_row(name: str, verdict: str = "", base: bool = False, **numbers: Any
 
 def summary(rows: list[SummaryRow], claims: Sequence[ClaimSummary] = ()) -> Summary:
     """A report of these rows."""
-    head = {f.name: None for f in fields(Summary)} | {"alpha": 0.05, "looks": None, "finished": len(rows)}
-    return Summary(**head | {"claims": list(claims), "rows": rows})
+    head = {f.name: None for f in fields(Summary)} | {"alpha": 0.05, "interval_level": 0.95, "looks": None}
+    return Summary(**head | {"finished": len(rows), "claims": list(claims), "rows": rows})

@@ -183,12 +183,13 @@ def _flat(plain: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:
     names = list(dict.fromkeys(name for record in records if record for name in record.scores))
     found: list[tuple[str, list[str]]] = [("state", [view.state for view in views])]
+    pieces = [record.data.dev if record else "" for record in records]
     for name in names:
-        for metric, digits in (("ppl", 3), ("bleu", 2)):
-            values = [
-                getattr(record.scores[name], metric) if record and name in record.scores else None for record in records
-            ]
-            found.append((f"{name} {metric.upper()}", _with_differences(values, digits)))
+        scores = [record.scores.get(name) if record else None for record in records]
+        signatures = [score.signature if score else "" for score in scores]
+        for metric, digits, kinds in (("ppl", 3, pieces), ("bleu", 2, signatures)):
+            values = [getattr(score, metric) if score else None for score in scores]
+            found.append((f"{name} {metric.upper()}", _with_differences(values, digits, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
     found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
     found.append(
@@ -197,12 +198,13 @@ def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[t
     return [*found, ("time", [clock(view.seconds) for view in views])]
 
 
-def _with_differences(values: list[float | None], digits: int) -> list[str]:
+def _with_differences(values: list[float | None], digits: int, kinds: Sequence[str] | None = None) -> list[str]:
+    """Each with its difference to the first; without one where it is of another kind: other pieces, another BLEU."""
     first = values[0]
     said = []
     for i, value in enumerate(values):
-        text = number(value, digits)
-        apart = math.nan if i == 0 or value is None or first is None else value - first
+        text, other = number(value, digits), kinds is not None and kinds[i] != kinds[0]
+        apart = math.nan if i == 0 or other or value is None or first is None else value - first
         said.append(f"{text} ({apart:+.{digits}f})" if math.isfinite(apart) else text)
     return said
 
@@ -220,10 +222,12 @@ def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]
     means = [_row_means(seen, view.name, lambda run: run.ppl) for view in views]
     bleus = [_row_means(seen, view.name, lambda run: run.bleu) for view in views]
     shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
-    return [
-        (row, [*_with_differences([m.get(row) for m in means], 3), *_with_differences([b.get(row) for b in bleus], 2)])
-        for row in shared
-    ]
+    found = []
+    for row in shared:
+        pieces = [seen.outlines[view.name].pieces(row) for view in views]
+        ppl, bleu = [m.get(row) for m in means], [b.get(row) for b in bleus]
+        found.append((row, [*_with_differences(ppl, 3, pieces), *_with_differences(bleu, 2)]))
+    return found
 
 
 def _row_means(seen: Seen, name: str, of: Callable[[RunView], float | None]) -> dict[str, float]:

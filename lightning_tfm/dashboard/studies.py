@@ -10,7 +10,7 @@ from lightning_tfm.dashboard.files import Kept, read_object, stamp
 from lightning_tfm.dashboard.runs import RunView
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Search, Study, file_of, load
+from lightning_tfm.study.study import Ablation, Search, Study, file_of, load
 
 OPEN = ("running", "waiting", "interrupted")
 
@@ -54,6 +54,14 @@ class Outline:
             name, direction = next(iter(self.study.objectives.items()))
             return name, direction == "maximize"
         return "dev/ppl", False
+
+    def pieces(self, row: str) -> str:
+        """Fingerprint of the dev text in a row's pieces: perplexities are comparable where it is the same."""
+        rows = self.study.rows if isinstance(self.study, Ablation) else []
+        own = next((one for one in rows if one.name == row), None)
+        if isinstance(self.study, Ablation) and own is not None:
+            return self.study.data_of(own).prints.dev
+        return self.study.prints.dev if self.study else ""
 
 
 class Outlines:
@@ -181,7 +189,12 @@ def value_of(view: RunView, metric: str) -> float | None:
 
 
 def best_of(outline: Outline, found: Iterable[tuple[str, float | None]], more: bool) -> tuple[str, float] | None:
-    """The best row: in a table by its mean over seeds, in a search the best trial."""
+    """The best row: in a table by its mean over seeds, in a search the best trial.
+
+    None where rows have data of their own: their perplexities are per different pieces.
+    """
+    if isinstance(outline.study, Ablation) and outline.study.data:
+        return None
     values: dict[str, list[float]] = {}
     for row, value in found:
         if value is not None:

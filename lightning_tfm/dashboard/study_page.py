@@ -44,7 +44,7 @@ class RowView:
     bleu: float | None
     bleu_sd: float | None
     against: float | None
-    """by how many percent its mean perplexity differs from base's"""
+    """by how many percent its mean perplexity differs from base's; None for other pieces than base's"""
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class StudyPages:
             row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
         }
         base = _mean(found.get(study.base_row or "", []), lambda view: view.ppl)[0]
-        made, group, twins = [], None, study.twins()
+        made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
         for row in study.rows:
             ppl, ppl_sd = _mean(found[row.name], lambda view: view.ppl)
             bleu, bleu_sd = _mean(found[row.name], lambda view: view.bleu)
-            known = ppl and base and math.isfinite(ppl - base) and row.name != study.base_row
+            known = ppl and base and math.isfinite(ppl - base) and row.name not in (study.base_row, *foreign)
             against = 100 * (ppl / base - 1) if ppl and base and known else None
             values = study.as_trained(row, row.change)
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
@@ -180,6 +180,8 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
     last = max((seen.runs[p.run].steps or 0 for p in outline.places if p.run in seen.runs), default=0)
     note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
+    if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
+        note += "; without rows that have other pieces than base"
     found = (
         {"chart-dev": Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)}
         if curves
@@ -192,12 +194,16 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
 
 
 def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
-    """The mean of each row over its finished seeds; before there are any, over those under way."""
+    """The mean of each row over its finished seeds; before there are any, over those under way.
+
+    Without rows that have other pieces than base: their perplexities are not comparable.
+    """
     assert isinstance(outline.study, Ablation)
     by_row: dict[str, list[RunView]] = {}
+    foreign = outline.study.foreign(outline.study.base_row)
     for place in outline.places:
         view = seen.runs.get(place.run)
-        if view is not None and view.curve:
+        if view is not None and view.curve and place.row not in foreign:
             by_row.setdefault(place.row, []).append(view)
     colours = _colours([row.group for row in outline.study.rows])
     groups = {row.name: row.group for row in outline.study.rows}

@@ -162,7 +162,7 @@ class Mirror:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 print(f"{path} cannot be read back: {done.stderr}", file=sys.stderr)
-            items = [json.loads(line) for line in done.stdout.splitlines()]
+            items = [json.loads(line) for line in done.stdout.split("\n") if line]
             found += [item["history"]["item"] for item in items if item["type"] == "history"]
         return found
 
@@ -181,7 +181,7 @@ class Mirror:
         for name, score in result.scores.items():
             text = folder.scores(score.evaluation_hash) / f"{score.split}.hyp.txt"
             if text.is_file():
-                lines = text.read_text().splitlines()
+                lines = text.read_bytes().decode().split("\n")[:-1]  # some translations hold other ends of lines
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
                 run.log({f"{name}/translations": table})
         run.finish()
@@ -193,12 +193,17 @@ class Mirror:
         self._closed.add(folder.training_hash)
 
     def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
-        """Differences to base at the same seed, where that is finished: of one seed, so without a verdict."""
+        """Differences to base at the same seed, where that is finished: of one seed, so without a verdict.
+
+        Empty where other pieces, another evaluation or another BLEU made the scores: they are not comparable.
+        """
         name = self._base.get(cell.seed)
         base = RunFolder(self._root, name).read_result() if name else None
         if base is None or name == cell.training_hash or not {"dev"} <= base.scores.keys() & result.scores.keys():
             return {}
         ours, theirs = result.scores["dev"], base.scores["dev"]
+        if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
+            return {}
         percent = 100 * (ours.ppl / theirs.ppl - 1)
         return {"difference/dev ppl %": percent, "difference/dev bleu": ours.bleu - theirs.bleu}
 

@@ -85,13 +85,17 @@ class Trained:
 
 
 def of_table(table: Table, curves: Mapping[tuple[str, int], Curve]) -> tuple[Agreement | None, LastEighth | None]:
-    """(`agree`, `last_eighth` of base) of a study's table. `curves`: of (row, seed); may be empty."""
+    """(`agree`, `last_eighth` of base) of a study's table. `curves`: of (row, seed); may be empty.
+
+    Without rows that have other pieces than base, whose perplexities are not comparable.
+    """
     every = {row.name: _trained(row, curves) for row in table.rows}
     trained = {name: row for name, row in every.items() if row.values["ppl"]}
     base = next((trained.get(row.name) for row in table.rows if row.base), None)
     if base is None:
         return None, None
-    rows = [trained[row.name] for row in table.rows if not (row.base or row.same_as) and row.name in trained]
+    own = [row.name for row in table.rows if not (row.base or row.same_as) and row.name not in table.foreign]
+    rows = [trained[name] for name in own if name in trained]
     left_out = CALIBRATED_ON if table.scale else ()
     return agree(base, rows, left_out), last_eighth(base)
 

@@ -10,13 +10,14 @@ excess      the rise minus the control's. The control is a row that has trained 
             (`data.max_len`): what long lines cost by themselves is in its rise. Without a control: the rise
 carries     the excess's 95 % interval ends below TOLERANCE: perplexity beyond rises by less than a tenth
 falls off   it begins above TOLERANCE
-undecided   neither; not testable: fewer than two seeds
+undecided   neither; not testable: fewer than two seeds of the row or of the control
 reach       the farthest class of lengths up to which, class by class from the training length on, the mean excess stays
             within TOLERANCE; in training lengths, 1 where it does in none
 
 Intervals are report/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
 lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
-p, corrected over the rows by Benjamini and Hochberg.
+p, corrected over the rows by Benjamini and Hochberg. A row with one seed, or one beside a control or base with one, has
+an estimate and no interval, p or word.
 
 The sentence is of base where it has sinusoids, beside rows with learned positions:
 
@@ -29,7 +30,7 @@ The lengths of all this are those of the longer side; figures tell source and ta
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 import numpy as np
@@ -38,7 +39,16 @@ from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import resamples
-from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, compare, moderated, prior_df, sentence_noise
+from lightning_tfm.report.statistics import (
+    ALPHA,
+    Differences,
+    Estimate,
+    compare,
+    joined,
+    moderated,
+    prior_df,
+    sentence_noise,
+)
 from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval, LengthPoint, Spread
 from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
 from lightning_tfm.runs.record import LengthClass
@@ -172,8 +182,11 @@ def _against(measured: Measured, base: str | None) -> dict[str, tuple[Estimate, 
 
 
 def _compared(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differences:
+    """Untested where the row or the first one has a single seed, though the other rows would lend it a variance."""
     mean_R, variance_R, n_R = m.moments(values_U)
-    return compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
+    found = compare(mean_R, variance_R, n_R, sentence_noise(boot_UB, m.row_U, len(m.names), m.S), m.S)
+    several_R = (n_R > 1) & (n_R[0] > 1)
+    return replace(found, se=np.where(several_R, found.se, np.nan), p=np.where(several_R, found.p, np.nan))
 
 
 def _alone(m: Measured) -> Estimate:
@@ -183,11 +196,9 @@ def _alone(m: Measured) -> Estimate:
     noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
     shared_R, own_R = noise.shared[1:], noise.own[1:]
     v_R, f_R = moderated(variance_R, n_R - 1, prior_df(variance_R[None], n_R - 1))
-    squared_R = np.maximum(v_R / n_R + shared_R, shared_R + own_R / n_R)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share_R = v_R / n_R / squared_R
-        df_R = 1 / (share_R / f_R + (1 - share_R) / max(m.S - 1, 1))
-    return Estimate(mean_R, np.sqrt(squared_R), df_R)
+    most = (n_R - 1).sum(keepdims=True)
+    squared_R, df_R, _ = joined(v_R / n_R, f_R, shared_R, shared_R + own_R / n_R, most, m.S)
+    return Estimate(mean_R, np.where(n_R > 1, np.sqrt(squared_R), np.nan), df_R)
 
 
 def _each(names: Sequence[str], found: Estimate) -> dict[str, Estimate]:
@@ -218,7 +229,7 @@ def _row(
         within=mean(map(_nll, within)),
         beyond=mean(map(_nll, beyond)),
         excess=shown,
-        word="control" if name == control else _word(shown, len(runs)),
+        word="control" if name == control else _word(shown),
         reach=_reach(found, name, control),
         against=to_base,
         p=None if against is None or np.isnan(against[1]) else against[1],
@@ -239,8 +250,8 @@ def _ratio(one: LengthClass) -> float:
     return one.pieces / one.tokens
 
 
-def _word(excess: Interval | None, n: int) -> str:
-    if excess is None or excess.lower is None or excess.upper is None or n < 2:
+def _word(excess: Interval | None) -> str:
+    if excess is None or excess.lower is None or excess.upper is None:
         return UNTESTABLE
     return CARRIES if excess.upper <= TOLERANCE else FALLS_OFF if excess.lower > TOLERANCE else UNDECIDED
 

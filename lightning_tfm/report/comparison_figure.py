@@ -4,6 +4,7 @@ import math
 
 from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.panels import short_name
+from lightning_tfm.report.statistics import Estimate
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
 
@@ -12,7 +13,7 @@ FAR = 4.0
 
 
 def forest(comparison: Comparison, metric: str) -> str:
-    """With their 95 % intervals; perplexity in percent. Empty where there is nothing to draw."""
+    """With their 95 % intervals, after looks too; perplexity in percent. Empty where there is nothing to draw."""
     drawn = [
         (row.name, [None if place is None else _shown(place.difference[metric], metric) for place in row.places])
         for row in comparison.rows
@@ -46,9 +47,10 @@ def _shown(found: Difference | None, metric: str) -> tuple[float, ...] | None:
     """(estimate, lower, upper), or the estimate alone."""
     if found is None or found.estimate is None:
         return None
-    if found.se is None or found.lower is None or found.upper is None:
+    if found.se is None or found.df is None or found.lower is None:
         return (_unit(found.estimate, metric),)
-    return tuple(_unit(v, metric) for v in (found.estimate, found.lower, found.upper))
+    ends = map(float, Estimate(found.estimate, found.se, found.df).interval())  # its own are at its looks' level
+    return tuple(_unit(v, metric) for v in (found.estimate, *ends))
 
 
 def _unit(value: float, metric: str) -> float:

@@ -8,9 +8,10 @@ Both are contrasts sum c m:
     Var = sum c^2 v / n + Var(sum c g),    v, n, g: of each combination, as in report/statistics.py
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
-the contrast less what the seeds' variances hold of it already. In each metric the main effects are one family, the
-interactions another, corrected by Benjamini and Hochberg. A main effect names the fields with which it interacts. Where
-a field changes the pieces or the training text, nll per reference word stands in place of log PPL.
+the contrast less what the seeds' variances hold of it already; error and degrees of freedom are joined as there. In
+each metric the main effects are one family, the interactions another, corrected by Benjamini and Hochberg. A main
+effect names the fields with which it interacts. Where a field changes the pieces or the training text, nll per
+reference word stands in place of log PPL.
 """
 
 import itertools
@@ -31,6 +32,7 @@ from lightning_tfm.report.summary import METRICS, Effect, Factor, FactorSummary,
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]
+NO_SENTENCES = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,16 @@ def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[
     order = [c for c, own in values.items() if own]
     n_R = np.array([len(values[c]) for c in order])
     v_R, df_R = _moderated(values, order, n_R)
+    S = next((len(x.nll_S2) for c in order for x in runs[c]), 0)
     effects = []
     for kind, words, coefficients in contrasts(found):
         if not coefficients.keys() <= set(order):
             continue
         c_R = np.array([coefficients.get(c, 0.0) for c in order])
         mean_R = np.array([mean(values[c]) for c in order])
-        shared = _sentences(cells, found, boots, metric, order, c_R)
-        effects.append(_tested(Effect(kind, metric, words, float(c_R @ mean_R)), c_R, v_R / n_R, df_R, shared))
+        noise = _sentences(cells, found, boots, metric, order, c_R)
+        effect = Effect(kind, metric, words, float(c_R @ mean_R))
+        effects.append(_tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S))
     return _corrected(effects)
 
 
@@ -142,17 +146,28 @@ def _moderated(
     return statistics.moderated(variance_R, n_R - 1, statistics.prior_df(variance_R[None], n_R - 1))
 
 
-def _tested(effect: Effect, c_R: np.ndarray, part_R: np.ndarray, df_R: np.ndarray, shared: float) -> Effect:
-    """With interval and p (not corrected yet), where the seeds allow it."""
-    used = c_R != 0
-    parts, df = c_R[used] ** 2 * part_R[used], np.maximum(df_R[used], 1e-9)
-    squared = float(parts.sum()) + shared
-    if not squared > 0 or (df_R[used] <= 0).any() or np.isnan(parts).any():
+def _tested(
+    effect: Effect,
+    c_R: np.ndarray,
+    part_R: np.ndarray,
+    df_R: np.ndarray,
+    n_R: np.ndarray,
+    noise: tuple[float, float] = NO_SENTENCES,
+    S: float = math.inf,
+) -> Effect:
+    """With interval and p (not corrected yet), where every combination has two seeds and they differ.
+
+    `part_R`: variance of each mean over seeds; `noise`: see `_sentences`; `S`: sentences.
+    """
+    used, (shared, own) = c_R != 0, noise
+    parts = c_R[used] ** 2 * part_R[used]
+    seeds = parts.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df_seeds = seeds**2 / (parts**2 / df_R[used]).sum()
+    squared, df, _ = statistics.joined(seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S)
+    if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN where there is no test
         return effect
-    seeds = float(parts.sum())
-    inverse = (parts**2 / df).sum() / seeds**2 if seeds > 0 else 0.0
-    share = seeds / squared
-    estimate = statistics.Estimate(effect.estimate, math.sqrt(squared), 1 / max(share * inverse, 1e-9))
+    estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
     low, high = estimate.interval()
     p = 2 * min(float(estimate.above(0.0)), float(estimate.below(0.0)))
     return replace(effect, lower=float(low), upper=float(high), p=p)
@@ -160,10 +175,11 @@ def _tested(effect: Effect, c_R: np.ndarray, part_R: np.ndarray, df_R: np.ndarra
 
 def _sentences(
     cells: Cells, found: Factorial, boots: Boots, metric: str, order: list[Combination], c_R: np.ndarray
-) -> float:
-    """Variance of the contrast between test texts that no number of seeds makes smaller; 0 where it is unknown."""
+) -> tuple[float, float]:
+    """Variances of the contrast between test texts: what no number of seeds makes smaller, and what each training has
+    on its own; 0 where they are unknown."""
     if metric not in boots:
-        return 0.0
+        return NO_SENTENCES
     whole, own = 0.0, 0.0
     for c, combination in zip(c_R, order, strict=True):
         runs = [boots[metric][cell.row, cell.seed] for cell in cells.of(found.rows[combination])]
@@ -171,7 +187,7 @@ def _sentences(
         whole = whole + c * centred.mean(0)
         if len(runs) > 1:
             own += c * c * float(centred.var(0, ddof=1).mean()) / len(runs)
-    return max(float(np.var(whole, ddof=1)) - own, 0.0)
+    return max(float(np.var(whole, ddof=1)) - own, 0.0), own
 
 
 def _corrected(effects: list[Effect]) -> list[Effect]:

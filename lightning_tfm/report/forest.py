@@ -1,4 +1,4 @@
-"""The picture of all differences to base (or another reference) with their 95 % intervals, and of the paper's own."""
+"""The picture of all differences to base (or another reference) with their intervals, and of the paper's own."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,8 @@ def forest(report: Summary, metric: str) -> str:
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
         body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {marks.VERDICT_CLASS[d.verdict]}")
-    return figure(width, height, f"Differences to {to} in dev {NAMES[metric]}, with 95 % intervals", body)
+    told = f"Differences to {to} in dev {NAMES[metric]}, with {report.level} % intervals"
+    return figure(width, height, told, body)
 
 
 def _edge(sizes: list[float]) -> float:

@@ -168,16 +168,13 @@ def _notes(report: Summary) -> list[str]:
     notes = [
         *reference.said(report),
         *nats.notes(report),
-        f"± is the standard deviation over seeds; intervals are marginal 95 % ones; verdicts go by p (BH), corrected "
-        f"over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
+        f"± is the standard deviation over seeds; intervals are marginal {report.level} % ones; verdicts go by p (BH), "
+        f"corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
         f"{report.signature or 'not known yet'}",
         *word_counts(report),
     ]
     if report.looks is not None:
-        notes.append(
-            f"seeds were added where a verdict was open, {len(report.looks)} of at most {report.most_looks} "
-            f"looks so far; p is corrected for that too, intervals are at {report.interval_level:.2%}"
-        )
+        notes.append(f"{text.looked(report)}; p is corrected for that too, intervals are at {report.level} %")
     if report.scale:
         notes.append(f"a {columns.scale(report.scale, report.rows)}")
     elif columns.resized(report.rows):

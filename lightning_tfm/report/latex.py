@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning_tfm.report import columns, tuning
 from lightning_tfm.report.summary import METRICS, Summary, SummaryRow, Table
-from lightning_tfm.report.text import millions
+from lightning_tfm.report.text import looked, millions
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,
@@ -252,9 +252,10 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
         parts.append(f"base: {_changes(base, columns.shown(report.rows))}")
     if same := columns.unchanged(report.rows):
         parts.append(f"the same in every row: {latex(same)}")
-    if tests != "none":
+    if tests != "none" and isinstance(report, Summary):
         to = f"{latex(_to(report))}{_not_base(report)}"
-        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal 95\,\% interval")
+        parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
+        parts += [f"{latex(looked(report))}, which $p$ is corrected for"] * (report.looks is not None)
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
     if tests == "verdict":

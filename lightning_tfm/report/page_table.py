@@ -80,7 +80,11 @@ def table_columns(report: Summary) -> list[Column]:
             Column(metric, (f"dev {name}",), f"mean {name} ± standard deviation", name, narrow=near, first=True),
             *[Column(f"{metric}-paper", ("paper", name), f"the paper's {name}", name)] * own,
             Column(
-                f"{metric}-d", (f"Δ {name}{unit}", *to), f"difference in {name} to {report.to}, 95 %", name, narrow=near
+                f"{metric}-d",
+                (f"Δ {name}{unit}", *to),
+                f"difference in {name} to {report.to}, {report.level} %",
+                name,
+                narrow=near,
             ),
             *[Column(f"{metric}-pd", ("paper", f"Δ{unit}"), f"the paper's difference in {name}", name, on=not compared)]
             * own,

@@ -126,8 +126,7 @@ class Cells:
     @property
     def foreign(self) -> list[str]:
         """Rows with other pieces than the one that all are compared with: no perplexity of theirs is comparable."""
-        prints = {row.name: self.study.data_of(row).prints.dev for row in self.study.rows}
-        return [name for name in prints if self.against and prints[name] != prints[self.against]]
+        return self.study.foreign(self.against)
 
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""
@@ -136,6 +135,7 @@ class Cells:
 
 def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     """`found`: see records.collect."""
+    found, signature = belonging(study, found)
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
     counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
@@ -143,7 +143,6 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     filled: dict[tuple[str, int], FilledCell] = {}
     empty: dict[tuple[str, int], str] = {}
     for (name, seed), record in found.items():
-        record = fitting(record, study, rows[name], seed)
         if isinstance(record, Missing):
             empty[name, seed] = record.reason
             continue
@@ -153,8 +152,22 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
             filled[name, seed] = _cell(name, seed, folder, record, scores, split, counts)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = f"its scores cannot be read: {error}"
-    signature = _common_signature(filled, empty)
     return Cells(study, filled, empty, signature, sources, references)
+
+
+def belonging(study: Ablation, found: Found) -> tuple[Found, str]:
+    """`found` with only the records that belong in their cells, and the signature of their BLEU, that of most of them.
+
+    Empty while there is none. A record with another signature is left out with its perplexity: cells are whole.
+    """
+    rows = {row.name: row for row in study.rows}
+    fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
+    votes = Counter(one.scores["dev"].signature for one in fitted.values() if isinstance(one, RunRecord))
+    common = min(votes, key=lambda signature: (-votes[signature], signature), default="")
+    for key, record in fitted.items():
+        if isinstance(record, RunRecord) and (other := record.scores["dev"].signature) != common:
+            fitted[key] = Missing(f"BLEU with a different signature: {other}, the table's is {common}")
+    return fitted, common
 
 
 def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
@@ -281,17 +294,6 @@ def read_validations(folder: Path) -> dict[int, float]:
         if math.isfinite(value) and value > 0:
             found[step] = value
     return found
-
-
-def _common_signature(filled: dict[tuple[str, int], FilledCell], empty: dict[tuple[str, int], str]) -> str:
-    """The signature that most cells share; cells with a different one are moved to `empty`."""
-    votes = Counter(cell.dev.signature for cell in filled.values())
-    if not votes:
-        return ""
-    common = min(votes, key=lambda signature: (-votes[signature], signature))
-    for key in [key for key, cell in filled.items() if cell.dev.signature != common]:
-        empty[key] = f"BLEU with a different signature: {filled.pop(key).dev.signature}, the table's is {common}"
-    return common
 
 
 def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:

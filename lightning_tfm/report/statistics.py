@@ -183,6 +183,21 @@ def moderated(variance_R: np.ndarray, df_R: np.ndarray, prior: np.ndarray | floa
     return np.maximum(v, own), np.minimum(d_0 + df_R, df_R.sum(-1, keepdims=True))
 
 
+def joined(
+    seeds: np.ndarray, df_seeds: np.ndarray, sentences: np.ndarray, bootstrap: np.ndarray, most: np.ndarray, S: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(squared standard error, its degrees of freedom, the seeds' share of it), of differences or contrasts.
+
+    From the variances that seeds and `sentences` add, the whole `bootstrap` variance, and the degrees of freedom of the
+    whole study, `most`. NaN degrees of freedom where all seeds gave the same number.
+    """
+    squared = np.maximum(seeds + sentences, bootstrap)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = seeds / squared
+        df = 1 / (share / np.minimum(df_seeds, np.maximum(most, 1)) + (1 - share) / max(S - 1, 1))
+    return squared, df, share
+
+
 def compare(
     mean_R: np.ndarray,
     variance_R: np.ndarray,
@@ -199,13 +214,12 @@ def compare(
     count = np.maximum(n_R, 1)
     part, part_0 = v / count, (v / count)[..., BASE : BASE + 1]
     own, own_0 = noise.own / count, (noise.own / count)[..., BASE : BASE + 1]
-    squared = np.maximum(part + part_0 + noise.shared, noise.shared + own + own_0)
     pair = np.maximum(v + v[..., BASE : BASE + 1], noise.own + noise.own[..., BASE : BASE + 1])
     seeds, whole = part + part_0, (np.broadcast_to(n_R, v.shape) - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
-        share = seeds / squared
-        df = 1 / (share / np.minimum(df_seeds, np.maximum(whole, 1)) + (1 - share) / max(S - 1, 1))
+    squared, df, share = joined(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)
+    with np.errstate(divide="ignore", invalid="ignore"):
         estimate, se = mean_R - mean_R[..., BASE : BASE + 1], np.sqrt(squared)
         p = 2 * stats.t.sf(np.abs(estimate) / se, df)
     p = np.where(se > 0, p, np.nan)  # seeds that all gave the same number allow no test

@@ -15,7 +15,7 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.plateau import plateaued
-from lightning_tfm.report.records import Cells, Found, fitting, read_validations
+from lightning_tfm.report.records import Cells, Found, belonging, read_validations
 from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
 from lightning_tfm.report.summary import (
     ClaimFinding,
@@ -30,7 +30,7 @@ from lightning_tfm.report.summary import (
     rounded,
 )
 from lightning_tfm.report.verdict import Evidence
-from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
@@ -44,18 +44,17 @@ ADDED = "seeds were added by verdicts against base, which no p against another r
 
 def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
+    found, signature = belonging(study, found)
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
     twins = study.twins()
     rows = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.rows]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
-    records = [r for r in found.values() if isinstance(r, RunRecord) and "dev" in r.scores]
-    signatures = sorted({r.scores["dev"].signature for r in records})
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
-    foreign = Cells(study, {}, {}, "").foreign
-    return Table(study.name, ", ".join(parts), "; ".join(signatures), study.seeds, rows, foreign=foreign)
+    foreign = study.foreign(study.base_row)
+    return Table(study.name, ", ".join(parts), signature, study.seeds, rows, foreign=foreign)
 
 
 def _row(
@@ -65,7 +64,7 @@ def _row(
     values = columns.values_of(exact, held)
     missing, runs = {}, {}
     for seed in study.seeds:
-        record = fitting(found.get((row.name, seed), Missing("not asked for")), study, row, seed)
+        record = found.get((row.name, seed), Missing("not asked for"))
         if isinstance(record, Missing):
             missing[str(seed)] = record.reason
         else:

@@ -506,7 +506,7 @@ class Summary:
     """whether BLEU is tested with the noise of sentences too: the references are at hand"""
     alpha: float
     interval_level: float
-    """that intervals cover with"""
+    """that the rows' intervals cover with: those of the last look"""
     looks: list[dict[str, list[int]]] | None
     """row -> seeds of each look; None where seeds were fixed beforehand"""
     most_looks: int | None
@@ -535,6 +535,11 @@ class Summary:
     @property
     def base(self) -> SummaryRow | None:
         return next((row for row in self.rows if row.base), None)
+
+    @property
+    def level(self) -> str:
+        """Of the rows' intervals, in percent: 95, or more after looks."""
+        return f"{100 * self.interval_level:.4g}"
 
     @property
     def metrics(self) -> tuple[str, ...]:

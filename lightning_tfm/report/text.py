@@ -220,6 +220,13 @@ def word_counts(report: Summary) -> list[str]:
     return lines
 
 
+def looked(report: Summary) -> str:
+    """How often the results were looked at; empty where seeds were fixed beforehand."""
+    if report.looks is None:
+        return ""
+    return f"seeds were added where a verdict was open, {len(report.looks)} of at most {report.most_looks} looks so far"
+
+
 def effect_line(effect: Effect) -> str:
     """metric, what is compared, by how much, p."""
     found, interval, p = effect_numbers(effect)

@@ -59,7 +59,7 @@ class Evidence(Estimate):
     n_base: int
     lower: float = math.nan
     upper: float = math.nan
-    """the marginal 95 % interval (at a narrower level after sequential looks)"""
+    """the marginal 95 % interval; after looks at Summary.interval_level, which is wider"""
     p: float = math.nan
     """adjusted over the rows of this metric by Benjamini and Hochberg: decides"""
     holm: float = math.nan

@@ -1,6 +1,6 @@
 """A study's verdicts as plain columns and rows, numbers as numbers: for tables of other programs."""
 
-from lightning_tfm.report.summary import Metric, Summary
+from lightning_tfm.report.summary import Metric, Summary, SummaryRow
 
 Value = str | int | float | None
 HEADS = ["row", "group", "change", "n", "parameters", "FLOPs", "seconds"]
@@ -14,13 +14,14 @@ def columns_and_rows(summary: Summary) -> tuple[list[str], list[list[Value]]]:
     for row in summary.rows:
         change = ", ".join(f"{key}={value}" for key, value in row.change.items())
         first: list[Value] = [row.name, row.group, change, row.n, row.parameters, row.flops, row.seconds]
-        rows.append([*first, *_metric(row.ppl), *_metric(row.bleu)])
+        rows.append([*first, *_metric(row, row.ppl), *_metric(row, row.bleu)])
     return heads, rows
 
 
-def _metric(found: Metric) -> list[Value]:
+def _metric(row: SummaryRow, found: Metric) -> list[Value]:
     d = found.difference
     if d is None:
-        return [found.mean, None, None, None, None, None, "base"]
+        word = f"is {row.same_as}" if row.same_as else "base" if row.base else "reference"
+        return [found.mean, None, None, None, None, None, word]
     shown = d.shown
     return [found.mean, shown.estimate, shown.lower, shown.upper, d.p, d.holm, d.verdict]

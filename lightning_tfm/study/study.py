@@ -136,6 +136,11 @@ class Ablation(Study):
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
         return evaluation_hash(self.base, self.data_of(row).prints.dev)
 
+    def foreign(self, to: str | None) -> list[str]:
+        """Rows with other pieces than the row `to`: no perplexity of theirs is comparable with its."""
+        prints = {row.name: self.data_of(row).prints.dev for row in self.rows}
+        return [name for name in prints if to and prints[name] != prints[to]]
+
     def identity(self, cell: Cell) -> dict[str, Any]:
         return self.identity_of(next(row for row in self.rows if row.name == cell.row), cell.seed)
 

@@ -10,10 +10,14 @@ import pytest
 
 from lightning_tfm.dashboard import runs as runs_module
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.diff_page import DiffPages
+from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.runs import STATES, thinned
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.runs.directory import GRACE, RunFolder
-from lightning_tfm.study.rows import apply
+from lightning_tfm.study.row_data import RowData
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
+from lightning_tfm.study.study import save
 from tests.dashboard.made import BASE, Folder
 
 
@@ -115,6 +119,42 @@ def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
     costs = [place.cost for place in outline.places]
     ahead = costs[3] * 2 * 69.5 / (costs[0] + costs[1])
     assert view.seconds_left == pytest.approx(left + ahead)
+
+
+def test_perplexities_of_different_pieces_are_not_compared(made):
+    known, none = all_rows(), Paper(None, None, None)
+    vocabulary = Row("v", "V", {"data.vocab_size": 500}, none, "x:1")
+    data = {"data.vocab_size=500": RowData(Fingerprints("u" * 64, "e" * 64), 500, "other")}
+    study = replace(made.table("table", ["base", "A-h1"], seeds=[1]), name="pieces", data=data)
+    study = save(replace(study, rows=[known["base"], known["A-h1"], vocabulary]), made.root)
+    own = made.run(apply(study.base, vocabulary, 1))
+    record = json.loads(own.result.read_bytes())
+    record["data"]["dev"] = "e" * 64
+    own.result.write_text(json.dumps(record))
+    own.path.rename(made.root / "runs" / study.cells()[2].training_hash[:16])
+    for row in study.rows[:2]:
+        made.run(apply(study.base, row, 1))
+    board = Board(made.root, every=0)
+    seen = board.look()
+    assert seen.studies["pieces"].best is None and seen.studies["table"].best is not None
+    page = StudyPages(made.root).page(seen, "pieces")
+    assert [row.against is None for row in page.data["rows"]] == [True, False, True]
+    assert page.data["rows"][2].ppl is not None
+    assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "A-h1"]
+    assert "without rows that have other pieces" in page.charts["chart-dev"].note
+    names = [cell.training_hash[:16] for cell in study.cells()]
+    differ = DiffPages(made.root, RunPages(board))
+    scores = dict(differ.runs(seen, names).data["scores"])
+    assert ["(" in text for text in scores["dev PPL"]] == [False, True, False]
+    assert ["(" in text for text in scores["dev BLEU"]] == [False, True, True]
+    record = json.loads((made.root / "runs" / names[1] / "result.json").read_bytes())
+    record["scores"]["dev"]["signature"] = "nrefs:1|tok:zh"
+    (made.root / "runs" / names[1] / "result.json").write_text(json.dumps(record))
+    scores = dict(differ.runs(seen, names).data["scores"])
+    assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
+    save(replace(study, name="other", prints=Fingerprints("t" * 64, "f" * 64)), made.root)
+    rows = dict(differ.studies(board.look(), ["pieces", "table", "other"]).data["rows"])
+    assert ["(" in text for text in rows["A-h1"]] == [False, True, False, False, True, True]
 
 
 def test_a_search_counts_the_trials_that_are_still_to_come(made):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
@@ -15,10 +16,11 @@ from tests.queue.offline import read_all, read_back
 from tests.records import leave
 from tests.waiting import wait_for
 
+TRANSLATIONS = ["eins\u2028noch\x85eins", "", "zwei"]
 CELLS = [Cell(f"r{i}", 1, f"{i}abc".ljust(64, "0"), 1.0) for i in range(2)]
 
 
-def write_run(root: Path, cell: Cell, steps: range, whole: bool) -> None:
+def write_run(root: Path, cell: Cell, steps: range, whole: bool, **scored: Any) -> None:
     folder = RunFolder(root, cell.training_hash)
     attempt = folder.claim()
     attempt.write_json(folder.experiment, {"model": {"h": 4}})
@@ -27,8 +29,8 @@ def write_run(root: Path, cell: Cell, steps: range, whole: bool) -> None:
         attempt.append_metrics({"step": step, "dev_ppl": 9 / step})
     if whole:
         hyp = folder.scores("e" * 64) / "val.hyp.txt"
-        attempt.write(hyp, b"eins\nzwei\n")
-        leave(attempt, ppl=2.5, bleu=11.0)
+        attempt.write(hyp, "".join(f"{line}\n" for line in TRANSLATIONS).encode())
+        leave(attempt, ppl=2.5, bleu=11.0, **scored)
     attempt.release()
 
 
@@ -71,12 +73,16 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
     cells = [Cell("base", 1, CELLS[0].training_hash, 1.0), Cell("r1", 1, CELLS[1].training_hash, 1.0)]
     for cell in cells:
         write_run(tmp_path, cell, range(1, 3), whole=True)
+    pieces = Cell("pieces", 1, "2abc".ljust(64, "0"), 1.0)
+    write_run(tmp_path, pieces, range(1, 3), whole=True, evaluation_hash="f" * 64)
+    other_bleu = Cell("tok", 1, "3abc".ljust(64, "0"), 1.0)
+    write_run(tmp_path, other_bleu, range(1, 3), whole=True, signature="nrefs:1|tok:zh")
     heads = ["row", "FLOPs", "PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict"]
     rows = [["base", 1e9, None, "base", None, "base"], ["r1", 2e9, 3.5, "reproduced", -0.2, "undecided"]]
 
     def send() -> None:
         mirror = Mirror(folder, "offline", "s")
-        mirror.look(tmp_path, cells)
+        mirror.look(tmp_path, [*cells, pieces, other_bleu])
         mirror.close()
         send_verdicts(folder, "offline", "s", (heads, rows), said.append)
         assert not said, said
@@ -90,11 +96,28 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
     other = summaries[CELLS[1].training_hash[:16]]
     assert (other["row"], other["seed"], other["study"], other["flops"]) == ("r1", 1, "s", 10**11)
     assert other["difference/dev ppl %"] == 0 and "difference/dev ppl %" not in summaries[CELLS[0].training_hash[:16]]
+    for cell in (pieces, other_bleu):
+        foreign = summaries[cell.training_hash[:16]]
+        assert foreign["row"] == cell.row and not [key for key in foreign if key.startswith("difference")]
     table = summaries["table-s"]
     assert (table["r1/PPL difference"], table["r1/PPL verdict"], table["r1/FLOPs"]) == (3.5, "reproduced", 2e9)
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
     (path,) = folder.glob("wandb/offline-run-*-table-s/files/media/table/verdicts*.json")
     assert json.loads(path.read_text()) == {"columns": heads, "data": rows}, "numbers as numbers"
+
+
+def test_a_line_of_the_translations_is_a_line_of_the_table_whatever_it_holds(tmp_path: Path, forks) -> None:
+    folder = tmp_path / "studies" / "s"
+    write_run(tmp_path, CELLS[0], range(1, 3), whole=True)
+
+    def send() -> None:
+        mirror = Mirror(folder, "offline", "s")
+        mirror.look(tmp_path, CELLS[:1])
+        mirror.close()
+
+    assert forks.join(forks.start(send)) == 0
+    (path,) = folder.glob("wandb/offline-run-*/files/media/table/dev/translations*.json")
+    assert json.loads(path.read_text())["data"] == [[i, line] for i, line in enumerate(TRANSLATIONS)]
 
 
 def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ from lightning_tfm.report.agreement import (
     read_at,
     standard_errors,
 )
-from lightning_tfm.report.build import make
+from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.summary import OfBaseSize
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.report.synthetic import Generator
 
 RNG = np.random.default_rng(5)
 ROWS = ["base", "A-h1", "A-h4", "A-h16", "A-h32", "C-N2", "C-N8", "D-eps0.0", "E-learned"]
@@ -60,6 +61,20 @@ FIVE = [
     trained("same", 4.91, [4.8, 4.9, 4.85]),  # the paper's 0.2 % are not clear
     trained("long", 4.33, [4.2, 4.3, 4.25], 400, 240),
 ]
+
+
+def test_a_row_with_other_pieces_is_left_out_whatever_the_paper_prints_for_it(tmp_path):
+    rows = [all_rows()[name] for name in ROWS]
+    pieces = Row("pieces", "V", {"data.vocab_size": 200}, Paper(9.0, 20.0, None), "mine.yaml:1")
+    found = []
+    for name, chosen in (("alike", rows), ("pieces", [*rows, pieces])):
+        made = Generator(tmp_path, chosen, [1, 2], name, by_word=True)
+        made.write_all({row.name: 0.05 * i for i, row in enumerate(chosen)})
+        table, report = write_table(made.study, tmp_path), make(name, tmp_path).summary
+        assert table.agreement == report.agreement
+        found.append(report.agreement)
+    assert found[0].ppl.rows == 8 and found[1].ppl.rows == 8 and found[0].ppl.spearman == found[1].ppl.spearman
+    assert found[1].bleu.rows == found[0].bleu.rows and found[1].curve.rows == 8
 
 
 def test_rank_correlation_is_scipys_with_ties_and_over_the_last_axis():

@@ -179,6 +179,33 @@ def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(mad
     assert "rise [95 %]" in beyond_text.heads(found)
 
 
+def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_word(made):
+    def single(name):
+        found = again(made, RISES, [(name, seed) for seed in SEEDS[1:]])
+        return found, {row.row: row for row in found.rows}
+
+    found, rows = single("E-learned")
+    one, other = rows["E-learned"], rows["alibi"]
+    assert (one.word, one.compared, one.p) == (UNTESTABLE, UNTESTABLE, None)
+    assert one.excess.estimate == pytest.approx(0.9, abs=0.1)
+    assert one.excess.lower is None and one.against.lower is None
+    assert other.word == CARRIES and other.p is not None and other.against.lower is not None
+    assert (found.verdict, found.why) == (UNTESTABLE, "base falls off; too few seeds of E-learned")
+    found, rows = single("seen")
+    assert {row.word for row in found.rows} == {UNTESTABLE, "control"} and found.verdict == UNTESTABLE
+    assert rows["base"].excess.lower is None and rows["E-learned"].compared == "worse"
+    found, rows = single("base")
+    assert found.verdict == UNTESTABLE and {row.compared for row in found.rows} == {"", UNTESTABLE}
+    assert {row.p for row in found.rows} == {None} and rows["E-learned"].word == FALLS_OFF
+
+
+def test_without_a_control_a_row_with_one_seed_has_no_interval(made):
+    skip = [("seen", seed) for seed in SEEDS] + [("E-learned", seed) for seed in SEEDS[1:]]
+    rows = {row.row: row for row in again(made, RISES, skip).rows}
+    assert rows["E-learned"].excess.lower is None and rows["E-learned"].word == UNTESTABLE
+    assert rows["base"].excess.lower is not None
+
+
 def test_lines_of_another_evaluation_or_damaged_ones_are_left_out(made):
     again(made, RISES)
     cell = made.folder(made.study.rows[0], 2)

@@ -15,7 +15,9 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import comparison_text, statistics
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, compare, minus
+from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.study.study import save
 from tests.records import summary_row
@@ -62,6 +64,19 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     read = list(csv.DictReader(io.StringIO(comparison_text.to_csv(found))))
     assert len(read) == 2 * 2 * 2 and float(read[2]["difference of differences"]) == pytest.approx(ppl.estimate)
     assert "<script>alert" not in comparison_text.to_html(found) and "A-h1" in comparison_text.to_markdown(found)
+
+
+def test_the_picture_has_95_percent_intervals_of_a_study_with_looks_too(two):
+    _, other, root = two
+    other.write_all({"A-h1": 0.3})
+    fixed = compare([make("one", root), make("other", root)])
+    looks = Course(late(3, 8), [Look({name: [1, 2, 3] for name in ROWS})], None)
+    (root / "studies/one/looks.json").write_text(json.dumps(looks_to_json(looks)))
+    looked = compare([make("one", root), make("other", root)])
+    wide, narrow = (found.rows[0].places[0].difference["ppl"] for found in (looked, fixed))
+    assert wide.upper - wide.lower > 1.2 * (narrow.upper - narrow.lower)
+    for metric in ("ppl", "bleu"):
+        assert forest(looked, metric) == forest(fixed, metric) != ""
 
 
 def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -83,9 +85,14 @@ def test_a_study_with_looks_is_stricter_than_one_with_fixed_seeds(generator):
     assert after.p == pytest.approx(2 * before.p)
     assert after.upper - after.lower > before.upper - before.lower
     assert looked.interval_level == pytest.approx(0.975)
-    for kind in ("html", "markdown"):
-        assert "1 of at most 4 looks" in make("made", made.root).render(kind)
-        assert "97.50%" in make("made", made.root).render(kind)
+    report = make("made", made.root)
+    for kind in ("html", "markdown", "latex"):
+        told = report.render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
+        assert "1 of at most 4 looks" in told and "97.5 %" in told, kind
+        assert not re.findall(r"marginal 95 %|[^.]*Δ[^.]* 95 %|with 95 % intervals|to base, 95 %", told), kind
+    for kind in ("html", "markdown", "latex"):
+        told = replace(report, summary=fixed).render(kind).replace("&nbsp;", " ").replace("\\,\\%", " %")
+        assert "marginal 95 %" in told and "looks" not in told.partition("<script")[0], kind
 
 
 def test_a_broken_record_of_looks_is_named(tmp_path):

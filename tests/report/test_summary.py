@@ -9,15 +9,17 @@ import pytest
 
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import records
+from lightning_tfm.report.build import write_table
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
 from lightning_tfm.report.formats import to_json
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
+from lightning_tfm.report.summary import rounded
 from lightning_tfm.report.verdict import CLEAR, Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
-from tests.records import summary, summary_row
+from tests.records import SIGNATURE, summary, summary_row
 
 
 def read(made):
@@ -103,6 +105,20 @@ def _rescore(made, changes):
     if path is None:
         for path in folder.path.glob("scores/*/val.json"):
             path.unlink()
+
+
+def test_the_table_holds_the_same_cells_as_the_report(generator):
+    made = generator(["base", "A-h1"], [1, 2, 3])
+    made.write_all()
+    made.write(made.study.rows[1], 3, 0.0, signature="nrefs:1|case:lc", bleu=99.0)
+    made.write(made.study.rows[1], 2, 0.0, bleu=100.5)
+    table, report = write_table(made.study, made.root), summarise(read(made))
+    for ours, theirs in zip(table.rows, report.rows, strict=True):
+        assert (ours.n, ours.missing) == (theirs.n, theirs.missing)
+        assert rounded(ours.bleu.by_seed) == theirs.bleu.by_seed and rounded(ours.ppl.mean) == theirs.ppl.mean
+    assert [row.n for row in table.rows] == [3, 1] and table.signature == report.signature == SIGNATURE
+    written = [(made.root / f"studies/made/table.{kind}").read_text() for kind in ("md", "csv", "json")]
+    assert all("case:lc, the table's" in text for text in written)
 
 
 def test_a_record_of_another_training_is_refused(generator):

@@ -13,6 +13,7 @@ from lightning_tfm.report.records import collect
 from lightning_tfm.report.sequential import Course, Look, late
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.text import to_text
+from lightning_tfm.report.verdicts import columns_and_rows
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import save
 from tests.report.synthetic import Generator
@@ -86,6 +87,13 @@ def test_every_format_says_so(pair):
     assert table_csv(table).splitlines()[1].endswith(",base") and table_csv(table).splitlines()[0].endswith(",is")
     assert [row.get("is") for row in json.loads(table_json(table))["rows"]][:3] == ["base", None, None]
     report = make(made.study.name, made.root)
+    heads, rows = columns_and_rows(report.summary)
+    words = {row[0]: row[heads.index("PPL verdict")] for row in rows}
+    found = [words[name] for name in ("base", "also-base", "also-h4", "empty")]
+    assert found == ["base", "is base", "is A-h4", "is base"]
+    heads, rows = columns_and_rows(make(made.study.name, made.root, "A-h4").summary)
+    words = {row[0]: row[heads.index("BLEU verdict")] for row in rows}
+    assert words["A-h4"] == "reference" and words["base"] not in ("base", "reference")
     assert "<bdi>is A-h4: the same runs, no comparison</bdi>" in report.render("html")
     assert "| also-h4 (is A-h4) | is A-h4 | n=3 |" in report.render("markdown")
     assert "also-h4 (is A-h4)" in report.render("latex")
