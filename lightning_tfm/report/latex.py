@@ -263,7 +263,7 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
             d.verdict for r in report.rows for m in (*METRICS, "word") if r.n > 1 and (d := r.metric(m).difference)
         }
         marks = ", ".join(f"{MARKS[word]} {word}" for word in WORDS if word in words)
-        parts.append(f"{marks} (Benjamini and Hochberg, $p < {alpha:g}$)")
+        parts += [f"{marks} (Benjamini and Hochberg, $p < {alpha:g}$)"] * bool(marks)
     if report.signature:
         parts.append(f"BLEU: {latex(report.signature)}")
     return ". ".join(_capital(part) for part in parts) + "."

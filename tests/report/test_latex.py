@@ -109,3 +109,9 @@ def test_pdftex_takes_it(made, report, tmp_path):
     wide = [float(by) for by in re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) in (?:alignment|paragraph)", said)]
     assert not wide, f"wider than the page by {wide} pt"
     assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)
+
+
+def test_a_caption_explains_no_marks_where_there_are_none(generator):
+    one = generator(["base", "A-h1"], [1])
+    one.write_all()
+    assert "Benjamini" not in to_latex(make("made", one.root).summary, Layout(tests="verdict"))
