@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,17 +142,20 @@ def _run(
     from lightning_tfm.report.text import to_text
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    options = {option: settings.verb[option] for option in AUTO}
     study, cells = defined(settings, name, rows, seeds)
     if settings.verb["tune"]:
         apart = numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
+        taken = [*(auto.reported(study, options, root) if by_looks else seeds), *known]
+        tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
         if not file_of(root, name).is_file():
             remember(command, root, name)
-        study = tuned(study, asked_tuning(settings.verb["tune"], apart, study), settings.out, resources)
+        study = tuned(study, tuning, settings.out, resources)
         cells = study.cells()
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:
-        options = {option: settings.verb[option] for option in AUTO}
         course, pool = auto.begin(study, options, root)
     else:
         check_fixed(name, root)
