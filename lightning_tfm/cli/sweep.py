@@ -22,7 +22,7 @@ from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
-from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
+from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
@@ -88,8 +88,10 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    picked = only(sweep, settings.verb["only"]) if settings.verb["only"] is not None else sweep.rows
-    rows = sweep.crossed([find_row(settings.rows, name) for name in picked])
+    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    if settings.verb["only"] is not None:
+        rows = only(sweep, rows, settings.verb["only"])
+    rows = sweep.crossed(rows)
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
@@ -103,13 +105,13 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     return rows, seeds
 
 
-def only(sweep: Sweep, text: str) -> list[str]:
-    """Rows of the file that --only names, and base, in the file's order. Raises UserError."""
+def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
+    """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
     names = text.split(",")
     if unknown := [name for name in names if name not in sweep.rows]:
         why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields, by no names of rows"
         raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
-    return [name for name in sweep.rows if name in names or name == "base"]
+    return [row for row in rows if row.name in (*names, base_of(rows))]
 
 
 def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:

@@ -29,7 +29,7 @@ from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -142,9 +142,8 @@ class Ablation(Study):
 
     @property
     def base_row(self) -> str | None:
-        """The row that changes nothing: the paper's where there are several."""
-        plain = [row for row in self.rows if not row.change]
-        return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
+        """The row that is base, whatever its name."""
+        return base_of(self.rows)
 
     def twins(self) -> dict[str, str]:
         """Row -> the row whose runs are its own, too: base, else the first. Rows that are no other row are left out.
