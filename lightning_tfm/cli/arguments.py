@@ -188,7 +188,7 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     del options["given"]
     if "out" in options:
         _check_out(Path(options["out"]))
-    if not 0 <= options.get("port", 0) <= 65535:
+    if not 0 <= (options.get("port") or 0) <= 65535:
         raise UserError(f"--port={options['port']}: a port lies between 0 and 65535; 0 takes any free one")
     return options
 

@@ -18,7 +18,7 @@ from lightning_tfm.cli.study import (
     make_resources,
     numbers,
 )
-from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
+from lightning_tfm.cli.tuned import TUNE_SEEDS, add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
@@ -61,6 +61,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
+    if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
+        raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
@@ -147,7 +149,7 @@ def _run(
     options = {option: settings.verb[option] for option in AUTO}
     study, cells = defined(settings, name, rows, seeds)
     if settings.verb["tune"]:
-        apart = numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        apart = numbers(settings.verb["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
         known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
         taken = [*(auto.reported(study, options, root) if by_looks else seeds), *known]
         tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
