@@ -8,7 +8,7 @@ import argparse
 import ast
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, NoReturn, get_args
 
 import yaml
 
-from lightning_tfm.config import WORDS, Experiment, from_dict, to_dict
+from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
@@ -156,10 +156,30 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     options = _parsed(parser, argv)
     given = options.pop("given")
     own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
-    files = tuple(value for key, value in given if key == "config")
-    settings = replace(merged(_settings(given), base), verb=own, files=files)
+    files, typed = tuple(value for key, value in given if key == "config"), frozenset(key for key, _ in given)
+    settings = replace(merged(_settings(given), base), verb=own, files=files, typed=typed)
     _check_out(settings.out)
     return settings
+
+
+def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
+    """Raise UserError where the command line asks for hardware that the verb does not look at.
+
+    `takes`: fields that it does, or `field=value`. What a file says of it is for training.
+    """
+    for f in fields(Hardware):
+        value = getattr(settings.hardware, f.name)
+        said = f"{f.name}={str(value).lower()}"
+        if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, said} & set(takes):
+            known = f"of trainer.… it takes {', '.join(takes)} alone" if takes else "it takes nothing of trainer.…"
+            raise UserError(f"--trainer.{said}: {verb} takes no notice of it, {known}: leave it out")
+
+
+def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise UserError where an option is given that `belongs` to other actions of the verb."""
+    for name, actions in belongs.items():
+        if options[name] is not False and options[name] not in (None, "", []) and action not in actions:
+            raise UserError(f"--{name}: belongs to {verb} {' and '.join(actions)}, not to {verb} {action}")
 
 
 def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
@@ -168,7 +188,7 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     del options["given"]
     if "out" in options:
         _check_out(Path(options["out"]))
-    if not 0 <= options.get("port", 0) <= 65535:
+    if not 0 <= (options.get("port") or 0) <= 65535:
         raise UserError(f"--port={options['port']}: a port lies between 0 and 65535; 0 takes any free one")
     return options
 

@@ -55,6 +55,12 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
     return before.plan
 
 
+def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
+    """All seeds that the looks may come to take. Raises UserError as `begin` does."""
+    folder = folder_of(root, asked.name)
+    return pool(asked.seeds, plan_of(options, read_looks(folder), folder / FILE).budget)
+
+
 def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
     """Write down the course that the study is on; it and the seeds to take. Raises UserError for another kind of study.
 

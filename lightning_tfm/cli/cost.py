@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.cli.arguments import check_trainer, make_parser, parse
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.yaml_files import find_file
@@ -21,6 +21,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     devices, rate = settings.verb["devices"], settings.verb["rate"]
     if devices < 1 or rate < 0:
         raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")
+    check_trainer(settings, verb, "accelerator", "threads", "micro_tokens", "kernels", "products")
     exact = settings.exact
     check_accelerator(settings.hardware, exact.training.precision)
 

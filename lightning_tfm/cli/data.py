@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, words
+from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
 ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
+BELONGS = {"sets": ("prepare",), "file": ("pack", "unpack"), "split": ("show",), "pairs": ("show",)}
+"""option -> the actions that it is for"""
+PAIRS = 5
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -30,7 +33,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     parser.add_argument("--file", help="pack, unpack: the bundle [<corpus>.tar]")
     parser.add_argument("--split", help="show: a split by its name [data.train]")
-    parser.add_argument("--pairs", type=int, default=5, help="show: how many random pairs")
+    parser.add_argument("--pairs", type=int, help=f"show: how many random pairs [{PAIRS}]")
     settings, data = _parsed(verb, parser, argv)
     action = settings.verb["action"]
     try:
@@ -51,6 +54,8 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
     action, name = settings.verb["action"], settings.verb["corpus"]
     if action not in ACTIONS:
         raise UserError(f"data {action}: {nearest(action, ACTIONS)}")
+    check_action(verb, action, settings.verb, BELONGS)
+    check_trainer(settings, verb)
     configured = any(token == "--config" or token.startswith("--config=") for token in argv)
     if name in SOURCES and not configured:
         settings = parse(parser, ["--config", SOURCES[name].experiment, *argv])
@@ -77,13 +82,16 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
                 from lightning_tfm.data.wmt.official import obtain
 
                 obtain(data, [*_splits(data), *options["sets"]], _say)
+            elif options["sets"]:
+                raise UserError(f"--sets={','.join(options['sets'])}: only for {', '.join(SOURCES)}, not {data.corpus}")
             prepared = prepare(data, root, _say)
             print(card_text(prepared.card))
             print(prepared.folder)
         case "verify":
             return _verify(data, root)
         case "show":
-            _show(data, root, options["split"] or data.train, options["pairs"], seed)
+            pairs = PAIRS if options["pairs"] is None else options["pairs"]
+            _show(data, root, options["split"] or data.train, pairs, seed)
         case "pack":
             from lightning_tfm.data.bundle import pack
 

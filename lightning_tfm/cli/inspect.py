@@ -37,6 +37,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for word in wanted:
         if word not in ("heads", "beams"):
             raise UserError(f"--what={word}: valid: beams, heads")
+    if options["beams"] and "beams" not in wanted:
+        raise UserError(f"--beams={','.join(options['beams'])}: belongs to --what beams, not to --what heads")
     for name in ("lines", "threads"):
         if options[name] < 0:
             raise UserError(f"--{name}={options[name]}: must not be negative")

@@ -11,6 +11,8 @@ from lightning_tfm.cli.table import _only
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
 
+PORT = 8000
+
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.report.search import SearchReport
@@ -26,18 +28,30 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE, …")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
-    parser.add_argument("--port", type=int, default=8000, help="port of --serve; 0: any free one")
+    parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
     options = parse_plain(parser, argv)
     check_layout(options)
+    _check_served(options)
     root = Path(options["out"])
     name = options["study"] or _only(root)
-    if options["collect"] and not isinstance(load(root, name), Search):
+    if options["collect"]:
+        if isinstance(load(root, name), Search):
+            raise UserError(f"--collect: '{name}' is a search; what needs the models is computed for tables alone")
         from lightning_tfm.cli.collect import collect_study
 
         collect_study(name, root, lambda line: print(line, file=sys.stderr))
     if options["reference"] is not None and isinstance(load(root, name), Search):
         raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
+
+
+def _check_served(options: dict[str, Any]) -> None:
+    """Raise UserError where --serve is given what only a file has, or a file what only --serve has."""
+    if not options["serve"] and options["port"] is not None:
+        raise UserError(f"--port={options['port']}: only with --serve")
+    for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["serve"] else ():
+        if options[name] != default:
+            raise UserError(f"--{name}={options[name]}: --serve shows the page in the browser and writes no file")
 
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
@@ -116,4 +130,5 @@ def _serve(name: str, root: Path, options: dict[str, Any]) -> int:
 
     check_exists(root, name)
     asked = f"?reference={quote(options['reference'], safe='')}" if options["reference"] else ""
-    return show(root, options["port"], f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])
+    port = PORT if options["port"] is None else options["port"]
+    return show(root, port, f"/study/{quote(name, safe='')}/report{asked}", not options["no_text"])

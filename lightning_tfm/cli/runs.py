@@ -7,11 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.record import infinite_as_text
 
 ACTIONS = ("list", "retry", "remove", "gc")
+BELONGS = {"json": ("list",), "yes": ("gc",), "force": ("remove",), "storage": ("retry",)}
+"""option -> the actions that it is for"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -26,6 +28,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     action, run = options["action"], options["run"]
     if action not in ACTIONS:
         raise UserError(f"runs {action}: {nearest(action, ACTIONS)}")
+    check_action(verb, action, options, BELONGS)
     if (run is None) == (action in ("retry", "remove")):
         raise UserError(f"runs {action} " + ("needs a run, see: runs list" if run is None else "takes no run"))
     print(_act(action, Path(options["out"]), options))

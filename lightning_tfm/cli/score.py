@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse
+from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, parse
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument(
         "--set", default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"
     )
-    folder, experiment, settings = find(parser, argv)
+    folder, experiment, settings = find(parser, argv, "accelerator=cpu", "threads")
     name = settings.verb["set"] or getattr(experiment.data, which)
     if not name:
         raise UserError(f"data.{which} is empty: this run has no {which} text; name one with --set")
@@ -50,17 +50,19 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def find(parser: Parser, argv: Sequence[str]) -> tuple[RunFolder, Experiment, Settings]:
+def find(parser: Parser, argv: Sequence[str], *takes: str) -> tuple[RunFolder, Experiment, Settings]:
     """A finished run, by its directory or by the configuration that made it, and its experiment as now to be evaluated.
 
-    Raises UserError where there is none, or where something else than the evaluation is asked to differ.
+    Raises UserError where there is none, where something else than the evaluation is asked to differ, or hardware that
+    the verb does not look at (`takes`: see check_trainer).
     """
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
-    settings = parse(parser, argv)
+    settings, verb = parse(parser, argv), parser.prog.split()[-1]
+    check_trainer(settings, verb, *takes)
     check_tokenizer(settings.experiment.evaluation.bleu_tokenize)
     run = settings.verb["run"]
     if run is None:
-        check_asked(settings.base, parser.prog.split()[-1])
+        check_asked(settings.base, verb)
         return (*_by_configuration(settings), settings)
 
     from lightning_tfm.inference.load import experiment_of, find_trained

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,11 @@ from lightning_tfm.cli.study import (
     make_resources,
     numbers,
 )
-from lightning_tfm.cli.tuned import add_tune_options, asked_tuning, tuned
+from lightning_tfm.cli.tuned import TUNE_SEEDS, add_tune_options, asked_tuning, tuned
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import check_trainable
-from lightning_tfm.study.rows import Fingerprints, Row, apply, find_row
+from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
@@ -60,6 +61,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["print_config"]:
         print(printed(settings), end="")
         return 0
+    if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
+        raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
@@ -87,8 +90,10 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
-    picked = only(sweep, settings.verb["only"]) if settings.verb["only"] is not None else sweep.rows
-    rows = sweep.crossed([find_row(settings.rows, name) for name in picked])
+    rows = [find_row(settings.rows, name) for name in sweep.rows]
+    if settings.verb["only"] is not None:
+        rows = only(sweep, rows, settings.verb["only"])
+    rows = sweep.crossed(rows)
     text = settings.verb["seeds"]
     for option in AUTO if text != "auto" else ():
         if settings.verb[option] is not None:
@@ -102,13 +107,13 @@ def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]
     return rows, seeds
 
 
-def only(sweep: Sweep, text: str) -> list[str]:
-    """Rows of the file that --only names, and base, in the file's order. Raises UserError."""
+def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
+    """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
     names = text.split(",")
     if unknown := [name for name in names if name not in sweep.rows]:
         why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields, by no names of rows"
         raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
-    return [name for name in sweep.rows if name in names or name == "base"]
+    return [row for row in rows if row.name in (*names, base_of(rows))]
 
 
 def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> tuple[Ablation, "list[Cell]"]:
@@ -141,17 +146,20 @@ def _run(
     from lightning_tfm.report.text import to_text
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    options = {option: settings.verb[option] for option in AUTO}
     study, cells = defined(settings, name, rows, seeds)
     if settings.verb["tune"]:
-        apart = numbers(settings.verb["tune_seeds"], "--tune-seeds")
+        apart = numbers(settings.verb["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
+        known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
+        taken = [*(auto.reported(study, options, root) if by_looks else seeds), *known]
+        tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
         if not file_of(root, name).is_file():
             remember(command, root, name)
-        study = tuned(study, asked_tuning(settings.verb["tune"], apart, study), settings.out, resources)
+        study = tuned(study, tuning, settings.out, resources)
         cells = study.cells()
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:
-        options = {option: settings.verb[option] for option in AUTO}
         course, pool = auto.begin(study, options, root)
     else:
         check_fixed(name, root)

@@ -34,6 +34,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not options["params"] and (options["rows"] or options["vocab"] is not None):
         given = "--rows" if options["rows"] else "--vocab"
         raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")
+    if options["params"] and options["table2"]:
+        raise UserError("--params and --table2: give only one of the two")
     print(_params(options) if options["params"] else _table2(options) if options["table2"] else _study(options), end="")
     return 0
 

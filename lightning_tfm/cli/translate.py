@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--n_best", type=int, default=1, help="translations of each line: number ||| text ||| score")
     parser.add_argument("--scores", action="store_true", help="score and a tab before each translation")
     parser.add_argument("--packed", action="store_true", help="on CPUs: other products, quicker, equal up to rounding")
-    folder, experiment, settings = find(parser, argv)
+    folder, experiment, settings = find(parser, argv, "accelerator", "devices", "threads", "keep_memory")
     options, hardware = settings.verb, settings.hardware
     check_accelerator(hardware)
     check_cores(hardware)

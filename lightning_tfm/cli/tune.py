@@ -22,7 +22,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.study.mistakes import BASES, check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
-from lightning_tfm.study.study import Search, folder_of, save
+from lightning_tfm.study.study import Search, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import SAMPLERS, SearchFile, check_sampler, read_search
 from lightning_tfm.training.schedule import EventSchedule
 
@@ -66,7 +66,10 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
     base = settings.base
     exact = checked(base, name)
     space = file.with_sampler(sampler).space(base)
-    pruner = file.steps_of(EventSchedule.of(resources.hardware, exact.training).validate_every, exact.training.steps)
+    begun = file_of(settings.out, name).is_file()
+    hardware = load_as(Search, settings.out, name).hardware_of(resources.hardware) if begun else resources.hardware
+    every = EventSchedule.of(hardware, exact.training).validate_every
+    pruner = file.steps_of(every, exact.training.steps)
     trials = settings.verb["trials"] or file.trials or TRIALS
     if trials < 0:
         raise UserError(f"--trials={trials}: must be above 0")
@@ -82,6 +85,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         pruner=pruner,
         seeds=numbers(asked) if (asked := settings.verb["seeds"]) else file.seeds,
         ties=file.ties,
+        validate_every=every if pruner.type != "none" else 0,
         prints=Fingerprints("", ""),
         V=1,
         store="",

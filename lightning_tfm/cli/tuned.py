@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lightning_tfm.cli.arguments import Parser
 
 
+TUNE_SEEDS = "1001"
+
+
 @dataclass(frozen=True)
 class Tuning:
     """What is tuned."""
@@ -51,7 +54,8 @@ class Choice:
 def add_tune_options(parser: "Parser") -> None:
     """Of `sweep`."""
     parser.add_argument("--tune", help="KEY=V1,V2,…: every row at its own best value, e.g. training.lr_factor=0.5,1,2")
-    parser.add_argument("--tune-seeds", default="1001", help="seeds to choose it at, apart from those of the table")
+    about = f"seeds to choose it at, apart from those of the table [{TUNE_SEEDS}]"
+    parser.add_argument("--tune-seeds", help=about)
 
 
 def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:

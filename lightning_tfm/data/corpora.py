@@ -20,6 +20,7 @@ from lightning_tfm.data.wmt.manifest import SOURCES
 from lightning_tfm.data.wmt.official import OfficialCorpus
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.sums import sha256
+from lightning_tfm.user_modules import reached
 from lightning_tfm.yaml_files import see_working_directory
 
 
@@ -144,9 +145,13 @@ def make_corpus(data: Data) -> Corpus:
 
 
 def corpus_fingerprint(corpus: Corpus, split: str) -> str:
-    """`corpus.fingerprint`, and for a class from outside the package the hash of its source file."""
+    """`corpus.fingerprint`, and for a class from outside the package the hash of its source file, and of what of the
+    user's own that imports.
+    """
     if type(corpus) in CORPORA.values():
         return corpus.fingerprint(split)
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
-    source = inspect.getsource(sys.modules[made_by.__module__])
-    return f"{hashlib.sha256(source.encode()).hexdigest()} {corpus.fingerprint(split)}"
+    digest = hashlib.sha256(inspect.getsource(sys.modules[made_by.__module__]).encode())
+    for name, source in reached([made_by.__module__]).items():
+        digest.update(name.encode() + b"\0" + source)
+    return f"{digest.hexdigest()} {corpus.fingerprint(split)}"

@@ -41,11 +41,15 @@ class TranslationData(pl.LightningDataModule):
         """Train the tokenizer and write the token store, where that has not been done (once per machine)."""
         prepare(self.experiment.data, self.root)
 
-    def plan(self) -> Plan:
-        """The plan of the training split, without the pairs above data.max_len."""
+    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pieces of source and target of all training pairs, end token included; those not above data.max_len."""
         split, limit = self.prepared.train, self.experiment.data.max_len
         source, target = split.source_lengths + 1, split.target_lengths + 1
-        ids = np.flatnonzero((source <= limit) & (target <= limit))
+        return source, target, np.flatnonzero((source <= limit) & (target <= limit))
+
+    def plan(self) -> Plan:
+        """The plan of the training split, without the pairs above data.max_len."""
+        source, target, ids = self.lengths()
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
     def train_dataloader(self) -> "StepLoader | Ahead":

@@ -3,12 +3,12 @@
 The sums are rounded otherwise: a translation may differ where two are worth the same to some 1e-6.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_tfm.model.products import by_onednn, has_onednn, linear_by
 from lightning_tfm.model.transformer import Transformer
@@ -26,15 +26,17 @@ def can_pack(model: Transformer) -> bool:
 @contextmanager
 def packed(model: Transformer) -> Iterator[None]:
     """Inside, `model` multiplies by packed copies of its weights, as they are now. No gradients."""
-    with (
-        torch.no_grad(),
-        linear_by(model, lambda linear: partial(by_onednn, W=_pack(linear.weight), bias=linear.bias)),
-    ):
+    with torch.no_grad(), linear_by(model, pack_one):
         model.__dict__["logits"] = partial(by_onednn, W=_pack(model.generator_WD))
         try:
             yield
         finally:
             del model.__dict__["logits"]
+
+
+def pack_one(linear: nn.Linear) -> Callable[[Tensor], Tensor]:
+    """x W^T + bias by a packed copy of its weight."""
+    return partial(by_onednn, W=_pack(linear.weight), bias=linear.bias)
 
 
 def _pack(weight: Tensor) -> Tensor:

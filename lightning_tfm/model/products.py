@@ -7,7 +7,7 @@ as on another processor. oneDNN makes code for every new shape, which pays from 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -49,8 +49,11 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
 
 @contextmanager
 def linear_by(model: nn.Module, make: Callable[[nn.Linear], Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Inside, every nn.Linear of `model` computes by what `make` makes of it."""
-    found = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    """Inside, every nn.Linear of `model` computes by what `make` makes of it; those with a forward of their own do not.
+
+    Nor do those whose weight a hook makes before each forward (torch.nn.utils.weight_norm).
+    """
+    found = [module for module in model.modules() if _is_plain(module)]
     for module in found:
         module.__dict__["forward"] = make(module)
     try:
@@ -60,8 +63,14 @@ def linear_by(model: nn.Module, make: Callable[[nn.Linear], Callable[[Tensor], T
             del module.__dict__["forward"]
 
 
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether it computes x W^T + bias for its `weight` of any moment, a parametrized one's included."""
+    own = "forward" in vars(module) or module._forward_pre_hooks
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and not own
+
+
 def linear_by_onednn(model: nn.Module) -> AbstractContextManager[None]:
-    """Inside, every nn.Linear of `model` multiplies by oneDNN, gradients too."""
+    """Inside, every nn.Linear of `model` multiplies by oneDNN, gradients too, as `linear_by` has it."""
     return linear_by(model, lambda module: partial(_linear, module))
 
 

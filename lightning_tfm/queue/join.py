@@ -30,6 +30,7 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
     if resources.share_files:
         check_shared(queue, folder_of(root, name))
     study = study_of(queue, root)
+    study.hardware_of(resources.hardware)  # refused before the data are read
     prepared = prepare(study.base.data, root)
     same = Fingerprints.of(prepared, study.base.data.dev) == study.prints
     if isinstance(study, Ablation) and study.data:

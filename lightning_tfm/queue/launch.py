@@ -54,7 +54,8 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
         print(text, file=sys.stderr)
 
     folder = folder_of(root, study.name)
-    resources = dataclasses.replace(resources, storage=remembered(resources.storage, folder))
+    storage, hardware = remembered(resources.storage, folder), study.hardware_of(resources.hardware)
+    resources = dataclasses.replace(resources, storage=storage, hardware=hardware)
     training = Training(study, resources.hardware, root, resources.devices)
     schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
     job = Job(study, root, training, resources, schedule.validate_every)

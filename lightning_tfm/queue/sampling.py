@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -236,12 +237,21 @@ class SearchTrials(Trials):
         reported = self._reported.setdefault(claim.trial_id, set())
         text = self.search.prints.dev[:16]  # what a run was validated on before this search took it over does not count
         lines = [r for r in folder.read_metrics() if "dev_ppl" in r and r.get("dev", text) == text]
-        fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported}
+        end = self._missed({r["step"] for r in lines})
+        fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
                 if self._study.pruner.prune(self._study, self.queue.trial(claim)):
                     yield step
             reported.add(step)
+
+    def _missed(self, validated: set[int]) -> float:
+        """First step of the search's schedule at which a run has no perplexity: begun elsewhere, or under way.
+
+        A rung compares the first that is reported at it or later: beyond that step, one would pass for an earlier one.
+        """
+        every = self.search.validate_every
+        return next(step for step in count(every, every) if step not in validated) if every else math.inf
 
     def pruned_reason(self, claim: Claim, outcome: LastWords | None) -> str:
         """Why and where a run was pruned, for its trial."""

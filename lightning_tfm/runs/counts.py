@@ -1,6 +1,6 @@
 """What a run's record counts of its model: parameters by part, FLOPs by formula."""
 
-from lightning_tfm.data.store import Split
+from lightning_tfm.data.module import TranslationData
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.record import Parameters
@@ -15,9 +15,10 @@ def counted(model: Transformer) -> Parameters:
     return Parameters(**sums, total=sum(sums.values()))
 
 
-def run_flops(model: Transformer, train: Split, source_tokens: int, target_tokens: int) -> int:
-    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the training text."""
-    source, target = train.source_lengths + 1.0, train.target_lengths + 1.0
+def run_flops(model: Transformer, data: TranslationData, source_tokens: int, target_tokens: int) -> int:
+    """Training FLOPs by formula (model/size.py); attention pairs from the mean over the pairs that are trained on."""
+    source, target, ids = data.lengths()
+    source, target = source[ids].astype(float), target[ids].astype(float)
     epochs = target_tokens / target.sum()
     pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
     return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

@@ -94,7 +94,7 @@ class Run:
         scores = self._score(module, prepared, rank, world)
         tally.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
-            record = self._record(prepared, tally, scores, started, module)
+            record = self._record(data, tally, scores, started, module)
             self.attempt.write_json(self.folder.result, signed(to_plain(record)))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -128,18 +128,17 @@ class Run:
 
     def _record(
         self,
-        prepared: Prepared,
+        data: TranslationData,
         tally: Tally,
         scores: dict[str, Score],
         started: float,
         module: TransformerModule,
     ) -> RunRecord:
-        e, V, model = self.experiment, prepared.tokenizer.V, module.transformer
+        e, prepared, model = self.experiment, data.prepared, module.transformer
         world = self.hardware.devices * self.hardware.num_nodes
         source, target = tally.tokens["source"], tally.tokens["target"]
         parts = {k: round(v, 3) for k, v in tally.seconds.items()}
-        train = prepared.train
-        flops, trained = run_flops(model, train, source, target), parts["train"] + parts["data"]
+        flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
         tally.note(what_ran(module))
         rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
         ran = stretches(tally.ran())
@@ -148,7 +147,7 @@ class Run:
             identity=json.loads(self.folder.identity.read_bytes()),
             experiment=to_dict(e),
             parameters=counted(model),
-            V=V,
+            V=prepared.tokenizer.V,
             steps=e.training.steps,
             target_tokens=target,
             source_tokens=source,

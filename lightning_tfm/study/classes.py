@@ -10,6 +10,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
 from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_NORMS, BUILTIN_SCHEMES
+from lightning_tfm.user_modules import LIBRARIES, reached
 from lightning_tfm.yaml_files import see_working_directory
 
 BUILTIN_OPTIMIZERS = ("adam", "adamw", "muon")
@@ -21,7 +22,6 @@ SHIPPED = {
     "training.optimizer": BUILTIN_OPTIMIZERS,
 }
 """field -> the names that ship with the package; any other is an import path"""
-_LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
@@ -43,8 +43,9 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
 def user_classes(experiment: Experiment) -> dict[str, str]:
     """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
 
-    The source is that of every module of the user's that the class inherits from, its own included. A corpus needs no
-    entry: the fingerprint of its text says more. Modules are looked up in the working directory too.
+    The source is that of every module of the user's that the class inherits from, its own included, and of those that
+    they import (user_modules.py). A corpus needs no entry: the fingerprint of its text says more. Modules are looked up
+    in the working directory too.
     """
     found = own_classes(experiment)
     if found:
@@ -60,10 +61,11 @@ def _source(key: str, path: str) -> str:
         raise UserError(f"{key}='{path}': cannot import it ({error})") from error
     if not isinstance(found, type):
         raise UserError(f"{key}='{path}': expected a class, got {found!r}")
-    digest = hashlib.sha256()
-    for name in sorted({c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES}):
+    sources = {}
+    for name in {c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES}:
         source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
         if source is None:
             raise UserError(f"{key}='{path}': the module {name} has no source file to identify it by")
-        digest.update(name.encode() + b"\0" + Path(source).read_bytes())
-    return digest.hexdigest()
+        sources[name] = Path(source).read_bytes()
+    sources |= reached(sources)
+    return hashlib.sha256(b"".join(name.encode() + b"\0" + sources[name] for name in sorted(sources))).hexdigest()

@@ -76,6 +76,12 @@ class Row:
         return replace(self, change=self.change | self.ties, ties={})
 
 
+def base_of(rows: Iterable[Row]) -> str | None:
+    """The row that changes nothing, whatever its name: the paper's where there are several."""
+    plain = [row for row in rows if not row.change]
+    return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
+
+
 def load_rows(path: str | Path) -> list[Row]:
     """The rows of one file. Raises UserError naming file, line, row, key and the nearest valid one."""
     file = expect("rows", read_yaml(path))

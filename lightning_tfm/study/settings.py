@@ -40,6 +40,8 @@ class Settings:
     """a verb's own arguments"""
     files: tuple[str, ...] = ()
     """experiment files, as they were named"""
+    typed: frozenset[str] = frozenset()
+    """dotted keys that the command line itself gives"""
 
     @property
     def experiment(self) -> Experiment:

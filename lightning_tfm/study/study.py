@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from lightning_tfm.config import (
     Experiment,
+    Hardware,
     evaluation_hash,
     from_dict,
     override,
@@ -28,7 +29,7 @@ from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, differences, run_identity
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences, run_identity
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -92,6 +93,10 @@ class Study(ABC):
             )
         return experiment.scaled(), identity
 
+    def hardware_of(self, asked: Hardware) -> Hardware:
+        """`asked`, with what the study itself says of it. Raises UserError where they contradict each other."""
+        return asked
+
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
         """The content of study.json."""
@@ -146,9 +151,8 @@ class Ablation(Study):
 
     @property
     def base_row(self) -> str | None:
-        """The row that changes nothing: the paper's where there are several."""
-        plain = [row for row in self.rows if not row.change]
-        return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
+        """The row that is base, whatever its name."""
+        return base_of(self.rows)
 
     def twins(self) -> dict[str, str]:
         """Row -> the row whose runs are its own, too: base, else the first. Rows that are no other row are left out.
@@ -240,6 +244,9 @@ class Search(Study):
     """of every trial, whose values are the means over them; empty: base's own alone"""
     ties: dict[str, Any] = field(default_factory=dict)
     """dotted keys that are not sampled but follow the others (study/ties.py)"""
+    validate_every: int = 0
+    """steps between two evaluations of dev perplexity on every machine, since trials are stopped by comparing them; 0
+    where none is stopped, and in searches that were begun before it was kept"""
     KIND: ClassVar[str] = "search"
 
     @property
@@ -328,6 +335,16 @@ class Search(Study):
         model = self.at(change).scaled().model
         return {"parameters": count_parameters(model, self.V)["total"] - self.constraints["parameters"]}
 
+    def hardware_of(self, asked: Hardware) -> Hardware:
+        if not self.validate_every:
+            return asked
+        if asked.validate_every not in (0, self.validate_every):
+            raise UserError(
+                f"--trainer.validate_every={asked.validate_every}: the trials of study '{self.name}' are validated "
+                f"every {self.validate_every} steps, by which they are compared and stopped early: leave it out"
+            )
+        return replace(asked, validate_every=self.validate_every)
+
     def check(self) -> None:
         """Raise UserError where the space holds an invalid experiment, tried at its corners."""
         own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
@@ -345,7 +362,7 @@ class Search(Study):
         plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
         plain |= {"fingerprints": asdict(self.prints)}
         same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
-        later = [key for key in ("seeds", "ties") if getattr(self, key)]
+        later = [key for key in ("seeds", "ties", "validate_every") if getattr(self, key)]
         return plain | {key: getattr(self, key) for key in (*same, *later)}
 
     def joined(self, old: Self, path: Path) -> Self:
@@ -353,13 +370,15 @@ class Search(Study):
             raise UserError(
                 f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
             )
-        before, after = (replace(study, trials=0, based=True).to_plain() for study in (old, self))
+        every = self.validate_every if old.validate_every else 0
+        same = replace(self, trials=0, based=True, validate_every=every)
+        before, after = replace(old, trials=0, based=True).to_plain(), same.to_plain()
         if found := differences(before, after, "the study has"):
             raise UserError(
                 f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
                 "remove that folder"
             )
-        return replace(self, based=old.based)
+        return replace(self, based=old.based, validate_every=old.validate_every)
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
@@ -423,7 +442,7 @@ def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
             same = ("sampler", "seed", "trials", "objectives", "constraints")
             common |= {key: plain[key] for key in same} | {"pruner": Pruner(**plain["pruner"])}
             common |= {"based": plain.get("based", False), "seeds": plain.get("seeds", [])}
-            common["ties"] = plain.get("ties", {})
+            common |= {"ties": plain.get("ties", {}), "validate_every": plain.get("validate_every", 0)}
             return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
         rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
         return Ablation(**common, rows=rows, seeds=plain["seeds"], data=row_data.from_plain(plain.get("data", {})))

@@ -122,6 +122,19 @@ def test_corpus_of_ones_own():
     assert len(corpus_fingerprint(corpus, "val")) > 64
 
 
+def test_the_source_of_what_a_corpus_imports_enters(tmp_path, monkeypatch):
+    """Else a store of the text as it was would be taken for that of today."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_cleaning.py").write_text("def clean(line):\n    return line\n")
+    derived = "from own_cleaning import clean\nfrom tests.data.test_corpora import TwoLines\n\n\n"
+    (tmp_path / "own_corpus.py").write_text(derived + "class Mine(TwoLines):\n    pass\n")
+    corpus = make_corpus(Data(corpus="own_corpus.Mine", pairs=2))
+    before = corpus_fingerprint(corpus, "val")
+    assert corpus_fingerprint(corpus, "val") == before
+    (tmp_path / "own_cleaning.py").write_text("def clean(line):\n    return line.lower()\n")
+    assert corpus_fingerprint(corpus, "val") != before
+
+
 def test_a_class_with_lines_is_a_corpus_known_by_its_text(tmp_path, monkeypatch):
     data = Data(corpus=f"{__name__}.Plain", vocab_size=30, source="xx", target="yy")
     corpus = make_corpus(data)

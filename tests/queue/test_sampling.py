@@ -1,6 +1,7 @@
 """Searches with real workers; the runs are arithmetic on the parameters, with a record that a pruner can read."""
 
 import json
+import math
 import os
 import signal
 import time
@@ -11,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from lightning_tfm.config import Experiment, override
+from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.join import join
+from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.sampling import shown
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.sampling import SearchTrials, shown
 from lightning_tfm.queue.search_results import importances, report
+from lightning_tfm.queue.sharing import publish
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
@@ -24,6 +29,7 @@ from lightning_tfm.study.gains import gains
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Search, load, load_as, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
+from lightning_tfm.training.schedule import EventSchedule
 from tests.launching import Train, launch
 from tests.records import leave
 from tests.waiting import wait_for
@@ -177,6 +183,49 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
     report(made, tmp_path)
     for line in json.loads((tmp_path / "studies" / "s" / "trials.json").read_text()):
         assert (line["dev/ppl"] is None) == (line["state"] == "pruned")
+
+
+class Curve:
+    """A run's folder: dev perplexity at steps `every` apart, the same in every run."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.now, self.stopped = every, 0, False
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return [{"step": k, "dev_ppl": 5 + 95 * math.exp(-k / 20)} for k in range(self.every, self.now + 1, self.every)]
+
+    def ask_to_stop(self, pid: int) -> bool:
+        self.stopped = True
+        return True
+
+
+@pytest.mark.parametrize("found", [0, 13])
+def test_equal_trials_are_not_stopped_for_where_they_were_trained(tmp_path: Path, found: int) -> None:
+    """One machine says how often it validates, another does not, and `found` had been begun by `fit` (0: none had)."""
+    base = override(Experiment(), {"training.steps": 100, "training.warmup": 10}, "test")
+    made = search(base=base, sampler="random", trials=8, pruner=Pruner("asha", 5, 3), validate_every=5)
+    queue, stopped = Queue("s", find_storage("", tmp_path), budget=8), []
+    for asked in (5, 5, 0, 0, 5, 5, 5, 5):
+        every = EventSchedule.of(made.hardware_of(Hardware(validate_every=asked)), base.training).validate_every
+        trials = SearchTrials(made, queue, every)
+        claim, curve = trials.propose(), Curve(every if asked else found or every)
+        for curve.now in range(1, 101):
+            trials.watch(claim, curve, 1)
+        trials.finish(claim, curve, [])
+        queue.finish(claim, 5.0)
+        stopped.append(curve.stopped)
+    assert not any(stopped)
+
+
+def test_every_machine_validates_as_the_search_says(tmp_path: Path, monkeypatch) -> None:
+    made, jobs = search(pruner=Pruner("median"), validate_every=5), []
+    monkeypatch.setattr("lightning_tfm.queue.launch.run_study", lambda job, cells, start: jobs.append(job))
+    save(made, tmp_path)
+    work(made, [], tmp_path, Resources())
+    assert (jobs[0].first_validation, jobs[0].training.hardware.validate_every) == (5, 5)
+    publish(jobs[0].open(print), jobs[0].folder, made.to_plain())
+    with pytest.raises(UserError, match="validate_every=7: the trials of study 's' are validated every 5 steps"):
+        join("s", tmp_path, Resources(hardware=Hardware(validate_every=7)))
 
 
 def test_a_search_is_no_table(tmp_path: Path) -> None:

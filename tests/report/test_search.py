@@ -204,6 +204,11 @@ def test_verb_renders_a_search(root, capsys):
     assert "no table in the paper's layout" in capsys.readouterr().err
 
 
+def test_what_is_collected_for_tables_is_refused_for_a_search(root, capsys):
+    assert main(["report", "found", "--out", str(root), "--collect"]) == 2
+    assert "--collect: 'found' is a search" in capsys.readouterr().err
+
+
 def test_broken_and_missing_records_are_named(root):
     path = root / "studies/found/trials.json"
     for content in ("{}", "[1]", '[{"trial": "t0"}]', "[" * 100_000):

@@ -92,6 +92,31 @@ def test_a_search_resumes_too(tmp_path: Path, capsys, monkeypatch, worked) -> No
     assert worked[1][0].trials == 7 and worked[1][0] == worked[0][0]
 
 
+EARLY = "early_terminate: {type: hyperband, min_iter: 1}\n" + SEARCH
+
+
+def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, capsys, monkeypatch, worked) -> None:
+    """Trials are compared at equal steps: no machine may validate at others."""
+    monkeypatch.setattr("lightning_tfm.queue.search_results.report", lambda *search: "")
+    out = str(tmp_path / "out")
+    with pytest.raises(SystemExit):
+        call("tune", tmp_path, EARLY, "--trainer.validate_every=2")
+    for verb in ("tune", "plan"):
+        assert call(verb, tmp_path, EARLY, "--trainer.validate_every=1") == 2
+        assert "--trainer.validate_every=1: the trials of study 'small' are vali" in capsys.readouterr().err
+    assert main(["resume", "small", "--out", out, "--trainer.validate_every", "3"]) == 2
+    assert "validated every 2 steps" in capsys.readouterr().err and len(worked) == 1
+    call("tune", tmp_path, EARLY)  # as the study has it
+    main(["resume", "small", "--out", out])
+    assert [(study.validate_every, study.pruner.min_step) for study, *_ in worked] == [(2, 2)] * 3
+    path = tmp_path / "out/studies/small/study.json"
+    plain = json.loads(path.read_text())
+    assert plain.pop("validate_every") == 2
+    path.write_text(json.dumps(plain))  # begun before it was kept
+    main(["resume", "small", "--out", out])
+    assert worked[3][0].validate_every == 0
+
+
 def test_no_password_is_written_down() -> None:
     address = "postgresql+psycopg://me:secret@host/db"
     found = resume.without_password(["s.yaml", "--storage", address, f"--storage={address}"])

@@ -33,7 +33,18 @@ def test_the_shipped_sweep_names_all_rows():
 
 
 def test_rows_may_be_picked_and_base_is_always_there():
-    assert only(read_sweep("sweeps/table3.yaml"), "C-N4,C-N2") == ["base", "C-N2", "C-N4"]
+    rows = list(all_rows().values())
+    found = only(read_sweep("sweeps/table3.yaml"), rows, "C-N4,C-N2")
+    assert [row.name for row in found] == ["base", "C-N2", "C-N4"]
+
+
+def test_base_is_the_row_that_changes_nothing_whatever_its_name(tmp_path):
+    (tmp_path / "mine.yaml").write_text("mine: {group: X, change: {}}\n")
+    sweep = read(tmp_path, GOOD.replace("base, A-h1", "A-h4, mine, A-h1"))
+    declared = all_rows([tmp_path / "mine.yaml"])
+    rows = [declared[name] for name in sweep.rows]
+    assert [row.name for row in only(sweep, rows, "A-h1")] == ["mine", "A-h1"]
+    assert [row.name for row in only(sweep, [*rows, declared["base"]], "A-h1")] == ["A-h1", "base"], "the paper's"
 
 
 def test_fixed_values_become_arguments(tmp_path):

@@ -1,6 +1,7 @@
 """`sweep --tune`: rows at their own best values, chosen at seeds apart from those that are reported."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints, all_rows
 from lightning_tfm.study.study import Ablation, load_as
 from tests.records import leave
+from tests.study.test_plan import TABLE, call
 
 KEY = "training.lr_factor"
 ROWS = [all_rows()[name] for name in ("base", "A-h1", "C-N2")]
@@ -84,6 +86,25 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
 def test_what_cannot_be_tuned_is_refused(text, seeds, message) -> None:
     with pytest.raises(UserError, match=message):
         tuned.variants(tuned.asked_tuning(text, seeds, STUDY), ROWS)
+
+
+@pytest.mark.parametrize("more, seed", [(["--max-seeds=6"], 6), (["--max-seeds=5"], 0), ([], 8), (["--seeds=1-2"], 0)])
+def test_seeds_that_looks_may_add_are_reported_too(tmp_path: Path, capsys, monkeypatch, trained, more, seed) -> None:
+    monkeypatch.setattr("lightning_tfm.cli.sweep.tuned", lambda *study: sys.exit(9))
+    tune = [f"--tune={KEY}=1,2", f"--tune-seeds={seed or 6}", "--seeds=auto", *more]
+    if not seed:
+        with pytest.raises(SystemExit, match="9"):
+            call("sweep", tmp_path, TABLE, *tune)
+        return
+    assert call("sweep", tmp_path, TABLE, *tune) == 2
+    assert f"--tune-seeds: seed {seed} is reported too" in capsys.readouterr().err
+
+
+def test_seeds_that_the_study_has_already_are_reported_too(tmp_path: Path, capsys, monkeypatch, trained) -> None:
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
+    call("sweep", tmp_path, TABLE, "--seeds=7")
+    assert call("sweep", tmp_path, TABLE, f"--tune={KEY}=1,2", "--tune-seeds=7", "--seeds=1") == 2
+    assert "--tune-seeds: seed 7 is reported too" in capsys.readouterr().err
 
 
 def test_without_base_nothing_is_tuned() -> None:

@@ -1,16 +1,19 @@
 """Products by oneDNN: torch's up to rounding, the same experiment, and said in the record."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import parametrize
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import products
+from lightning_tfm.model.packed import pack_one
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, train, weights, write_corpus
 
@@ -48,6 +51,47 @@ def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, 
     for key, exact in found["exact"].items():
         error = {by: (found[by][key] - exact).abs().max() / exact.abs().max() for by in ("torch", "onednn")}
         assert error["onednn"] < max(4 * error["torch"], 2e-6), (key, error)
+
+
+class Halved(torch.nn.Linear):
+    def forward(self, x):
+        return torch.nn.functional.linear(x, 0.5 * self.weight, self.bias)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+def normed(linear):
+    found = torch.nn.utils.weight_norm(linear)
+    found.weight_g.data.mul_(3)  # as after load_state_dict: the weight of the last forward is not the one of the next
+    return found
+
+
+def shifted(linear):
+    linear.forward = lambda x: torch.nn.functional.linear(x, linear.weight) + 1
+    return linear
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("own", ["subclass", "parametrized", "hook", "instance"])
+def test_a_linear_map_of_the_users_own_stays_the_function_that_it_is(own):
+    """Products only round: a masked or pruned linear map must not become a plain one."""
+    torch.manual_seed(1)
+    make = {
+        "subclass": lambda: Halved(8, 8),
+        "parametrized": lambda: parametrize.register_parametrization(torch.nn.Linear(8, 8), "weight", Doubled()),
+        "hook": lambda: normed(torch.nn.Linear(8, 8)),
+        "instance": lambda: shifted(torch.nn.Linear(8, 8)),
+    }[own]
+    for by in (products.linear_by_onednn, partial(products.linear_by, make=pack_one)):
+        model, x = torch.nn.Sequential(make(), torch.nn.ReLU(), torch.nn.Linear(8, 8)), torch.randn(5, 8)
+        with torch.no_grad():
+            with by(model):
+                found = model(x)
+            assert torch.allclose(found, model(x), atol=1e-6)
+        assert ("forward" in vars(model[0])) == (own == "instance")
 
 
 @pytest.mark.parametrize("precision, device", [("bfloat16", "cpu"), ("float64", "cpu"), ("float32", "cuda")])

@@ -1,0 +1,98 @@
+"""What a class of the user's own computes by the modules that it imports is part of a run's name."""
+
+import hashlib
+import sys
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.config import Experiment
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.classes import user_classes
+from lightning_tfm.user_modules import reached
+
+TOPS = count()
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch):
+    """A package of a new name with `files`, `{top}` in them for that name; its class is `{top}.mine.Mine`."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(files: dict[str, str]) -> str:
+        top = f"users{next(TOPS)}"
+        for name, text in ({"__init__.py": ""} | files).items():
+            path = tmp_path / top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("{top}", top))
+        return top
+
+    return make
+
+
+def identity(top: str) -> str:
+    base = Experiment()
+    mine = replace(base, model=replace(base.model, feed_forward=f"{top}.mine.Mine"))
+    return user_classes(mine)[f"{top}.mine.Mine"]
+
+
+CLASS = "\n\n\nclass Mine:\n    pass\n"
+WAYS = {
+    "import {top}.parts.act": "parts/act.py",
+    "import {top}.parts.act as act": "parts/act.py",
+    "from {top}.parts import act": "parts/act.py",
+    "from {top}.parts.act import f": "parts/act.py",
+    "from . import act": "act.py",
+    "from .parts import act": "parts/act.py",
+    "from .parts.act import f": "parts/act.py",
+    "from .parts.act import *": "parts/act.py",
+    "def late():\n    from .parts import act": "parts/act.py",
+    "try:\n    import fast\nexcept ImportError:\n    from .parts import act": "parts/act.py",
+    "from .other import g": "act.py",  # which imports it
+    "from .parts.act import f  # runs the package": "parts/__init__.py",
+}
+
+
+@pytest.mark.parametrize("line, changed", WAYS.items())
+def test_the_source_of_what_a_class_imports_enters(made, tmp_path: Path, line: str, changed: str) -> None:
+    act = "def f(x):\n    return x\n"
+    files = {"mine.py": line + CLASS, "act.py": act, "parts/__init__.py": "", "parts/act.py": act}
+    files |= {"other.py": "from . import act, mine\n\n\ndef g(x):\n    return act.f(x)\n", "unused.py": ""}
+    top = made(files)
+    before = identity(top)
+    (tmp_path / top / "unused.py").write_text("x = 1\n")
+    assert identity(top) == before
+    (tmp_path / top / changed).write_text(act.replace("return x", "return 2 * x"))
+    assert identity(top) != before
+    (tmp_path / top / changed).write_text(files[changed])
+    assert identity(top) == before
+
+
+def test_a_class_that_imports_nothing_of_the_users_keeps_its_name(made, tmp_path: Path) -> None:
+    """As it was: modules it inherits from, in order of name."""
+    text = "import os.path\nimport torch.nn as nn\nimport numpy\nfrom lightning_tfm.config import Model\n"
+    files = {"mine.py": text + "from .zero import Zero\n\n\nclass Mine(Zero):\n    pass\n"}
+    files |= {"zero.py": "import json\nfrom abc import ABC\n\n\nclass Zero(ABC):\n    pass\n"}
+    top = made(files)
+    held = [f"{top}.{name}".encode() + b"\0" + files[f"{name}.py"].encode() for name in ("mine", "zero")]
+    assert identity(top) == hashlib.sha256(b"".join(held)).hexdigest()
+
+
+def test_cycles_end_and_nothing_is_imported_for_it(made) -> None:
+    files = {
+        "mine.py": "def late():\n    from .a import f" + CLASS,
+        "a.py": "from . import b\n",
+        "b.py": "from . import a\n",
+    }
+    top = made(files)
+    assert identity(top) == identity(top)
+    assert list(reached([f"{top}.mine"])) == [f"{top}", f"{top}.a", f"{top}.b"]
+    assert f"{top}.a" not in sys.modules and f"{top}.b" not in sys.modules
+
+
+def test_a_module_that_is_no_python_is_named(made) -> None:
+    top = made({"mine.py": "def late():\n    from . import broken" + CLASS, "broken.py": "def f(:\n"})
+    with pytest.raises(UserError, match=r"broken\.py: a class of your own imports it, and it is no Python"):
+        identity(top)
