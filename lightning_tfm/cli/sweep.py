@@ -133,6 +133,7 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
         store=prepared.folder.name,
         data=rows_data(base, prepared, rows, settings.out),
     )
+    study = study.with_sources()
     return study, study.cells()
 
 

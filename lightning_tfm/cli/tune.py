@@ -113,7 +113,7 @@ def with_data(search: Search, root: Path) -> Search:
 
     prepared = prepare(search.base.data, root)
     prints = Fingerprints.of(prepared, search.base.data.dev)
-    return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name)
+    return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name).with_sources()
 
 
 def add_search_options(parser: Parser) -> None:

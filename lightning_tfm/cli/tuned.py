@@ -97,6 +97,7 @@ def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> 
     from lightning_tfm.queue.launch import work
 
     tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
+    tried = tried.with_sources()
     save(tried, root)
     states = work(tried, tried.cells(), root, resources, start=True)
     if lost := [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state != "done"]:

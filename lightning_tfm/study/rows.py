@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightning_tfm.config import Experiment, override, training_identity
+from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study import ties
-from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
@@ -180,13 +180,6 @@ class Fingerprints:
     def of(cls, prepared: PreparedText, dev: str) -> "Fingerprints":
         """Those of prepared data whose dev split is `dev`."""
         return cls(prepared.train_fingerprint, prepared.fingerprint(dev))
-
-
-def run_identity(base: Experiment, row: Row, seed: int, train_fingerprint: str) -> dict[str, Any]:
-    """Training identity of base + exactly the row's change + seed. Raises UserError where a miniature does not fit."""
-    experiment = apply(base, row, seed)
-    experiment.scaled(f"row '{row.name}'")
-    return training_identity(experiment, train_fingerprint, user_classes(experiment))
 
 
 def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix: str = "") -> list[str]:

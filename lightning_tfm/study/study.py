@@ -26,10 +26,10 @@ from lightning_tfm.model.layer_sizes import reach
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.study import row_data, ties
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.classes import SHIPPED, own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences, run_identity
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -49,6 +49,8 @@ class Study(ABC):
     """pieces of the vocabulary"""
     store: str
     """name of the prepared data under <root>/data"""
+    classes: dict[str, str] = field(default_factory=dict)
+    """import path -> sha256 of the source of a class of the user's own, as the study was started with it"""
 
     KIND: ClassVar[str]
     """what users call it: table or search"""
@@ -74,7 +76,27 @@ class Study(ABC):
     def identity(self, cell: Cell) -> dict[str, Any]:
         """Training identity of a cell."""
         experiment = self.experiment(cell)
-        return training_identity(experiment, self.prints.train, user_classes(experiment))
+        return training_identity(experiment, self.prints.train, self.sources_of(experiment))
+
+    def sources_of(self, experiment: Experiment) -> dict[str, str]:
+        """Import path -> sha256, of the experiment's classes of the user's own: as started with, else as they are."""
+        own = own_classes(experiment).values()
+        known = {path: self.classes[path] for path in own if path in self.classes}
+        return known if len(known) == len(own) else user_classes(experiment)
+
+    @abstractmethod
+    def _kinds(self) -> Iterable[Experiment]:
+        """Experiments that name every class of the user's own in this study."""
+
+    def with_sources(self) -> Self:
+        """This study with the sources of its classes as they are now. Raises UserError where one is not there."""
+        found = [user_classes(e) for e in self._kinds() if own_classes(e)]
+        return replace(self, classes={path: source for one in found for path, source in one.items()})
+
+    def _other_sources(self, old: Self) -> list[str]:
+        """What to say of classes whose source is another than when the study was started."""
+        both = old.classes.keys() & self.classes.keys()
+        return [f"the source of {path} is another" for path in sorted(both) if old.classes[path] != self.classes[path]]
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
@@ -86,6 +108,7 @@ class Study(ABC):
         Raises UserError where the cell means another run here than where the study was started.
         """
         experiment, identity = self.experiment(cell), self.identity(cell)
+        identity = identity | {"user_classes": dict(sorted(user_classes(experiment).items()))}  # as they are now
         if training_hash(identity) != cell.training_hash:
             raise UserError(
                 f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study run "
@@ -100,6 +123,10 @@ class Study(ABC):
     @abstractmethod
     def to_plain(self) -> dict[str, Any]:
         """The content of study.json."""
+
+    def _later(self, more: dict[str, Any]) -> dict[str, Any]:
+        """What study.json holds only where there is such."""
+        return {key: value for key, value in (more | {"classes": self.classes}).items() if value}
 
     @abstractmethod
     def joined(self, old: Self, path: Path) -> Self:
@@ -135,7 +162,9 @@ class Ablation(Study):
 
     def identity_of(self, row: Row, seed: int) -> dict[str, Any]:
         """Training identity of a row at a seed. Raises UserError where a miniature does not fit."""
-        return run_identity(self.base, row, seed, self.data_of(row).prints.train)
+        experiment = apply(self.base, row, seed)
+        experiment.scaled(f"row '{row.name}'")
+        return training_identity(experiment, self.data_of(row).prints.train, self.sources_of(experiment))
 
     def evaluation_of(self, row: Row) -> str:
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
@@ -173,6 +202,9 @@ class Ablation(Study):
         exact = apply(self.base, row, self.base.training.seed).scaled()
         return {key: value_of(exact, key) for key in keys}
 
+    def _kinds(self) -> Iterable[Experiment]:
+        return (apply(self.base, row, self.base.training.seed) for row in self.rows)
+
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 
@@ -198,7 +230,7 @@ class Ablation(Study):
             "fingerprints": asdict(self.prints),
             "V": self.V,
             "store": self.store,
-        } | ({"data": {key: asdict(data) for key, data in self.data.items()}} if self.data else {})
+        } | self._later({"data": {key: asdict(data) for key, data in self.data.items()}})
 
     def joined(self, old: Self, path: Path) -> Self:
         before = to_dict(old.base) | {"fingerprints": asdict(old.prints)}
@@ -214,6 +246,7 @@ class Ablation(Study):
             for key in old.data.keys() & self.data.keys()
             if old.data[key] != self.data[key]
         ]
+        found += self._other_sources(old)
         if found:
             raise UserError(
                 f"{path} was started with a different experiment ({'; '.join(found)}): "
@@ -221,7 +254,7 @@ class Ablation(Study):
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
-        return replace(self, rows=rows, seeds=seeds, data=old.data | self.data)
+        return replace(self, rows=rows, seeds=seeds, data=old.data | self.data, classes=old.classes | self.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +335,10 @@ class Search(Study):
         experiment = self.of(row, change) if self.ties else self.base
         return {key: value_of(experiment, key) for key in self.ties}
 
+    def _kinds(self) -> Iterable[Experiment]:
+        named = [(p.name, value) for p in self.space if p.name in SHIPPED for value in p.listed or ()]
+        return [self.base, *(override(self.base, {key: value}, self.name) for key, value in named)]
+
     def experiment(self, cell: Cell) -> Experiment:
         return self.of(cell.row, cell.change, cell.seed)
 
@@ -313,7 +350,7 @@ class Search(Study):
         runs = []
         for seed in self.trial_seeds:
             experiment = self.of(name, change, seed)
-            identity = training_identity(experiment, self.prints.train, user_classes(experiment))
+            identity = training_identity(experiment, self.prints.train, self.sources_of(experiment))
             runs.append((seed, training_hash(identity)))
         cost = predicted_cost(experiment.scaled(), self.V) * len(runs)
         return Cell(name, *runs[0], cost, change, tuple(runs[1:]))
@@ -362,8 +399,8 @@ class Search(Study):
         plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
         plain |= {"fingerprints": asdict(self.prints)}
         same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
-        later = [key for key in ("seeds", "ties", "validate_every") if getattr(self, key)]
-        return plain | {key: getattr(self, key) for key in (*same, *later)}
+        later = {key: getattr(self, key) for key in ("seeds", "ties", "validate_every")}
+        return plain | {key: getattr(self, key) for key in same} | self._later(later)
 
     def joined(self, old: Self, path: Path) -> Self:
         if self.trials < old.trials:
@@ -371,14 +408,15 @@ class Search(Study):
                 f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
             )
         every = self.validate_every if old.validate_every else 0
-        same = replace(self, trials=0, based=True, validate_every=every)
-        before, after = replace(old, trials=0, based=True).to_plain(), same.to_plain()
-        if found := differences(before, after, "the study has"):
+        same = replace(self, trials=0, based=True, validate_every=every, classes={})
+        before, after = replace(old, trials=0, based=True, classes={}).to_plain(), same.to_plain()
+        if found := differences(before, after, "the study has") + self._other_sources(old):
             raise UserError(
                 f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
                 "remove that folder"
             )
-        return replace(self, based=old.based, validate_every=old.validate_every)
+        classes = old.classes | self.classes
+        return replace(self, based=old.based, validate_every=old.validate_every, classes=classes)
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
@@ -437,6 +475,7 @@ def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
         if plain["schema"] != SCHEMA:
             raise UserError(f"{where}: schema {plain['schema']}, this version reads {SCHEMA}")
         common: dict[str, Any] = {key: plain[key] for key in ("name", "V", "store")}
+        common |= {"classes": plain.get("classes", {})}
         common |= {"base": from_dict(Experiment, plain["base"]), "prints": Fingerprints(**plain["fingerprints"])}
         if plain.get("kind") == Search.KIND:
             same = ("sampler", "seed", "trials", "objectives", "constraints")

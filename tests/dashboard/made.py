@@ -9,10 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.config import Experiment, Miniature, Training, evaluation_hash, override, to_dict, training_hash
+from lightning_tfm.config import (
+    Experiment,
+    Miniature,
+    Training,
+    evaluation_hash,
+    override,
+    to_dict,
+    training_hash,
+    training_identity,
+)
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, TrainSeconds, to_plain
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply, run_identity
+from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation, Search, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
 from tests.records import record_of
@@ -71,8 +80,7 @@ class Folder:
     def run(self, experiment: Experiment, state: str = "finished", texts: bool = True) -> RunFolder:
         """One run (of an experiment at the paper's scale) in one of the states of the dashboard."""
         exact = experiment.scaled()
-        row = Row("any", "any", {}, Paper(None, None, None), "here:1")
-        identity = run_identity(experiment, row, experiment.training.seed, PRINTS.train)
+        identity = training_identity(experiment, PRINTS.train, {})
         folder = RunFolder(self.root, training_hash(identity))
         folder.path.mkdir(parents=True, exist_ok=True)
         if state == "waiting":

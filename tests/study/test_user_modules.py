@@ -1,8 +1,10 @@
 """What a class of the user's own computes by the modules that it imports is part of a run's name."""
 
 import hashlib
+import shutil
 import sys
 from dataclasses import replace
+from importlib import invalidate_caches
 from itertools import count
 from pathlib import Path
 
@@ -11,9 +13,12 @@ import pytest
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
+from lightning_tfm.study.study import Ablation, load_as, save
 from lightning_tfm.user_modules import reached
 
 TOPS = count()
+NOT_PRINTED = Paper(None, None, None)
 
 
 @pytest.fixture
@@ -96,3 +101,33 @@ def test_a_module_that_is_no_python_is_named(made) -> None:
     top = made({"mine.py": "def late():\n    from . import broken" + CLASS, "broken.py": "def f(:\n"})
     with pytest.raises(UserError, match=r"broken\.py: a class of your own imports it, and it is no Python"):
         identity(top)
+
+
+def table(top: str) -> Ablation:
+    rows = [all_rows()["base"], Row("own", "X", {"model.feed_forward": f"{top}.mine.Mine"}, NOT_PRINTED, "here:1")]
+    study = Ablation(
+        name="own", base=Experiment(), rows=rows, seeds=[1], prints=Fingerprints("t", "d"), V=300, store="s"
+    )
+    return study.with_sources()
+
+
+@pytest.mark.parametrize("after", ["gone", "changed"])
+def test_a_study_is_read_as_it_was_started_whatever_became_of_its_classes(made, tmp_path: Path, after: str) -> None:
+    top = made({"mine.py": CLASS})
+    started = save(table(top), tmp_path)
+    cells, file = started.cells(), tmp_path / top / "mine.py"
+    for name in [name for name in sys.modules if name.startswith(top)]:
+        del sys.modules[name]
+    invalidate_caches()
+    if after == "gone":
+        shutil.rmtree(tmp_path / top)
+    else:
+        file.write_text("# another\n" + CLASS)
+    read = load_as(Ablation, tmp_path, "own")
+    assert read == started and read.cells() == cells
+    said = "cannot import it" if after == "gone" else "here it is run .* of a class of your own, differ"
+    with pytest.raises(UserError, match=said):
+        read.plan(cells[1], tmp_path)
+    assert read.plan(cells[0], tmp_path)[1] == read.identity(cells[0])
+    with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the source of .*Mine is another"):
+        save(table(top), tmp_path)
