@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_tfm.config import Data, Experiment
+from lightning_tfm.config import Experiment
 from lightning_tfm.data.long import check_reach
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.errors import UserError
@@ -19,6 +19,8 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
     would cost it less than the text does; and where a row's learned positions end before a line that is scored.
     """
     found: dict[str, RowData] = {}
+    texts = {"dev": base.data.dev}  # the others where pieces differ: else an unknown one costs all rows the same
+    every = texts | {"test": base.data.test, "long": base.data.long}
     for row in rows:
         key, changed = data_key(row.change), apply(base, row)
         data, whose = changed.data, f"{row.where}: row '{row.name}'"
@@ -39,10 +41,11 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
                     f"{row.where}: row '{row.name}' ({key}) changes the text '{split}' that it is scored on: rows of a "
                     "table are scored on the same text"
                 )
-        _check_known(own, data, f"{row.where}: row '{row.name}' ({key})")
+        texts = texts if own.tokenizer.fingerprint == prepared.tokenizer.fingerprint else every
+        _check_known(own, texts, f"{row.where}: row '{row.name}' ({key})")
         found[key] = RowData(Fingerprints.of(own, data.dev), own.tokenizer.V, own.folder.name)
     if found:
-        _check_known(prepared, base.data, "base")
+        _check_known(prepared, texts, "base")
     return found
 
 
@@ -53,11 +56,11 @@ def raw_fingerprint(prepared: Prepared, split: str) -> str:
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _check_known(prepared: Prepared, data: Data, whose: str) -> None:
-    unknown = prepared.unknown_references(data.dev)
-    if unknown:
-        raise UserError(
-            f"{whose}: {unknown} pieces of its dev references are unknown to its vocabulary, and an unknown piece "
-            "costs less than the word it stands for: with data.byte_fallback=true in the experiment file all rows can "
-            "spell every word"
-        )
+def _check_known(prepared: Prepared, texts: dict[str, str], whose: str) -> None:
+    for text, split in texts.items():
+        if split and (unknown := prepared.unknown_references(split)):
+            raise UserError(
+                f"{whose}: {unknown} pieces of its {text} references are unknown to its vocabulary, and an unknown "
+                "piece costs less than the word it stands for: with data.byte_fallback=true in the experiment file all "
+                "rows can spell every word"
+            )

@@ -202,6 +202,17 @@ def test_unknown_pieces_of_the_references_are_refused_with_the_remedy(tmp_path, 
     assert rows_data(BASE, prepare(BASE.data, made.root), made.study.rows[4:], made.root) == {}
 
 
+def test_unknown_pieces_of_the_test_text_count_where_vocabularies_differ(monkeypatch, made):
+    from lightning_tfm.data.prepare import Prepared
+
+    monkeypatch.setattr(Prepared, "unknown_references", lambda self, split: 3 * (split == "test"))
+    prepared = prepare(BASE.data, made.root)
+    with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 pieces of its test references"):
+        rows_data(BASE, prepared, made.study.rows[:2], made.root)
+    cleaned = [Row("cleaned", "M", {"data.max_words": 1000}, NONE, "mine.yaml:5")]
+    assert rows_data(BASE, prepared, cleaned, made.root), "an unknown piece costs both the same"
+
+
 def test_the_shipped_sweep_names_rows_that_there_are(capsys):
     rows = {row.name: row for row in load_rows("experiments/data.yaml")}
     assert all(key.startswith("data.") for row in rows.values() for key in row.change) and len(rows) >= 4
