@@ -209,7 +209,7 @@ def test_unknown_pieces_of_the_test_text_count_where_vocabularies_differ(monkeyp
     prepared = prepare(BASE.data, made.root)
     with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 pieces of its test references"):
         rows_data(BASE, prepared, made.study.rows[:2], made.root)
-    cleaned = [Row("cleaned", "M", {"data.max_words": BASE.data.max_words - 1}, NONE, "mine.yaml:5")]
+    cleaned = [Row("cleaned", "M", {"data.max_words": 1000}, NONE, "mine.yaml:5")]
     assert rows_data(BASE, prepared, cleaned, made.root), "an unknown piece costs both the same"
 
 
