@@ -232,6 +232,5 @@ class Training:
 
     def score(self, task: Task) -> None:
         """Score a finished run by the study's evaluation. Raises UserError."""
-        e, _ = self.plans.plan(task.cell, self.root)
         prepare_process(replace(self.hardware, threads=task.threads or self.hardware.threads))
-        score_anew(task.attempt, e)
+        score_anew(task.attempt, self.plans.plan(task.cell, self.root)[0])
