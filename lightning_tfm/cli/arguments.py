@@ -162,6 +162,12 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     return settings
 
 
+def parse_own(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    """A verb's own arguments, before the sweep file that they name is read; under `given` the settings beside them, in
+    their order. Raises UserError; exits for --help."""
+    return {key: value for key, value in _parsed(parser, argv).items() if key not in (*SECTIONS, *PLAIN, APPENDED)}
+
+
 def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     """The arguments of a verb without an experiment. Raises UserError; exits for --help."""
     options = _parsed(parser, argv)

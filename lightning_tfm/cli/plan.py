@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import make_parser, parse
-from lightning_tfm.cli.study import add_options, is_search_file, make_resources
+from lightning_tfm.cli.arguments import make_parser, parse, parse_own
+from lightning_tfm.cli.study import add_options, check_seed, is_search_file, make_resources
 from lightning_tfm.cli.sweep import ONLY, add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
@@ -44,11 +44,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_auto_options(parser)
     add_search_options(parser)
     add_options(parser)
-    asked = parse(parser, argv).verb
+    asked = parse_own(parser, argv)
     if asked["rate"] < 0:
         raise UserError(f"--rate={asked['rate']}: must not be negative")
     searched = is_search_file(asked["sweep"])
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
+    check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
     resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []

@@ -187,8 +187,8 @@ class Ablation(Study):
         } | ({"data": {key: asdict(data) for key, data in self.data.items()}} if self.data else {})
 
     def joined(self, old: Self, path: Path) -> Self:
-        before = to_dict(old.base) | {"fingerprints": asdict(old.prints)}
-        found = differences(before, to_dict(self.base) | {"fingerprints": asdict(self.prints)}, "the study has")
+        before, after = (_unseeded(to_dict(s.base)) | {"fingerprints": asdict(s.prints)} for s in (old, self))
+        found = differences(before, after, "the study has")
         changes = {row.name: row.change for row in old.rows}
         found += [
             f"row '{r.name}' changes {r.change}, the study has {changes[r.name]}"
@@ -207,7 +207,7 @@ class Ablation(Study):
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
-        return replace(self, rows=rows, seeds=seeds, data=old.data | self.data)
+        return replace(self, base=old.base, rows=rows, seeds=seeds, data=old.data | self.data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +344,8 @@ class Search(Study):
                 f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
             )
         before, after = (replace(study, trials=0, based=True).to_plain() for study in (old, self))
+        if self.seeds:
+            before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
         if found := differences(before, after, "the study has"):
             raise UserError(
                 f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
@@ -457,6 +459,11 @@ def value_of(experiment: Experiment, key: str) -> Any:
     """The value of a dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
+
+
+def _unseeded(base: dict[str, Any]) -> dict[str, Any]:
+    """A base without its own seed, which no cell has where the seeds are listed."""
+    return base | {"training": {key: value for key, value in base["training"].items() if key != "seed"}}
 
 
 def _plain_row(row: Row) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`plan`: what a table, a grid and a search would run, before anything runs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}
 HEAD += 'command: [lightning-tfm, fit, "${{args}}"]\n'
 TABLE = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1]}\n  seed: {values: [1, 2]}\n"
 GRID = HEAD.format(method="grid") + "parameters:\n  model.h: {values: [1, 2]}\n  model.N: {values: [1, 2]}\n"
+UNSEEDED = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1]}\n"
 SEARCH = HEAD.format(method="random") + "parameters:\n  model.d_ff: {distribution: int_uniform, min: 16, max: 512}\n"
 
 
@@ -71,6 +73,42 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
         assert "was started with a different experiment" in said.err and not said.out
         assert call("sweep", tmp_path, MINE, *change) == 2
         assert capsys.readouterr().err == said.err
+
+
+def test_one_seed_where_seeds_are_listed_is_refused(tmp_path: Path, capsys) -> None:
+    for verb in ("plan", "sweep"):
+        for option in ("--seed=3", "--training.seed=3"):
+            assert call(verb, tmp_path, TABLE, option) == 2
+            said = capsys.readouterr().err
+            assert f"{option}: {tmp_path}/small.yaml lists the seeds, and a table's seeds are --seeds 3" in said
+        assert call(verb, tmp_path, MINE, "--seeds=4", "--seed=3") == 2
+        assert "--seed=3: --seeds=4 lists the seeds" in capsys.readouterr().err
+    for verb in ("plan", "tune"):
+        assert call(verb, tmp_path, GRID, "--seeds=1,2", "--seed=3") == 2
+        assert "a search's seeds are --seeds 3" in capsys.readouterr().err
+    assert plan(tmp_path, UNSEEDED, "--seed=3") == 0 and plan(tmp_path, TABLE, "--seed=3", "--seed=null") == 0
+    said = capsys.readouterr().out
+    assert "base           seed 3 " in said and "base           seed 1 " in said
+
+
+@pytest.mark.parametrize("verb", ["sweep", "tune"])
+def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(
+    tmp_path: Path, capsys, monkeypatch, verb: str
+) -> None:
+    def seeded(seed: int) -> list[str]:
+        (tmp_path / "seeded.yaml").write_text(f"seed: {seed}\n")
+        return ["--config", str(tmp_path / "seeded.yaml"), "--seeds=1,2"]
+
+    def begin(study: Ablation | Search, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
+        return Queue(study.name, find_storage("", root / "studies" / study.name)).states()
+
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", begin)
+    sweep = TABLE if verb == "sweep" else GRID
+    assert call(verb, tmp_path, sweep, *seeded(3)) == 0
+    assert call(verb, tmp_path, sweep, *seeded(4)) == 0 and plan(tmp_path, sweep, "--seeds=1,2") == 0
+    if verb == "sweep":
+        kept = json.loads((tmp_path / "out" / "studies" / "small" / "study.json").read_text())
+        assert kept["base"]["training"]["seed"] == 3 and kept["seeds"] == [1, 2]
 
 
 def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:
