@@ -18,6 +18,8 @@ from lightning_tfm.study.study import Ablation, Search, Study
 
 SAID = {"done": "finished", "pruned": "stopped early"}
 """state of a cell -> the word for it, where that is another one; the same in all outputs"""
+AHEAD = ("waiting", "interrupted")
+"""states of cells that nobody works on, and that will be taken"""
 SCORING = "translate"
 """how the phases begin in which a trained run is scored"""
 
@@ -75,7 +77,7 @@ class Overview:
 
     running: list[Running]
     counts: dict[str, int]
-    """cells by state, in words: finished, running, waiting, failed; stopped early and gone where there are some"""
+    """cells by state, in words: finished, running, waiting, failed; stopped early, interrupted, gone where there are"""
     left: Left | None
     failed: list[tuple[str, int, str]]
     """row, seed, reason"""
@@ -197,9 +199,9 @@ class Watch:
         self.workers = max(self.workers, len(running))
         counts = Counter(state.state for state in states)
         named = {said(name): counts[name] for name in ("done", "running", "waiting", "failed")}
-        named |= {said(name): counts[name] for name in ("pruned", "gone") if counts[name]}
+        named |= {said(name): counts[name] for name in ("pruned", "interrupted", "gone") if counts[name]}
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
-        coming, waiting = self._coming(states), [s for s in states if s.state == "waiting"]
+        coming, waiting = self._coming(states), [s for s in states if s.state in AHEAD]
         share = _share(states, dict(zip((id(s) for s in open_cells), running, strict=True)), coming)
         left = self._left([s.cell for s in waiting], coming, list(zip(running, open_cells, strict=True)), took)
         return Overview(running, named, left, failed, self._best(states), coming, share)
@@ -343,6 +345,6 @@ def _share(states: list[CellState], running: dict[int, Running], coming: int) ->
         if s.state == "running":
             r, seeds = running[id(s)], [run.seed for run in s.cell.runs]
             done += s.cell.cost * (seeds.index(r.seed) + (r.step or 0) / (r.steps or 1)) / len(seeds)
-        elif s.state != "waiting":
+        elif s.state not in AHEAD:
             done += s.cell.cost
     return done / whole if whole else 0.0
