@@ -128,6 +128,20 @@ class _Curve:
             self.seconds, self.step = record["seconds"], record["step"]
 
 
+def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
+    """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line where three of
+    unequal cost are known.
+
+    The smaller a model, and the shorter a run, the more of its time is no arithmetic.
+    """
+    x, y = mean(c for c, _ in known), mean(s for _, s in known)
+    spread = sum((c - x) ** 2 for c, _ in known)
+    slope = sum((c - x) * (s - y) for c, s in known) / spread if spread else 0.0
+    if len(known) > 2 and slope > 0 and y >= slope * x:
+        return y + slope * (cost - x)
+    return cost * y / x if x else y
+
+
 @dataclass(frozen=True)
 class _Took:
     """What finished runs of the study took, and so what others will take."""
@@ -139,18 +153,8 @@ class _Took:
     parts: list[Seconds]
 
     def of(self, cost: float) -> float | None:
-        """Seconds of a run of that cost: in proportion, or on a line where three runs of unequal cost are known.
-
-        The smaller a model, the more of its time is no arithmetic.
-        """
-        if not self.whole:
-            return None
-        x, y = mean(c for c, _ in self.whole), mean(s for _, s in self.whole)
-        spread = sum((c - x) ** 2 for c, _ in self.whole)
-        slope = sum((c - x) * (s - y) for c, s in self.whole) / spread if spread else 0.0
-        if len(self.whole) > 2 and slope > 0 and y >= slope * x:
-            return y + slope * (cost - x)
-        return cost * y / x if x else y
+        """Seconds of a run of that cost; None where nothing is known."""
+        return seconds_at(cost, self.whole) if self.whole else None
 
     def all(self, runs: Sequence[Cell]) -> float | None:
         """Seconds of these runs, one after the other."""

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.plan import Pace, measured, text
+from lightning_tfm.config import Experiment, override
 from lightning_tfm.queue.queue import Claim, Queue, link
 from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.view import clock
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Ablation, Search
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Ablation, Search, predicted_cost
+from tests.records import record_of
 from tests.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"
@@ -146,6 +153,27 @@ def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch
     assert "4 runs: 0 finished, 2 to run, 2 stopped early or failed" in said
     if budget:
         assert plan(tmp_path, sweep, "--trials=3") == 2
+
+
+def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_path: Path) -> None:
+    def cost(steps: int) -> float:
+        return predicted_cost(override(Experiment(), {"training.steps": steps}, "test"), 300)
+
+    for number, steps in enumerate([1, 2, 3, 2, 1, 4, 3, 2, 1, 1000]):  # each starts and is scored in 4 s
+        seconds = Seconds(train=cost(steps) / 1e12, validate=0.0, data=0.0, decode=4.0, total=4 + cost(steps) / 1e12)
+        experiment = override(Experiment(), {"training.steps": steps, "training.seed": number}, "test")
+        made = record_of(experiment, Fingerprints("t", "d"), seconds=seconds)
+        attempt = RunFolder(tmp_path, made.training_hash).claim()
+        attempt.write_json(attempt.folder.result, to_plain(made))
+    pace = measured(tmp_path)
+    assert pace is not None and str(pace) == "as 10 finished runs here took"
+    for steps in (500, 4000):
+        assert pace.seconds(cost(steps)) == pytest.approx(4 + cost(steps) / 1e12)
+    assert pace.seconds(0.0) == 0.0 and Pace(rate=1e9).seconds(3e9) == 3
+    run = Cell("base", 1, "f" * 64, cost(4000))
+    told = text([run], tmp_path, 1, pace).splitlines()
+    whole = clock(pace.seconds(run.cost))
+    assert whole in told[0] and told[-1] == f"about {whole} with 1 at once, as 10 finished runs here took"
 
 
 def test_a_search_s_options_are_refused_for_a_table(tmp_path: Path, capsys) -> None:
