@@ -133,8 +133,9 @@ def documentation(module: str) -> dict[tuple[str, str], str]:
     return texts
 
 
-def make_parser(verb: str, description: str, *, experiment: bool = True) -> Parser:
-    """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed."""
+def make_parser(verb: str, description: str, *, experiment: bool = True, of_run: bool = False) -> Parser:
+    """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed and,
+    unless a trained run brings its own (`of_run`), --print_config."""
     parser = Parser(f"lightning-tfm {verb}", description)
     if not experiment:
         parser.add_argument("--out", default="results", help=HELP["out"].removesuffix(" [results]"))
@@ -143,7 +144,8 @@ def make_parser(verb: str, description: str, *, experiment: bool = True) -> Pars
     parser.add_argument("--config", action=_Given, default=argparse.SUPPRESS, metavar="FILE", help=text)
     for name, kind in PLAIN.items():
         parser.add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
-    parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
+    if not of_run:
+        parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
     text = "file with rows of your own; may be repeated"
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
@@ -205,6 +207,13 @@ def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+def only_printed(settings: Settings) -> bool:
+    """Whether --print_config asks for the experiment, which is printed then; the verb does nothing else."""
+    if settings.verb["print_config"]:
+        print(printed(settings), end="")
+    return bool(settings.verb["print_config"])
 
 
 def printed(settings: Settings) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, words
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.mistakes import check_asked
@@ -33,6 +33,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, default=5, help="show: how many random pairs")
     settings, data = _parsed(verb, parser, argv)
     action = settings.verb["action"]
+    if only_printed(settings):
+        return 0
     try:
         return _act(action, data, settings.out, settings.verb, settings.exact.training.seed)
     except OSError as error:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse
 from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
@@ -13,6 +13,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(
         make_parser(verb, "Versions, devices, threads, and what is deterministic for an experiment."), argv
     )
+    if only_printed(settings):
+        return 0
     exact, hardware = settings.exact, settings.hardware
     for name, found in versions().items():
         print(f"{name:16} {found}")

@@ -37,7 +37,7 @@ def _add_formats(parser: Parser) -> None:
 
 
 def _weights(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, ABOUT)
+    parser = make_parser(verb, ABOUT, of_run=True)
     _add_formats(parser)
     folder, experiment, settings = find(parser, argv)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import make_parser, parse, parse_own
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own
 from lightning_tfm.cli.study import add_options, check_seed, is_search_file, make_resources
 from lightning_tfm.cli.sweep import ONLY, add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
@@ -64,6 +64,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
+    if only_printed(settings):
+        return 0
     resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []
     endings: dict[str, str] = {}

@@ -12,6 +12,8 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.record import infinite_as_text
 
 ACTIONS = ("list", "retry", "remove", "gc")
+OF_ONE = {"json": "list", "yes": "gc", "force": "remove", "storage": "retry"}
+"""option -> the action that it belongs to"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -28,6 +30,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"runs {action}: {nearest(action, ACTIONS)}")
     if (run is None) == (action in ("retry", "remove")):
         raise UserError(f"runs {action} " + ("needs a run, see: runs list" if run is None else "takes no run"))
+    for option, owner in OF_ONE.items():
+        if options[option] and action != owner:
+            raise UserError(f"--{option}: belongs to runs {owner}, not to runs {action}")
     print(_act(action, Path(options["out"]), options))
     return 0
 

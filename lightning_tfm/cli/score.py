@@ -20,6 +20,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
         f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed.",
+        of_run=True,
     )
     parser.add_argument(
         "--set", default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import (
@@ -59,8 +59,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
     check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
-    if settings.verb["print_config"]:
-        print(printed(settings), end="")
+    if only_printed(settings):
         return 0
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, parse_own, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import (
@@ -45,8 +45,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     file = read_search(path)
     check_seed(asked, file)
     settings = parse(parser, [*file.arguments, *argv])
-    if settings.verb["print_config"]:
-        print(printed(settings), end="")
+    if only_printed(settings):
         return 0
     resources = make_resources(settings.verb, settings.hardware)
     command = command_of(verb, argv, file.path, settings)
