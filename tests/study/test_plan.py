@@ -118,6 +118,14 @@ def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(
         assert kept["base"]["training"]["seed"] == 3 and kept["seeds"] == [1, 2]
 
 
+def test_a_row_of_the_very_sweep_is_not_called_unknown(tmp_path: Path, capsys) -> None:
+    (tmp_path / "mine.yaml").write_text("mine: {group: X, change: {model.h: 1}}\n")
+    sweep = MINE.replace('"${args}"', f'--rows, {tmp_path}/mine.yaml, "${{args}}"')
+    for verb in ("sweep", "plan"):
+        assert call(verb, tmp_path, sweep, "--row=mine") == 2
+        assert "row 'mine': the rows of a study are those of " in capsys.readouterr().err
+
+
 def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:
     def begin(study: Ablation, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
         folder = root / "studies" / study.name
