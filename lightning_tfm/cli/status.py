@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.record import infinite_as_text
 from lightning_tfm.study.study import load
@@ -55,7 +56,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _show(name: str, states: "list[CellState]", overview: "Overview", json_asked: bool) -> None:
-    print(as_json(name, states, overview) if json_asked else as_text(name, states, overview))
+    print(as_json(name, states, overview) if json_asked else fitted(as_text(name, states, overview), indent=9))
 
 
 def _list(root: Path, json_asked: bool) -> int:
@@ -65,7 +66,7 @@ def _list(root: Path, json_asked: bool) -> int:
     print(
         json.dumps(infinite_as_text([asdict(info) | {"state": info.state} for info in found]), indent=1)
         if json_asked
-        else studies_text(found, root)
+        else fitted(studies_text(found, root), indent=4)
     )
     return 0
 

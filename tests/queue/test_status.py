@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.queue import Queue, link
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report.sequential import FILE, Course, Look, late, looks_to_json
 from lightning_tfm.runs.directory import RunFolder
@@ -148,3 +149,32 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
     assert "0 of 0 unknown" in found["torn"] and "not a study definition" in found["torn"]
     listed = {study["name"]: study for study in json.loads(said("--json"))}
     assert listed["whole"]["counts"] == {"finished": 3} and listed["half"]["state"] == "interrupted"
+
+
+def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    made = Folder(tmp_path)
+    study = made.table("table-of-a-long-name", None, [1, 2])
+    made.fill(study, ["finished", "interrupted", "stopped early"])
+    queue = Queue(study.name, find_storage("", tmp_path / "studies" / study.name))
+    queue.enqueue(study.cells())
+    for cell in study.cells():
+        link(tmp_path / "studies" / study.name, cell)
+
+    def said(*argv: str) -> list[str]:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        assert main([*argv]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    monkeypatch.setenv("COLUMNS", "80")
+    out = ("--out", str(tmp_path))
+    for argv in (("status", study.name, *out), ("status", *out), ("runs", "list", *out), ("doctor",)):
+        terminal = True
+        lines = said(*argv)
+        assert max(map(len, lines)) <= 80, argv
+        terminal = False
+        whole = said(*argv)
+        assert " ".join(lines).split() == " ".join(whole).split(), "the same words"
+    assert said("status", study.name, *out)[-1].startswith("waiting  base/1, base/2, ")
+    assert len(said("status", study.name, *out)[-1]) > 80
