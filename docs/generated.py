@@ -175,8 +175,8 @@ def verbs_page() -> str:
         "# Verbs",
         "",
         "`lightning-tfm VERB --help` prints the same. Verbs that take an experiment also take `--config FILE`,",
-        "`--row`, `--rows`, `--seed`, `--print_config` and an option for every [field](fields.md); these are not",
-        "repeated here.",
+        "`--row`, `--rows`, `--seed`, an option for every [field](fields.md) and, unless they take a trained run,",
+        "`--print_config`; these are not repeated here.",
         "",
     ]
     return "\n".join([*head, *(line for verb in VERBS for line in _verb(verb))])

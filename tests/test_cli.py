@@ -114,6 +114,19 @@ def test_print_config_reads_back(tmp_path, capsys):
     assert printed(settings("--config", again)) == Path(again).read_text()
 
 
+@pytest.mark.parametrize("verb", ["plan sweeps/table3.yaml", "predict-cost", "draw --to -", "doctor", "data show"])
+def test_every_verb_that_offers_to_print_the_experiment_does(tmp_path, capsys, verb):
+    argv = ["--config", "experiments/miniature.yaml", "--training.steps", "700", "--out", str(tmp_path / "out")]
+    assert main([*verb.split(), *argv, "--print_config"]) == 0
+    assert capsys.readouterr().out == printed(settings(*argv)) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", ["validate", "test", "translate", "export"])
+def test_verbs_of_a_trained_run_do_not_offer_it(verb, capsys):
+    assert main([verb, "abc", "--print_config"]) == 2
+    assert "unknown option '--print_config'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("path", ROWS)
 def test_every_shipped_file_of_rows_is_valid(path):
     assert load_rows(path)

@@ -170,6 +170,10 @@ TABLE = [
     ("wandb", "", 2, "the following arguments are required: action, study"),
     ("records pack", "", 2, "the following arguments are required: names"),
     ("runs", "", 2, "the following arguments are required: action"),
+    ("runs gc --json", "", 2, "--json: belongs to runs list, not to runs gc"),
+    ("runs gc --force", "", 2, "--force: belongs to runs remove, not to runs gc"),
+    ("runs list --yes", "", 2, "--yes: belongs to runs gc, not to runs list"),
+    ("runs list --storage x", "", 2, "--storage: belongs to runs retry, not to runs list"),
     # --- files of another kind ---
     (SWEEP, ROWS, 2, "e.yaml: not a sweep file, but a file of rows: give it with --rows"),
     (SWEEP, "model: {h: 4}", 2, "e.yaml: not a sweep file, but an experiment file: give it with --config"),

@@ -133,8 +133,9 @@ def documentation(module: str) -> dict[tuple[str, str], str]:
     return texts
 
 
-def make_parser(verb: str, description: str, *, experiment: bool = True) -> Parser:
-    """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed."""
+def make_parser(verb: str, description: str, *, experiment: bool = True, of_run: bool = False) -> Parser:
+    """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed and,
+    unless a trained run brings its own (`of_run`), --print_config."""
     parser = Parser(f"lightning-tfm {verb}", description)
     if not experiment:
         parser.add_argument("--out", default="results", help=HELP["out"].removesuffix(" [results]"))
@@ -143,7 +144,8 @@ def make_parser(verb: str, description: str, *, experiment: bool = True) -> Pars
     parser.add_argument("--config", action=_Given, default=argparse.SUPPRESS, metavar="FILE", help=text)
     for name, kind in PLAIN.items():
         parser.add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
-    parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
+    if not of_run:
+        parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
     text = "file with rows of your own; may be repeated"
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
@@ -180,6 +182,12 @@ def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mappi
     for name, actions in belongs.items():
         if options[name] is not False and options[name] not in (None, "", []) and action not in actions:
             raise UserError(f"--{name}: belongs to {verb} {' and '.join(actions)}, not to {verb} {action}")
+
+
+def parse_own(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    """A verb's own arguments, before the sweep file that they name is read; under `given` the settings beside them, in
+    their order. Raises UserError; exits for --help."""
+    return {key: value for key, value in _parsed(parser, argv).items() if key not in (*SECTIONS, *PLAIN, APPENDED)}
 
 
 def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
@@ -219,6 +227,13 @@ def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+def only_printed(settings: Settings) -> bool:
+    """Whether --print_config asks for the experiment, which is printed then; the verb does nothing else."""
+    if settings.verb["print_config"]:
+        print(printed(settings), end="")
+    return bool(settings.verb["print_config"])
 
 
 def printed(settings: Settings) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import check_trainer, make_parser, parse
+from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.yaml_files import find_file
@@ -18,6 +18,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(parser, argv)
     if (file := settings.verb["file"]) is not None:
         settings = parse(parser, ["--config", str(find_file(file)), *argv])
+    if only_printed(settings):
+        return 0
     devices, rate = settings.verb["devices"], settings.verb["rate"]
     if devices < 1 or rate < 0:
         raise UserError(f"--devices={devices}, --rate={rate:g}: at least 1 device, no negative rate")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, parse, words
+from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, only_printed, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.mistakes import check_asked
@@ -36,6 +36,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, help=f"show: how many random pairs [{PAIRS}]")
     settings, data = _parsed(verb, parser, argv)
     action = settings.verb["action"]
+    if only_printed(settings):
+        return 0
     try:
         return _act(action, data, settings.out, settings.verb, settings.exact.training.seed)
     except OSError as error:

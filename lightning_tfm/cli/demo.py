@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 from lightning_tfm.cli.arguments import make_parser, parse, parse_plain
 from lightning_tfm.cli.collect import collect_study
 from lightning_tfm.cli.report import write_page
+from lightning_tfm.cli.resume import command_of, remember
 from lightning_tfm.cli.study import add_options, make_resources
 from lightning_tfm.cli.sweep import defined
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation, save
+from lightning_tfm.yaml_files import find_file
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
 
 NAME = "demo"
+EXPERIMENT = "experiments/demo.yaml"
 SHOWN = (4, 5, 6)
 """words of the sentences that are translated: the first of the dev text with as many"""
 BEGIN = """\
@@ -40,19 +43,20 @@ def main(verb: str, argv: Sequence[str]) -> int:
     began = time.monotonic()
     print(BEGIN, file=sys.stderr)
     try:
-        return _demo(out, began)
+        return _demo(out, began, argv)
     except (KeyboardInterrupt, SystemExit):
         print("Stopped. `lightning-tfm demo` goes on from the last checkpoint.", file=sys.stderr)
         raise
 
 
-def _demo(out: str, began: float) -> int:
+def _demo(out: str, began: float, argv: Sequence[str]) -> int:
     own = make_parser(NAME, "")
     add_options(own)
     own_options = ["--workers", "1", "--trainer.threads", "1"]  # more threads slow a model this small down
-    settings = parse(own, ["--config", "experiments/demo.yaml", *own_options, "--out", out])
+    settings = parse(own, ["--config", EXPERIMENT, *own_options, "--out", out])
     study, cells = defined(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
     study = save(study, settings.out)
+    remember(command_of(NAME, argv, find_file(EXPERIMENT), settings), settings.out, NAME)
     resources = make_resources(settings.verb, settings.hardware)
 
     from lightning_tfm.queue.launch import work

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Sequence
 
-from lightning_tfm.cli.arguments import make_parser, parse
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
@@ -13,29 +14,35 @@ def main(verb: str, argv: Sequence[str]) -> int:
     settings = parse(
         make_parser(verb, "Versions, devices, threads, and what is deterministic for an experiment."), argv
     )
+    if only_printed(settings):
+        return 0
     exact, hardware = settings.exact, settings.hardware
     for name, found in versions().items():
-        print(f"{name:16} {found}")
+        _say(name, found)
     git = git_state()
-    print(f"{'git':16} {'not a checkout' if git is None else git.commit + ', changed' * git.changed}")
-    print(f"{'cpu':16} {cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
+    _say("git", "not a checkout" if git is None else git.commit + ", changed" * git.changed)
+    _say("cpu", f"{cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
 
-    print(f"{'random draws':16} {said() or 'as committed: initial weights and orders do not depend on the NumPy'}")
+    _say("random draws", said() or "as committed: initial weights and orders do not depend on the NumPy")
 
     check_cores(hardware)
     from_environment = ", by OMP_NUM_THREADS" if asked_threads(hardware) and not hardware.threads else ""
 
     import torch
 
-    print(f"{'threads':16} {hardware.threads or torch.get_num_threads()} in a run of its own{from_environment}")
-    print(f"{'waiting threads':16} {waiting()}")
+    _say("threads", f"{hardware.threads or torch.get_num_threads()} in a run of its own{from_environment}")
+    _say("waiting threads", waiting())
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    print(f"{'gpus':16} {', '.join(gpus) or 'none'}")
+    _say("gpus", ", ".join(gpus) or "none")
 
     from lightning_tfm.runs.environment import inexact
 
     reasons = inexact(exact, hardware)
-    print(f"{'deterministic':16} {'yes: sums may differ in their last bits between machines' if not reasons else 'no'}")
+    _say("deterministic", "yes: sums may differ in their last bits between machines" if not reasons else "no")
     for reason in reasons:
-        print(f"{'':16} {reason}")
+        _say("", reason)
     return 0
+
+
+def _say(name: str, found: str) -> None:
+    print(fitted(f"{name:16} {found}", indent=17))

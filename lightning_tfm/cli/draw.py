@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import check_trainer, make_parser, parse
+from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
 from lightning_tfm.cli.report import write_to
 from lightning_tfm.study.settings import checked
 
@@ -13,6 +13,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--to", default="architecture.svg", help="SVG file to write; - for standard output")
     settings = parse(parser, argv)
     check_trainer(settings, verb)
+    if only_printed(settings):
+        return 0
 
     from lightning_tfm.report.architecture import architecture
     from lightning_tfm.report.svg import standing_alone

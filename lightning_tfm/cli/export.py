@@ -10,7 +10,7 @@ from lightning_tfm.cli.score import find
 from lightning_tfm.errors import UserError
 
 WEIGHTS = ("safetensors", "ctranslate2")
-RECORDS = ("tensorboard", "csv", "mlflow")
+RECORDS = ("csv", "tensorboard", "mlflow")
 ABOUT = (
     "For other programs: a run's weights (--to safetensors, ctranslate2), or the curves and scores of a run, a study "
     "or a search (--to tensorboard, csv, mlflow; export --to csv --help has their options), as one folder."
@@ -37,9 +37,9 @@ def _add_formats(parser: Parser) -> None:
 
 
 def _weights(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, ABOUT)
+    parser = make_parser(verb, ABOUT, of_run=True)
     _add_formats(parser)
-    folder, experiment, settings = find(parser, argv)
+    folder, experiment, settings = find(parser, argv, of_study=f"--to {', '.join(RECORDS[:-1])} or {RECORDS[-1]}")
 
     from lightning_tfm.inference.export import to_ctranslate2, to_safetensors
     from lightning_tfm.inference.load import Trained

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lightning_tfm.cli.arguments import MODES, make_parser, parse, printed
+from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse
 from lightning_tfm.cli.resume import say_how
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.queue.devices import check_accelerator
@@ -39,8 +39,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     hardware = replace(settings.hardware, profile=settings.hardware.profile or settings.verb["profile"])
     mode: Literal["off", "offline", "online"]
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
-    if settings.verb["print_config"]:
-        print(printed(settings), end="")
+    if only_printed(settings):
         return 0
     if torchrun.started_us():
         hardware = torchrun.placed(hardware)

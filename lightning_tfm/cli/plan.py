@@ -1,14 +1,13 @@
 """`plan`: what a sweep would run, what is already finished, and what the rest would take. Trains nothing."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import make_parser, parse
-from lightning_tfm.cli.study import add_options, is_search_file, make_resources
+from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own
+from lightning_tfm.cli.study import add_options, check_seed, is_search_file, make_resources
 from lightning_tfm.cli.sweep import ONLY, add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.config import Experiment, from_dict
@@ -27,11 +26,25 @@ THERE = "finished"
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Predicted FLOPs that one run works off in a second, scoring included, and where that number comes from."""
+class Pace:
+    """What a run takes, scoring included: by a rate that is stated, or as finished runs took."""
 
-    value: float
-    source: str
+    rate: float = 0.0
+    """FLOP/s of one run; 0 where none is stated"""
+    known: tuple[tuple[float, float], ...] = ()
+    """predicted FLOPs and seconds of finished runs"""
+
+    def seconds(self, cost: float) -> float:
+        """Of what is left of a run; 0 where nothing is."""
+        from lightning_tfm.queue.progress import seconds_at
+
+        if not cost:
+            return 0.0
+        return cost / self.rate if self.rate else seconds_at(cost, self.known)
+
+    def __str__(self) -> str:
+        runs = f"{len(self.known)} finished run{'s' * (len(self.known) != 1)}"
+        return f"at {self.rate:.2e} FLOP/s each, as stated" if self.rate else f"as {runs} here took"
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -44,12 +57,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_auto_options(parser)
     add_search_options(parser)
     add_options(parser)
-    asked = parse(parser, argv).verb
+    asked = parse_own(parser, argv)
     if asked["rate"] < 0:
         raise UserError(f"--rate={asked['rate']}: must not be negative")
     searched = is_search_file(asked["sweep"])
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
+    check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
+    if only_printed(settings):
+        return 0
     resources = make_resources(settings.verb, settings.hardware)
     coming: list[float] = []
     endings: dict[str, str] = {}
@@ -66,8 +82,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         rows, seeds = asked_cells(sweep, settings)
         study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
         check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
-    rate = Rate(asked["rate"], "as stated") if asked["rate"] else measured_rate(settings.out)
-    print(text(cells, settings.out, resources.workers, rate, coming, endings))
+    pace = Pace(asked["rate"]) if asked["rate"] else measured(settings.out)
+    print(text(cells, settings.out, resources.workers, pace, coming, endings))
     return 0
 
 
@@ -109,22 +125,22 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
     return cells, [run.cost for change in drawn for run in search.cell(0, change).runs], endings
 
 
-def measured_rate(root: Path) -> Rate | None:
-    """The median over the finished runs of a results folder; None where there is none."""
+def measured(root: Path) -> Pace | None:
+    """By the finished runs of a results folder; None where there is none."""
     found = []
     for path in sorted((root / "runs").glob("*/result.json")):
         record = RunFolder(root, path.parent.name).read_result()
         if record is not None and record.seconds.total > 0 and record.V is not None:
             cost = predicted_cost(from_dict(Experiment, record.experiment), record.V)
-            found.append(cost / record.seconds.total)
-    return Rate(statistics.median(found), f"median of {len(found)} finished runs here") if found else None
+            found.append((cost, record.seconds.total))
+    return Pace(known=tuple(found)) if found else None
 
 
 def text(
     cells: "list[Cell]",
     root: Path,
     workers: int,
-    rate: Rate | None,
+    pace: Pace | None,
     coming: Sequence[float] = (),
     endings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
@@ -143,7 +159,7 @@ def text(
         ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
         whole += cell.cost
-        time = f"{clock(cell.cost * left / rate.value):>9}" if rate and left else ""
+        time = f"{clock(pace.seconds(cell.cost * left)):>9}" if pace and left else ""
         what = f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]}"
         lines.append(f"{what} {cell.cost:9.2e} FLOP {time:9} {where}".rstrip())
     if coming:
@@ -157,13 +173,13 @@ def text(
     lines.append(
         f"{runs} runs: {there} finished, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
     )
-    if rate is None:
+    if pace is None:
         lines.append(
             "time unknown: no finished run here to estimate it from; train the smallest row, or state --rate FLOP/s"
         )
     elif sum(ahead):
-        longest = max([*ahead, sum(ahead) / workers]) / rate.value
-        lines.append(f"about {clock(longest)} with {workers} at once, at {rate.value:.2e} FLOP/s each ({rate.source})")
+        times = [pace.seconds(cost) for cost in ahead]
+        lines.append(f"about {clock(max([*times, sum(times) / workers]))} with {workers} at once, {pace}")
     return "\n".join(lines)
 
 

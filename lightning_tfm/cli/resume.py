@@ -1,4 +1,4 @@
-"""`resume`: go on with a study by its name, as it was started; and what `sweep` and `tune` write down for it.
+"""`resume`: go on with a study by its name, as it was started; and what `sweep`, `tune` and `demo` write down for it.
 
 command.json in a study's folder holds the arguments, the directory in which they were typed, and a fingerprint of what
 each file held (comments aside). Resuming is typing the same command there once more, so that both find the same study.
@@ -65,9 +65,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     kept = [word for word in command.arguments if "=" not in word or word.partition("=")[0] not in again]
     print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
-    from lightning_tfm.cli import sweep, tune
+    from lightning_tfm.cli import demo, sweep, tune
 
-    start = {"sweep": sweep.main, "tune": tune.main}[command.verb]
+    start = {"demo": demo.main, "sweep": sweep.main, "tune": tune.main}[command.verb]
     return start(command.verb, [*kept, *more, f"--out={root}"])
 
 

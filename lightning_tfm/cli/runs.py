@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
+from lightning_tfm.cli.terminal import columns, fitted
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.record import infinite_as_text
 
@@ -65,17 +66,26 @@ def _list(found: list[Any], as_json: bool) -> str:
         return json.dumps(infinite_as_text(every), indent=1)
     if not found:
         return "no runs"
-    head = f"{'run':16} {'state':13} {'date':16} {'step':>13} {'dev PPL':>8} {'BLEU':>5} {'size':>11}  study/row/seed"
-    return "\n".join([head, *map(_line, found)])
+    rows = [("run", "state", "date", "step", "dev PPL", "BLEU", "size", "study/row/seed"), *map(_row, found)]
+    widths = WIDTHS if columns() is None else [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return fitted("\n".join(_line(row, widths) for row in rows), indent=17)
 
 
-def _line(info: Any) -> str:
+WIDTHS = (16, 13, 16, 13, 8, 5, 11)
+"""of the columns where another program reads them; on a terminal as narrow as they can be"""
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    words = [f"{text:{'<' if i < 3 else '>'}{width}}" for i, (text, width) in enumerate(zip(row, widths, strict=False))]
+    return f"{' '.join(words)}  {row[-1]}".rstrip()
+
+
+def _row(info: Any) -> tuple[str, ...]:
     step = "" if info.step is None else f"{info.step}/{info.steps}"
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
     ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
     bleu = "" if info.bleu is None else f"{info.bleu:.1f}"
-    numbers = f"{step:>13} {ppl:>8} {bleu:>5} {_size(info.bytes):>11}"
-    return f"{info.run} {info.state:13} {when} {numbers}  {', '.join(info.cells)}  {info.reason}".rstrip()
+    return info.run, info.state, when, step, ppl, bleu, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
 
 
 def _gc(garbage: list[Any], removed: bool) -> str:

@@ -8,7 +8,7 @@ from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, pars
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.directory import RunFolder, run_folders
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_asked, check_tokenizer
@@ -20,6 +20,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
         f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed.",
+        of_run=True,
     )
     parser.add_argument(
         "--set", default="", help="another text: a split of the run's corpus, or CORPUS:SPLIT of another"
@@ -50,11 +51,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def find(parser: Parser, argv: Sequence[str], *takes: str) -> tuple[RunFolder, Experiment, Settings]:
+def find(
+    parser: Parser, argv: Sequence[str], *takes: str, of_study: str = "name one of its runs: lightning-tfm runs list"
+) -> tuple[RunFolder, Experiment, Settings]:
     """A finished run, by its directory or by the configuration that made it, and its experiment as now to be evaluated.
 
-    Raises UserError where there is none, where something else than the evaluation is asked to differ, or hardware that
-    the verb does not look at (`takes`: see check_trainer).
+    `of_study` says what to do where a study is named. Raises UserError where there is no such run, where something else
+    than the evaluation is asked to differ, or hardware that the verb does not look at (`takes`: see check_trainer).
     """
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings, verb = parse(parser, argv), parser.prog.split()[-1]
@@ -67,6 +70,10 @@ def find(parser: Parser, argv: Sequence[str], *takes: str) -> tuple[RunFolder, E
 
     from lightning_tfm.inference.load import experiment_of, find_trained
 
+    if (settings.out / "studies" / run / "study.json").is_file() and not any(
+        path.name.startswith(run) for path in run_folders(settings.out)
+    ):
+        raise UserError(f"{run} is a study: {of_study}")
     folder = find_trained(run, settings.out)
     recorded = experiment_of(folder)
     experiment = parse(parser, argv, base=recorded).experiment

@@ -1,21 +1,22 @@
-"""`status`: which runs of a study are finished, running, waiting, failed or gone; without a study, which studies there
-are. Once, as JSON, or as a live view."""
+"""`status`: which runs of a study are finished, running, interrupted, waiting, failed or gone; without a study, which
+studies there are. Once, as JSON, or as a live view."""
 
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import infinite_as_text
+from lightning_tfm.study.study import load
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.progress import Overview, Running
-    from lightning_tfm.queue.queue import CellState, Queue
+    from lightning_tfm.queue.queue import CellState
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -35,10 +36,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
                 raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
         return _list(root, options["json"])
 
-    from lightning_tfm.queue.open import open_queue, study_of
+    from lightning_tfm.cli.studies import recorded, states_of
+    from lightning_tfm.queue.open import has_queue, open_queue, study_of
     from lightning_tfm.queue.progress import Watch
     from lightning_tfm.queue.view import View, follow
 
+    if not has_queue(root, name, options["storage"]) and (states := recorded(study := load(root, name), root)):
+        _show(name, states, Watch(root, 1, study).look(states), options["json"])
+        return 0
     queue = open_queue(root, name, options["storage"])
     known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
     watch = Watch(root, 1, study_of(queue, root) if known else None)
@@ -46,35 +51,24 @@ def main(verb: str, argv: Sequence[str]) -> int:
         follow(queue, watch, View(name, sys.stdout), every=0.1, states=lambda: states_of(queue, root))
         return 0
     states = states_of(queue, root)
-    overview = watch.look(states)
-    print(as_json(name, states, overview) if options["json"] else as_text(name, states, overview))
+    _show(name, states, watch.look(states), options["json"])
     return 0
 
 
+def _show(name: str, states: "list[CellState]", overview: "Overview", json_asked: bool) -> None:
+    print(as_json(name, states, overview) if json_asked else fitted(as_text(name, states, overview), indent=9))
+
+
 def _list(root: Path, json_asked: bool) -> int:
-    from lightning_tfm.queue.studies import list_studies, studies_text
+    from lightning_tfm.cli.studies import list_studies, studies_text
 
     found = list_studies(root)
     print(
         json.dumps(infinite_as_text([asdict(info) | {"state": info.state} for info in found]), indent=1)
         if json_asked
-        else studies_text(found, root)
+        else fitted(studies_text(found, root), indent=4)
     )
     return 0
-
-
-def states_of(queue: "Queue", root: Path) -> "list[CellState]":
-    """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage."""
-    states = queue.states()
-    gone = {run.training_hash for s in states if s.state == "done" for run in s.cell.runs}
-    gone = {name for name in gone if not RunFolder(root, name).result.exists()}
-    if gone:
-        gone -= {name for name, _ in queue.shared_records()}
-    why = f"its folder below {root / 'runs'} is gone"
-    return [
-        replace(s, state="gone", reason=why) if any(run.training_hash in gone for run in s.cell.runs) else s
-        for s in states
-    ]
 
 
 def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
@@ -114,6 +108,8 @@ def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
         where = f"  {owner.host}:{owner.pid}" if owner else ""
         lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
     lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]
+    behind = [s for s in states if s.state == "interrupted"]
+    lines += [f"interrupted  {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in behind]
     lines += [f"gone     {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in states if s.state == "gone"]
     waiting = [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state == "waiting"]
     if waiting:

@@ -16,7 +16,7 @@ from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.threads import asked_threads, check_cores
 from lightning_tfm.study.mistakes import check_hardware
-from lightning_tfm.study.sweeps import is_search
+from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
 
 MOST_SEEDS = 10_000
@@ -122,6 +122,16 @@ def check_storage(storage: str, folder: Path) -> None:
 def is_search_file(path: str) -> bool:
     """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML."""
     return is_search(read_yaml(path))
+
+
+def check_seed(asked: dict[str, Any], file: Sweep | SearchFile) -> None:
+    """Raise UserError where the command line gives one seed, and the seeds are listed: it would decide nothing."""
+    text = asked["seeds"]
+    place = f"--seeds={text}" if text and text != "auto" else str(file.path) if file.seeds else ""
+    for key, seed in dict(asked["given"]).items() if place else ():
+        if key in ("seed", "training.seed") and seed is not None:
+            kind = "search" if isinstance(file, SearchFile) else "table"
+            raise UserError(f"--{key}={seed}: {place} lists the seeds, and a {kind}'s seeds are --seeds {seed}")
 
 
 def numbers(text: str, option: str = "--seeds") -> list[int]:

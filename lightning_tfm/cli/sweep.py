@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import (
     add_options,
     check_precisions,
+    check_seed,
     check_storage,
     is_search_file,
     make_resources,
@@ -48,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_options(parser)
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, default="", help="for a search; see lightning-tfm tune --help")
-    asked = parse(parser, argv).verb
+    asked = parse_own(parser, argv)
     if is_search_file(asked["sweep"]):
         from lightning_tfm.cli import tune
 
@@ -57,9 +58,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for option in ("sampler", "trials"):
         if asked[option]:
             raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
+    check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
-    if settings.verb["print_config"]:
-        print(printed(settings), end="")
+    if only_printed(settings):
         return 0
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")

@@ -29,7 +29,7 @@ PROGRESS = 2.0
 
 def main(verb: str, argv: Sequence[str]) -> int:
     text = "Translate a text, one sentence a line, with a trained run."
-    parser = make_parser(verb, text)
+    parser = make_parser(verb, text, of_run=True)
     parser.add_argument("--input", help="file to translate [standard input]")
     parser.add_argument("--to", help="file to write [standard output]")
     parser.add_argument("--n_best", type=int, default=1, help="translations of each line: number ||| text ||| score")

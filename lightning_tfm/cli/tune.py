@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import Parser, make_parser, parse, printed
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
 from lightning_tfm.cli.report import write_page
 from lightning_tfm.cli.resume import Command, command_of, going_on, remember
 from lightning_tfm.cli.study import (
     add_options,
     check_precisions,
+    check_seed,
     check_storage,
     is_search_file,
     make_resources,
@@ -38,13 +39,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     add_search_options(parser)
     add_options(parser)
-    asked = parse(parser, argv).verb["sweep"]
-    if not is_search_file(asked):
-        raise UserError(f"{asked}: it names rows, so it is a table, not a search: run lightning-tfm sweep {asked}")
-    file = read_search(asked)
+    asked = parse_own(parser, argv)
+    if not is_search_file(path := asked["sweep"]):
+        raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
+    file = read_search(path)
+    check_seed(asked, file)
     settings = parse(parser, [*file.arguments, *argv])
-    if settings.verb["print_config"]:
-        print(printed(settings), end="")
+    if only_printed(settings):
         return 0
     resources = make_resources(settings.verb, settings.hardware)
     command = command_of(verb, argv, file.path, settings)

@@ -10,7 +10,7 @@ from lightning_tfm.dashboard.files import Kept, read_object, stamp
 from lightning_tfm.dashboard.runs import RunView
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Ablation, Search, Study, file_of, load
+from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, load
 
 OPEN = ("running", "waiting", "interrupted")
 
@@ -79,7 +79,8 @@ class Outlines:
         except OSError:
             return []
         files = [file_of(self._root, name) for name in names]
-        return [self._with_trials(self._read(file), file.parent) for file in files if stamp(file) is not None]
+        found = [self._with_trials(self._read(file), file.parent) for file in files if stamp(file) is not None]
+        return [self._asked(outline, file_of(self._root, outline.name).parent) for outline in found]
 
     def _outline(self, file: Path) -> Outline:
         name = file.parent.name
@@ -98,6 +99,21 @@ class Outlines:
         linked = (replace(place, cost=cost) for place in self._linked(folder / "cells"))
         known = {(place.row, place.seed): place for place in (*found.places, *linked)}
         return Outline(found.name, found.study, tuple(known.values()))
+
+    def _asked(self, found: Outline, folder: Path) -> Outline:
+        """A table without the cells that its looks never asked for: a row that is closed early gets fewer seeds."""
+        if not isinstance(found.study, Ablation) or stamp(folder / LOOKS) is None:
+            return found
+        from lightning_tfm.report.sequential import NOT_ASKED, read_looks  # which takes half a second for SciPy
+
+        try:
+            course = read_looks(folder)
+        except UserError as error:
+            return Outline(found.name, why_not=str(error))
+        linked = {(place.row, place.seed) for place in self._linked(folder / "cells")}  # what failed is in no look
+        left = (p for p in found.places if course is None or course.shown(p.row, p.seed) != NOT_ASKED)
+        asked = {(place.row, place.seed) for place in left} | linked
+        return replace(found, places=tuple(p for p in found.places if (p.row, p.seed) in asked))
 
     def _linked(self, cells: Path) -> tuple[Place, ...]:
         now = _newest(cells)

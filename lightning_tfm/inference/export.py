@@ -205,5 +205,5 @@ def _safetensors() -> Any:
 
 def _new(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} exists and is not empty: give another folder with --to")
+        raise UserError(f"{folder} exists and is not empty: give another folder with --folder")
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ from lightning_tfm.study.study import Ablation, Search, Study
 
 SAID = {"done": "finished", "pruned": "stopped early"}
 """state of a cell -> the word for it, where that is another one; the same in all outputs"""
+AHEAD = ("waiting", "interrupted")
+"""states of cells that nobody works on, and that will be taken"""
 SCORING = "translate"
 """how the phases begin in which a trained run is scored"""
 
@@ -75,7 +77,7 @@ class Overview:
 
     running: list[Running]
     counts: dict[str, int]
-    """cells by state, in words: finished, running, waiting, failed; stopped early and gone where there are some"""
+    """cells by state, in words: finished, running, waiting, failed; stopped early, interrupted, gone where there are"""
     left: Left | None
     failed: list[tuple[str, int, str]]
     """row, seed, reason"""
@@ -126,6 +128,20 @@ class _Curve:
             self.seconds, self.step = record["seconds"], record["step"]
 
 
+def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
+    """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line where three of
+    unequal cost are known.
+
+    The smaller a model, and the shorter a run, the more of its time is no arithmetic.
+    """
+    x, y = mean(c for c, _ in known), mean(s for _, s in known)
+    spread = sum((c - x) ** 2 for c, _ in known)
+    slope = sum((c - x) * (s - y) for c, s in known) / spread if spread else 0.0
+    if len(known) > 2 and slope > 0 and y >= slope * x:
+        return y + slope * (cost - x)
+    return cost * y / x if x else y
+
+
 @dataclass(frozen=True)
 class _Took:
     """What finished runs of the study took, and so what others will take."""
@@ -137,18 +153,8 @@ class _Took:
     parts: list[Seconds]
 
     def of(self, cost: float) -> float | None:
-        """Seconds of a run of that cost: in proportion, or on a line where three runs of unequal cost are known.
-
-        The smaller a model, the more of its time is no arithmetic.
-        """
-        if not self.whole:
-            return None
-        x, y = mean(c for c, _ in self.whole), mean(s for _, s in self.whole)
-        spread = sum((c - x) ** 2 for c, _ in self.whole)
-        slope = sum((c - x) * (s - y) for c, s in self.whole) / spread if spread else 0.0
-        if len(self.whole) > 2 and slope > 0 and y >= slope * x:
-            return y + slope * (cost - x)
-        return cost * y / x if x else y
+        """Seconds of a run of that cost; None where nothing is known."""
+        return seconds_at(cost, self.whole) if self.whole else None
 
     def all(self, runs: Sequence[Cell]) -> float | None:
         """Seconds of these runs, one after the other."""
@@ -197,9 +203,9 @@ class Watch:
         self.workers = max(self.workers, len(running))
         counts = Counter(state.state for state in states)
         named = {said(name): counts[name] for name in ("done", "running", "waiting", "failed")}
-        named |= {said(name): counts[name] for name in ("pruned", "gone") if counts[name]}
+        named |= {said(name): counts[name] for name in ("pruned", "interrupted", "gone") if counts[name]}
         failed = [(s.cell.row, s.cell.seed, s.reason) for s in states if s.state == "failed"]
-        coming, waiting = self._coming(states), [s for s in states if s.state == "waiting"]
+        coming, waiting = self._coming(states), [s for s in states if s.state in AHEAD]
         share = _share(states, dict(zip((id(s) for s in open_cells), running, strict=True)), coming)
         left = self._left([s.cell for s in waiting], coming, list(zip(running, open_cells, strict=True)), took)
         return Overview(running, named, left, failed, self._best(states), coming, share)
@@ -343,6 +349,6 @@ def _share(states: list[CellState], running: dict[int, Running], coming: int) ->
         if s.state == "running":
             r, seeds = running[id(s)], [run.seed for run in s.cell.runs]
             done += s.cell.cost * (seeds.index(r.seed) + (r.step or 0) / (r.steps or 1)) / len(seeds)
-        elif s.state != "waiting":
+        elif s.state not in AHEAD:
             done += s.cell.cost
     return done / whole if whole else 0.0

@@ -65,7 +65,7 @@ class CellState:
 
     cell: Cell
     state: str
-    """waiting, running, done, pruned or failed"""
+    """waiting, running, done, pruned or failed; gone or interrupted where a reader looked at the runs, too"""
     reason: str
     owner: Owner | None
     attempt: int

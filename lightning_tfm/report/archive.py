@@ -40,9 +40,11 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
     """Write the archive of a study, with what its `folder` says beside it; returns how many runs it holds.
 
     The same runs give the same bytes.
-    Raises UserError where BLEU's counts cannot be made because the references are gone.
+    Raises UserError where no run is finished, or where BLEU's counts cannot be made because the references are gone.
     """
     study = cells.study
+    if not cells.filled:
+        raise UserError(f"study '{study.name}': none of its runs is finished, so there is nothing to pack")
     members = {f"studies/{study.name}/study.json": to_json(study.to_plain())}
     for name in OF_STUDIES:
         if folder is not None and (folder / name).is_file():
@@ -56,7 +58,7 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     write_atomic(file, lzma.compress(raw.getvalue(), preset=9))
-    return len(cells.filled)
+    return len({cell.folder for cell in cells.filled.values()})  # rows that are the same experiment share a run
 
 
 def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:

@@ -24,8 +24,9 @@ from typing import Any
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import OPEN, Evidence
+from lightning_tfm.study.study import LOOKS
 
-FILE = "looks.json"
+FILE = LOOKS
 
 
 FIRST, BUDGET = 3, 8

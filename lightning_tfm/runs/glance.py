@@ -41,6 +41,12 @@ def is_alive(folder: Path) -> bool:
     return bool(attempts) and attempts[-1].alive
 
 
+def is_left_behind(folder: Path) -> bool:
+    """Whether the newest attempt at the run did not end, and nobody works on it."""
+    attempts = read_attempts(folder)
+    return bool(attempts) and attempts[-1].ended is None and not attempts[-1].alive
+
+
 def _attempt(file: Path) -> AttemptView | None:
     try:
         plain = json.loads(file.read_bytes())

@@ -33,6 +33,8 @@ from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, d
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
+LOOKS = "looks.json"
+"""in the folder of a study whose seeds are added by looks (report/sequential.py)"""
 LISTED = 2000
 """points up to which a space is listed"""
 
@@ -233,8 +235,8 @@ class Ablation(Study):
         } | self._later({"data": {key: asdict(data) for key, data in self.data.items()}})
 
     def joined(self, old: Self, path: Path) -> Self:
-        before = to_dict(old.base) | {"fingerprints": asdict(old.prints)}
-        found = differences(before, to_dict(self.base) | {"fingerprints": asdict(self.prints)}, "the study has")
+        before, after = (_unseeded(to_dict(s.base)) | {"fingerprints": asdict(s.prints)} for s in (old, self))
+        found = differences(before, after, "the study has")
         changes = {row.name: row.change for row in old.rows}
         found += [
             f"row '{r.name}' changes {r.change}, the study has {changes[r.name]}"
@@ -254,7 +256,8 @@ class Ablation(Study):
             )
         rows = _union(old.rows, self.rows, key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
-        return replace(self, rows=rows, seeds=seeds, data=old.data | self.data, classes=old.classes | self.classes)
+        data, classes = old.data | self.data, old.classes | self.classes
+        return replace(self, base=old.base, rows=rows, seeds=seeds, data=data, classes=classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,6 +413,8 @@ class Search(Study):
         every = self.validate_every if old.validate_every else 0
         same = replace(self, trials=0, based=True, validate_every=every, classes={})
         before, after = replace(old, trials=0, based=True, classes={}).to_plain(), same.to_plain()
+        if self.seeds:
+            before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
         if found := differences(before, after, "the study has") + self._other_sources(old):
             raise UserError(
                 f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
@@ -525,6 +530,11 @@ def value_of(experiment: Experiment, key: str) -> Any:
     """The value of a dotted key."""
     section, _, name = key.partition(".")
     return getattr(getattr(experiment, section), name)
+
+
+def _unseeded(base: dict[str, Any]) -> dict[str, Any]:
+    """A base without its own seed, which no cell has where the seeds are listed."""
+    return base | {"training": {key: value for key, value in base["training"].items() if key != "seed"}}
 
 
 def _plain_row(row: Row) -> dict[str, Any]:

@@ -1,20 +1,26 @@
 """`status`: what the queue says, held against the runs that are there."""
 
 import json
+import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.queue.queue import Queue
+from lightning_tfm.dashboard.board import Board
+from lightning_tfm.queue.queue import Queue, link
 from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.report.sequential import FILE, Course, Look, late, looks_to_json
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.study import save
+from tests.dashboard.made import FAR, Folder
 from tests.launching import ablation
 from tests.records import leave, record
+from tests.tiny import in_child
 
 
 def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Path, capsys) -> None:
@@ -43,6 +49,79 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
     found = json.loads(status("--json"))
     assert [cell["state"] for cell in found["cells"]] == ["finished", "gone", "finished"]
     assert "1 gone" in status("--watch")
+    save(ablation("s"), tmp_path)
+    (line,) = (line for line in listed(tmp_path, capsys) if line.startswith("s "))
+    assert " 2 of 3 interrupted" in line and line.endswith("1 gone"), "as the study's own status has it"
+
+
+def listed(root: Path, capsys) -> list[str]:
+    assert main(["status", "--out", str(root)]) == 0
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "studies" / "s"
+    cells = [Cell(f"r{number}", 1, f"{number}".ljust(64, "0"), 1.0) for number in range(3)]
+    save(ablation("s"), tmp_path)
+    queue = Queue("s", find_storage("", folder))
+    queue.enqueue(cells)
+    in_child(lambda: Queue("s", find_storage("", folder)).claim().number)
+    far = queue.claim()
+    queue.mark(far, "owner", FAR)
+    run = RunFolder(tmp_path, far.cell.training_hash)
+
+    def status(*more: str) -> str:
+        assert main(["status", "s", "--out", str(tmp_path), *more]) == 0
+        return capsys.readouterr().out
+
+    head, running, behind, _ = status().splitlines()
+    assert head.startswith("s: 0 finished, 1 running, 1 waiting, 0 failed, 1 interrupted")
+    assert running.startswith("running  r1 seed 1 ") and "elsewhere" in running, "of its files nothing is here"
+    assert behind.startswith("interrupted  r0 seed 1  process ") and behind.endswith(" is gone")
+    run.attempts.mkdir(parents=True)
+    heard = run.attempts / "0001.beat"
+    heard.touch()
+    (run.attempts / "0001.json").write_text(json.dumps({"number": 1, "owner": FAR, "time": 1.0, "ended": None}))
+    assert "1 running" in status()
+    os.utime(heard, (1.0, 1.0))
+    before = (folder / "journal.log").read_bytes(), sorted(run.path.rglob("*"))
+    assert "0 running, 1 waiting, 0 failed, 2 interrupted" in status()
+    found = json.loads(status("--json"))
+    assert [cell["state"] for cell in found["cells"]] == ["interrupted", "interrupted", "waiting"]
+    assert found["share"] == 0 and listed(tmp_path, capsys)[1].startswith("s table 0 of 3 interrupted 20")
+    assert before == ((folder / "journal.log").read_bytes(), sorted(run.path.rglob("*"))), "nothing is written"
+
+
+def test_a_table_that_came_without_a_queue_is_told_from_its_records(tmp_path: Path, capsys) -> None:
+    made = Folder(tmp_path)
+    made.fill(made.table("whole", ["base", "A-h1"], [1, 2]))
+    assert listed(tmp_path, capsys)[1].startswith("whole table 4 of 4 ended 20")
+    made.table("more", ["base", "A-h1"], [1, 2, 3])
+    assert main(["status", "more", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("more: 4 finished, 0 running, 2 waiting, 0 failed, ")
+    assert listed(tmp_path, capsys)[2].startswith("more table 4 of 6 interrupted 20")
+
+
+def test_cells_that_looks_never_asked_for_are_not_counted(tmp_path: Path, capsys) -> None:
+    made = Folder(tmp_path)
+    study = made.table("auto", ["base", "A-h1"], [1, 2, 3])
+    seeds = {"base": [1, 2, 3], "A-h1": [1, 2]}
+    write_looks(tmp_path, "auto", Course(late(2, 3), [Look(seeds)], None))
+    queue = Queue("auto", find_storage("", tmp_path / "studies" / "auto"))
+    queue.enqueue([study.cell(row, seed) for row in study.rows for seed in seeds[row.name]])
+    while claim := queue.claim():
+        made.run(study.experiment(claim.cell))
+        assert queue.finish(claim, 2.0)
+    assert listed(tmp_path, capsys)[1].startswith("auto table 5 of 5 ended 20")
+    view = Board(tmp_path, every=0).look().studies["auto"]
+    assert (view.total, view.state) == (5, "finished")
+    write_looks(tmp_path, "auto", Course(late(2, 3), [], {"base": [1, 2, 3], "A-h1": [1, 2, 3]}))
+    assert listed(tmp_path, capsys)[1].startswith("auto table 5 of 6 interrupted 20")
+    assert Board(tmp_path, every=0).look().studies["auto"].total == 6
+
+
+def write_looks(root: Path, name: str, course: Course) -> None:
+    (root / "studies" / name / FILE).write_text(json.dumps(looks_to_json(course)))
 
 
 def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
@@ -59,7 +138,10 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
         queue = Queue(table.name, find_storage("", tmp_path / "studies" / table.name))
         queue.enqueue(table.cells())
         for _ in range(count):
-            assert queue.finish(queue.claim(), 2.0)
+            claim = queue.claim()
+            if not (folder := RunFolder(tmp_path, claim.cell.training_hash)).finished():
+                leave(folder.claim())
+            assert queue.finish(claim, 2.0)
     found = {line.split()[0]: " ".join(line.split()) for line in said().splitlines()}
     assert found["fresh"].startswith("fresh table 0 of 3 not started 20")
     assert found["half"].startswith("half table 1 of 3 interrupted 20")
@@ -67,3 +149,32 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
     assert "0 of 0 unknown" in found["torn"] and "not a study definition" in found["torn"]
     listed = {study["name"]: study for study in json.loads(said("--json"))}
     assert listed["whole"]["counts"] == {"finished": 3} and listed["half"]["state"] == "interrupted"
+
+
+def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    made = Folder(tmp_path)
+    study = made.table("table-of-a-long-name", None, [1, 2])
+    made.fill(study, ["finished", "interrupted", "stopped early"])
+    queue = Queue(study.name, find_storage("", tmp_path / "studies" / study.name))
+    queue.enqueue(study.cells())
+    for cell in study.cells():
+        link(tmp_path / "studies" / study.name, cell)
+
+    def said(*argv: str) -> list[str]:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+        assert main([*argv]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    monkeypatch.setenv("COLUMNS", "80")
+    out = ("--out", str(tmp_path))
+    for argv in (("status", study.name, *out), ("status", *out), ("runs", "list", *out), ("doctor",)):
+        terminal = True
+        lines = said(*argv)
+        assert max(map(len, lines)) <= 80, argv
+        terminal = False
+        whole = said(*argv)
+        assert " ".join(lines).split() == " ".join(whole).split(), "the same words"
+    assert said("status", study.name, *out)[-1].startswith("waiting  base/1, base/2, ")
+    assert len(said("status", study.name, *out)[-1]) > 80

@@ -13,7 +13,8 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.plan import text as planned
-from lightning_tfm.cli.status import as_json, as_text, states_of
+from lightning_tfm.cli.status import as_json, as_text
+from lightning_tfm.cli.studies import states_of
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.progress import Watch

@@ -13,6 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import archive
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.summarise import summarise
+from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as
 from tests.report.synthetic import Generator
 
@@ -79,6 +80,17 @@ def test_what_is_no_archive_is_refused(made, tmp_path):
     (tmp_path / "evil").write_bytes(lzma.compress(raw.getvalue()))
     with pytest.raises(UserError, match="escaped"):
         archive.unpack(tmp_path / "evil", tmp_path)
+
+
+def test_runs_that_two_rows_share_count_once_and_no_run_is_no_archive(tmp_path, capsys):
+    same = Row("also", "X", {"model.h": 8}, Paper(None, None, None), "mine.yaml:1")
+    twice = Generator(tmp_path, [all_rows()["base"], all_rows()["A-h1"], same], [1, 2])
+    assert main(["records", "pack", "made", str(tmp_path / "a"), "--out", str(tmp_path)]) == 2
+    assert "study 'made': none of its runs is finished" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    twice.write_all({}, skip=[("also", 1), ("also", 2)])
+    cells = read_cells(twice.study, tmp_path, collect(twice.study, tmp_path))
+    assert len(cells.filled) == 6 and archive.pack(cells, tmp_path / "a") == 4
+    assert archive.unpack(tmp_path / "a", tmp_path / "there") == ("made", 4, 0)
 
 
 def test_without_the_references_there_are_no_counts_to_pack(made, tmp_path):

@@ -12,6 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
+from lightning_tfm.inference.export import _new
 from lightning_tfm.queue.queue import Queue, link
 from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.storage import find_storage
@@ -45,6 +46,16 @@ def end_run(folder: RunFolder) -> None:
     attempt = folder.claim()
     leave(attempt, ppl=2.5, bleu=11.0, steps=5, evaluation_hash=evaluation_hash(BASE, PRINTS.dev))
     attempt.release()
+
+
+def test_a_study_without_a_format_and_a_folder_that_is_there_are_told_which_option(tmp_path: Path, capsys) -> None:
+    write_table(tmp_path)
+    assert main(["export", "two", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "lightning-tfm: two is a study: --to csv, tensorboard or mlflow\n"
+    assert main(["translate", "two", "--out", str(tmp_path)]) == 2
+    assert "two is a study: name one of its runs: lightning-tfm runs list" in capsys.readouterr().err
+    with pytest.raises(UserError, match="give another folder with --folder"):
+        _new(tmp_path)
 
 
 def write_table(root: Path) -> list[Cell]:

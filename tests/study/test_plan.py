@@ -1,21 +1,30 @@
 """`plan`: what a table, a grid and a search would run, before anything runs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.plan import Pace, measured, text
+from lightning_tfm.config import Experiment, override
 from lightning_tfm.queue.queue import Claim, Queue, link
 from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.view import clock
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Ablation, Search
+from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.study import Ablation, Search, predicted_cost
+from tests.records import record_of
 from tests.tiny import TINY, write_corpus
 
 HEAD = "name: small\nmethod: {method}\nmetric: {{name: dev/ppl, goal: minimize}}\n"
 HEAD += 'command: [lightning-tfm, fit, "${{args}}"]\n'
 TABLE = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1]}\n  seed: {values: [1, 2]}\n"
 GRID = HEAD.format(method="grid") + "parameters:\n  model.h: {values: [1, 2]}\n  model.N: {values: [1, 2]}\n"
+UNSEEDED = HEAD.format(method="grid") + "parameters:\n  row: {values: [base, A-h1]}\n"
 SEARCH = HEAD.format(method="random") + "parameters:\n  model.d_ff: {distribution: int_uniform, min: 16, max: 512}\n"
 
 
@@ -73,6 +82,50 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
         assert capsys.readouterr().err == said.err
 
 
+def test_one_seed_where_seeds_are_listed_is_refused(tmp_path: Path, capsys) -> None:
+    for verb in ("plan", "sweep"):
+        for option in ("--seed=3", "--training.seed=3"):
+            assert call(verb, tmp_path, TABLE, option) == 2
+            said = capsys.readouterr().err
+            assert f"{option}: {tmp_path}/small.yaml lists the seeds, and a table's seeds are --seeds 3" in said
+        assert call(verb, tmp_path, MINE, "--seeds=4", "--seed=3") == 2
+        assert "--seed=3: --seeds=4 lists the seeds" in capsys.readouterr().err
+    for verb in ("plan", "tune"):
+        assert call(verb, tmp_path, GRID, "--seeds=1,2", "--seed=3") == 2
+        assert "a search's seeds are --seeds 3" in capsys.readouterr().err
+    assert plan(tmp_path, UNSEEDED, "--seed=3") == 0 and plan(tmp_path, TABLE, "--seed=3", "--seed=null") == 0
+    said = capsys.readouterr().out
+    assert "base           seed 3 " in said and "base           seed 1 " in said
+
+
+@pytest.mark.parametrize("verb", ["sweep", "tune"])
+def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(
+    tmp_path: Path, capsys, monkeypatch, verb: str
+) -> None:
+    def seeded(seed: int) -> list[str]:
+        (tmp_path / "seeded.yaml").write_text(f"seed: {seed}\n")
+        return ["--config", str(tmp_path / "seeded.yaml"), "--seeds=1,2"]
+
+    def begin(study: Ablation | Search, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
+        return Queue(study.name, find_storage("", root / "studies" / study.name)).states()
+
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", begin)
+    sweep = TABLE if verb == "sweep" else GRID
+    assert call(verb, tmp_path, sweep, *seeded(3)) == 0
+    assert call(verb, tmp_path, sweep, *seeded(4)) == 0 and plan(tmp_path, sweep, "--seeds=1,2") == 0
+    if verb == "sweep":
+        kept = json.loads((tmp_path / "out" / "studies" / "small" / "study.json").read_text())
+        assert kept["base"]["training"]["seed"] == 3 and kept["seeds"] == [1, 2]
+
+
+def test_a_row_of_the_very_sweep_is_not_called_unknown(tmp_path: Path, capsys) -> None:
+    (tmp_path / "mine.yaml").write_text("mine: {group: X, change: {model.h: 1}}\n")
+    sweep = MINE.replace('"${args}"', f'--rows, {tmp_path}/mine.yaml, "${{args}}"')
+    for verb in ("sweep", "plan"):
+        assert call(verb, tmp_path, sweep, "--row=mine") == 2
+        assert "row 'mine': the rows of a study are those of " in capsys.readouterr().err
+
+
 def test_a_row_that_the_queue_holds_as_another_run_is_refused_too(tmp_path: Path, capsys, monkeypatch) -> None:
     def begin(study: Ablation, cells: list[Cell], root: Path, resources: object, start: bool) -> list:
         folder = root / "studies" / study.name
@@ -108,6 +161,27 @@ def test_trials_that_are_over_are_not_to_run(tmp_path: Path, capsys, monkeypatch
     assert "4 runs: 0 finished, 2 to run, 2 stopped early or failed" in said
     if budget:
         assert plan(tmp_path, sweep, "--trials=3") == 2
+
+
+def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_path: Path) -> None:
+    def cost(steps: int) -> float:
+        return predicted_cost(override(Experiment(), {"training.steps": steps}, "test"), 300)
+
+    for number, steps in enumerate([1, 2, 3, 2, 1, 4, 3, 2, 1, 1000]):  # each starts and is scored in 4 s
+        seconds = Seconds(train=cost(steps) / 1e12, validate=0.0, data=0.0, decode=4.0, total=4 + cost(steps) / 1e12)
+        experiment = override(Experiment(), {"training.steps": steps, "training.seed": number}, "test")
+        made = record_of(experiment, Fingerprints("t", "d"), seconds=seconds)
+        attempt = RunFolder(tmp_path, made.training_hash).claim()
+        attempt.write_json(attempt.folder.result, to_plain(made))
+    pace = measured(tmp_path)
+    assert pace is not None and str(pace) == "as 10 finished runs here took"
+    for steps in (500, 4000):
+        assert pace.seconds(cost(steps)) == pytest.approx(4 + cost(steps) / 1e12)
+    assert pace.seconds(0.0) == 0.0 and Pace(rate=1e9).seconds(3e9) == 3
+    run = Cell("base", 1, "f" * 64, cost(4000))
+    told = text([run], tmp_path, 1, pace).splitlines()
+    whole = clock(pace.seconds(run.cost))
+    assert whole in told[0] and told[-1] == f"about {whole} with 1 at once, as 10 finished runs here took"
 
 
 def test_a_search_s_options_are_refused_for_a_table(tmp_path: Path, capsys) -> None:

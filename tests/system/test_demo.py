@@ -16,6 +16,20 @@ def demo(folder: Path) -> Call:
     return Call(lambda: main(["demo"]), folder=folder)
 
 
+def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def stopped(study, cells, root, resources, start):
+        begun.append(root)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_tfm.queue.launch.work", stopped)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--out", "there"]) == main(["resume", "demo", "--out", "there"]) == 130
+    assert "demo: lightning-tfm demo --out there\n" in capsys.readouterr().err
+    assert begun == [Path("there"), tmp_path / "there"]
+
+
 @pytest.mark.long
 def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
     first = demo(tmp_path)

@@ -1,0 +1,144 @@
+"""The cells of a study as its queue, its runs and its looks show them together, for `status`; the studies of a results
+folder, each in a line. Nothing is written."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.open import has_queue, open_queue
+from lightning_tfm.queue.progress import said
+from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.runs.as_scored import read_scored
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.glance import is_alive, is_left_behind
+from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of, load
+
+
+def states_of(queue: Queue, root: Path) -> list[CellState]:
+    """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage, and
+    `interrupted` where nobody is left of those who ran it."""
+    states = [_interrupted(s, root) if s.state == "running" else s for s in queue.states()]
+    gone = {run.training_hash for s in states if s.state == "done" for run in s.cell.runs}
+    gone = {name for name in gone if not RunFolder(root, name).result.exists()}
+    if gone:
+        gone -= {name for name, _ in queue.shared_records()}
+    why = f"its folder below {root / 'runs'} is gone"
+    return [
+        replace(s, state="gone", reason=why) if any(run.training_hash in gone for run in s.cell.runs) else s
+        for s in states
+    ]
+
+
+def _interrupted(state: CellState, root: Path) -> CellState:
+    """A process of this machine is looked up; of another one its run's heartbeat tells, where its files are here."""
+    folders = [RunFolder(root, run.training_hash).path for run in state.cell.runs]
+    gone = state.owner is not None and state.owner.gone()
+    if any(map(is_alive, folders)) or not (gone or any(map(is_left_behind, folders))):
+        return state
+    return replace(state, state="interrupted", reason=f"{state.owner or 'its owner'} is gone")
+
+
+def recorded(study: Study, root: Path) -> list[CellState]:
+    """States of a table that came without a queue, from its records; empty where none of its runs is finished."""
+    found = [_recorded(study, cell, root) for cell in asked(study, root)] if isinstance(study, Ablation) else []
+    return found if any(state.state == "done" for state in found) else []
+
+
+def _recorded(study: Ablation, cell: Cell, root: Path) -> CellState:
+    evaluation = study.evaluation(cell, root)
+    record = read_scored(RunFolder(root, cell.training_hash), evaluation, study.base.data.dev)
+    if not isinstance(record, RunRecord) or not record.scored_by(evaluation):
+        return CellState(cell, "waiting", "", None, 0, None)
+    values = (record.scores["dev"].ppl,)
+    return CellState(cell, "done", "", None, record.attempts or 1, record.seconds.total, values)
+
+
+def asked(study: Study, root: Path) -> list[Cell]:
+    """The cells that are known beforehand; where seeds are added by looks, those that were asked for. Raises UserError.
+
+    A row that is closed early gets fewer seeds than others.
+    """
+    folder = folder_of(root, study.name)
+    if not isinstance(study, Ablation) or not (folder / LOOKS).is_file():
+        return study.cells()
+    from lightning_tfm.report.sequential import NOT_ASKED, read_looks  # which takes half a second for SciPy
+
+    course = read_looks(folder)
+    return [cell for cell in study.cells() if course is None or course.shown(cell.row, cell.seed) != NOT_ASKED]
+
+
+OTHERS = ("stopped early", "failed", "interrupted", "gone")
+"""states that a line counts beside what is finished"""
+
+
+@dataclass(frozen=True)
+class StudyInfo:
+    """One line of `status` without a study."""
+
+    name: str
+    kind: str
+    """table or search; empty where its definition cannot be read"""
+    counts: dict[str, int]
+    """cells by state, in words"""
+    whole: int
+    """cells of a table, trials of a search's budget"""
+    time: float
+    """when something was last written of it; seconds since 1970"""
+    trouble: str
+    """why it cannot be read, or its storage not be reached"""
+
+    @property
+    def state(self) -> str:
+        if self.trouble:
+            return "unknown"
+        if self.counts.get("running"):
+            return "running"
+        finished = sum(self.counts.get(word, 0) for word in ("finished", "stopped early", "failed"))
+        if not self.counts:
+            return "not started"
+        return "ended" if finished >= self.whole else "interrupted"
+
+
+def list_studies(root: Path) -> list[StudyInfo]:
+    """All studies below `root`, the newest last. One that cannot be read says why."""
+    found = [_info(root, path.parent.name) for path in (root / "studies").glob("*/study.json")]
+    return sorted(found, key=lambda info: (info.time, info.name))
+
+
+def _info(root: Path, name: str) -> StudyInfo:
+    folder = folder_of(root, name)
+    kind, counts, whole, trouble = "", Counter[str](), 0, ""
+    try:
+        study = load(root, name)
+        kind, whole = study.KIND, study.budget or len(asked(study, root))
+        if has_queue(root, name):
+            states = states_of(open_queue(root, name, say=lambda text: None), root)
+        else:
+            states = recorded(study, root)
+        counts = Counter(said(state.state) for state in states)
+        whole = max(whole, len(states)) if not study.budget else whole
+    except UserError as error:
+        trouble = str(error)
+    except Exception as error:  # a database that is away, a journal of another program: the other studies are listed
+        trouble = f"{type(error).__name__}: {error}"
+    written = max(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
+    return StudyInfo(name, kind, dict(counts), whole, written, trouble)
+
+
+def studies_text(found: list[StudyInfo], root: Path) -> str:
+    """As a table."""
+    if not found:
+        return f"no studies in {root / 'studies'}; begin one with: lightning-tfm sweep sweeps/table3.yaml"
+    width = max(5, *(len(info.name) for info in found))
+    lines = [f"{'study':{width}}  {'kind':6}  {'runs':>11}  {'state':11}  {'last written':16}"]
+    for info in found:
+        runs = f"{info.counts.get('finished', 0)} of {info.whole}"
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
+        others = [f"{info.counts[word]} {word}" for word in OTHERS if info.counts.get(word)]
+        more = "  " + (info.trouble.splitlines()[0] if info.trouble else ", ".join(others))
+        lines.append(f"{info.name:{width}}  {info.kind:6}  {runs:>11}  {info.state:11}  {when}{more}".rstrip())
+    return "\n".join(lines)
