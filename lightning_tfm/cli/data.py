@@ -93,7 +93,7 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             return _verify(data, root)
         case "show":
             pairs = PAIRS if options["pairs"] is None else options["pairs"]
-            _show(data, root, options["split"] or data.train, pairs, seed)
+            _show(data, root, options["split"], pairs, seed)
         case "pack":
             from lightning_tfm.data.bundle import pack
 
@@ -159,13 +159,13 @@ def _verify(data: Data, root: Path) -> int:
     return 1 if wrong else 0
 
 
-def _show(data: Data, root: Path, name: str, pairs: int, seed: int) -> None:
+def _show(data: Data, root: Path, held_out: str | None, pairs: int, seed: int) -> None:
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.keys import generator
 
-    prepared = prepare(data, root, _say)
-    split, tokenizer = prepared.split(name), prepared.tokenizer
+    prepared, name = prepare(data, root, _say), held_out or data.train
+    split, tokenizer = prepared.split(held_out) if held_out else prepared.train, prepared.tokenizer
     for i in sorted(generator("show", seed).choice(len(split), min(pairs, len(split)), replace=False).tolist()):
-        for language, ids in ((data.source, split.source(i)), (data.target, split.target(i))):
+        for language, ids in zip(data.languages, (split.source(i), split.target(i)), strict=True):
             print(f"{name}:{i + 1} {language}  {tokenizer.decode(ids.tolist())}")
             print(f"    {len(ids)} pieces: {' '.join(tokenizer.piece(id) for id in ids)}")
