@@ -113,7 +113,13 @@ def trials(root: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "kind"), [("tpe", "journal"), ("random", "journal"), ("cmaes", "journal"), ("random", "postgres")]
+    ("sampler", "kind"),
+    [
+        ("tpe", "journal"),
+        ("random", "journal"),
+        ("cmaes", "journal"),
+        pytest.param("random", "postgres", marks=pytest.mark.long),
+    ],
 )
 def test_a_search_makes_its_trials_and_no_two_alike(tmp_path: Path, sampler: str, kind: str, request) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
