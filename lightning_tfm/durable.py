@@ -70,7 +70,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, must leave no half of it; it goes on its way
             path.unlink()
             raise
 
@@ -87,7 +87,7 @@ def replacing(path: Path, guard: Callable[[], AbstractContextManager[None]] = nu
     try:
         with guard():
             os.replace(half, path)
-    except BaseException:
+    except BaseException:  # as in new_file
         half.unlink(missing_ok=True)
         raise
     sync_file(path.parent)

@@ -10,7 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import has_queue, open_queue
 from lightning_tfm.queue.progress import said
 from lightning_tfm.queue.queue import CellState, Queue
-from lightning_tfm.runs.as_scored import read_scored
+from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.glance import is_alive, is_left_behind
 from lightning_tfm.runs.record import RunRecord
@@ -49,9 +49,9 @@ def recorded(study: Study, root: Path) -> list[CellState]:
 
 
 def _recorded(study: Ablation, cell: Cell, root: Path) -> CellState:
-    evaluation = study.evaluation(cell, root)
-    record = read_scored(RunFolder(root, cell.training_hash), evaluation, study.base.data.dev)
-    if not isinstance(record, RunRecord) or not record.scored_by(evaluation):
+    folder = RunFolder(root, cell.training_hash)
+    record = read_as_scored(folder, study.evaluation(cell, root), study.base.data.dev)
+    if not isinstance(record, RunRecord):
         return CellState(cell, "waiting", "", None, 0, None)
     values = (record.scores["dev"].ppl,)
     return CellState(cell, "done", "", None, record.attempts or 1, record.seconds.total, values)

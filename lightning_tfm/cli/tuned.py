@@ -18,7 +18,7 @@ from lightning_tfm.config import override
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.runs.as_scored import read_scored
+from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord, infinite_as_text
 from lightning_tfm.study.rows import Row
@@ -138,8 +138,8 @@ def chosen(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> Choice:
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):
         folders = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
         evaluation = tried.evaluation_of(variant)
-        records = [read_scored(folder, evaluation, tried.base.data.dev) for folder in folders]
-        told = [r.scores["dev"].ppl for r in records if isinstance(r, RunRecord) and r.scored_by(evaluation)]
+        records = [read_as_scored(folder, evaluation, tried.base.data.dev) for folder in folders]
+        told = [record.scores["dev"].ppl for record in records if isinstance(record, RunRecord)]
         if len(told) < len(folders):
             raise UserError(f"study '{tried.name}': a run of {variant.name} is not scored as the table will be")
         found[str(value)] = mean(told)

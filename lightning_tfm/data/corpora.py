@@ -27,7 +27,7 @@ from lightning_tfm.yaml_files import see_working_directory
 class BuiltinCorpus(Corpus):
     """The invented language pair of `builtin.py`: splits train, val and test; and of `chains.py`: chained and long."""
 
-    source, target = "xa", "xb"
+    source, target = Data(corpus="builtin").languages
 
     def __init__(self, data: Data):
         self._text, self._chains = Builtin(data.pairs, data.corpus_seed), BuiltinChains(data)

@@ -15,7 +15,7 @@ from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.packed import packed
 from lightning_tfm.runs.directory import RunFolder, find_run
-from lightning_tfm.runs.weights import averaged, last
+from lightning_tfm.runs.weights import scored
 from lightning_tfm.training.module import TransformerModule
 
 BLOCK = 1024
@@ -74,8 +74,7 @@ class Trained:
             raise UserError(f"{store} is gone, with the run's tokenizer and texts; put it back, or run `fit` again")
         prepared = Prepared(store)
         module = TransformerModule(experiment, prepared.tokenizer.V)
-        weights = averaged if experiment.evaluation.weights == "average" else last
-        module.transformer.load_state_dict(weights(folder, experiment))
+        module.transformer.load_state_dict(scored(folder, experiment))
         return cls(folder, prepared, module.eval())
 
     def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:

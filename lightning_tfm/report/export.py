@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.as_scored import read_scored
+from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, OTHERWISE, Missing, RunRecord, of_last_text
+from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text
 from lightning_tfm.study.study import Ablation, Search, folder_of, load
 
 if TYPE_CHECKING:
@@ -136,11 +136,10 @@ def _scored(run: Exported, evaluation: str, split: str) -> list[Exported]:
     """The run with its record, if it is finished; none where that is damaged or scored by another evaluation; said."""
     if not run.folder.finished():
         return [run]
-    found = read_scored(run.folder, evaluation, split)
-    if isinstance(found, RunRecord) and found.scored_by(evaluation):
+    found = read_as_scored(run.folder, evaluation, split)
+    if isinstance(found, RunRecord):
         return [replace(run, record=found)]
-    why = found.reason if isinstance(found, Missing) else OTHERWISE
-    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {why}", file=sys.stderr)
+    print(f"lightning-tfm: {run.row}, seed {run.seed} is left out: {found.reason}", file=sys.stderr)
     return []
 
 

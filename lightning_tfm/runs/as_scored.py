@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Missing, RunRecord, read, read_score
+from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, read, read_score
 
 
 def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
@@ -16,3 +16,9 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
         return found
     score = read_score(later)
     return score if isinstance(score, Missing) else replace(found, scores=found.scores | {"dev": score})
+
+
+def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
+    """The record with a dev score of this evaluation; else why there is none."""
+    found = read_scored(folder, evaluation, split)
+    return found if isinstance(found, Missing) or found.scored_by(evaluation) else Missing(OTHERWISE)

@@ -14,7 +14,7 @@ from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import EncodedText, TextSet
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import ByLength, LengthClass, Score, to_plain
-from lightning_tfm.runs.weights import averaged, last
+from lightning_tfm.runs.weights import scored
 from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
@@ -92,8 +92,7 @@ def score_anew(attempt: Attempt, e: Experiment) -> None:
     """
     prepared = prepare(e.data, attempt.folder.root)  # of the run's pieces, or it would have another name
     module = TransformerModule(e, prepared.tokenizer.V)
-    weights = averaged if e.evaluation.weights == "average" else last
-    module.transformer.load_state_dict(weights(attempt.folder, e))
+    module.transformer.load_state_dict(scored(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
     score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt)
 

@@ -13,6 +13,11 @@ from lightning_tfm.training.weight_files import load
 from lightning_tfm.training.writer import checkpoint_file, snapshot_file
 
 
+def scored(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
+    """Those that the evaluation of `e` asks for. Raises UserError, DamagedFile."""
+    return averaged(folder, e) if e.evaluation.weights == "average" else last(folder, e)
+
+
 def averaged(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     """The mean of all snapshots. Raises UserError where there are none, and naming one that is missing or damaged."""
     t = e.training

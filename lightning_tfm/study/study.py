@@ -82,7 +82,7 @@ class Study(ABC):
 
     def sources_of(self, experiment: Experiment) -> dict[str, str]:
         """Import path -> sha256, of the experiment's classes of the user's own: as started with, else as they are."""
-        own = own_classes(experiment).values()
+        own = set(own_classes(experiment).values())
         known = {path: self.classes[path] for path in own if path in self.classes}
         return known if len(known) == len(own) else user_classes(experiment)
 
