@@ -223,6 +223,7 @@ TABLE = [
     (f"{TABLE3} --trials 3", "", 2, "is a table: all its rows run, to their end"),
     (f"{TABLE3} --workers 1.5", "", 2, "--workers='1.5': expected a whole number"),
     (f"{TABLE3} --slurm.nodes 2", "", 2, "--slurm.nodes=2 needs --launcher slurm"),
+    (f"{TABLE3} --slurm.jobs 4 --slurm.minutes 240", "", 2, "--slurm.minutes=240 needs --launcher slurm"),
     (f"{TABLE3} --no-shared-files", "", 2, "--no-shared-files needs --storage postgresql+psycopg"),
     (f"{TABLE3} --wandb yes", "", 2, "--wandb='yes': valid: off, offline, online"),
     (f"{SEARCH} --row base", "", 2, "a search starts from its experiment file, not from a row"),

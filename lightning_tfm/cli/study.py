@@ -32,7 +32,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--runs-per-device", type=int, default=0, help="small runs that share a device")
     parser.add_argument("--wandb", choices=MODES, default="off", help="mirror runs to W&B")
-    parser.add_argument("--launcher", choices=["local", "slurm"], default="local", help="where the workers run")
+    parser.add_argument("--launcher", choices=["local", "slurm"], help="where the workers run [local]")
     parser.add_fields("slurm", Slurm)
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
@@ -44,7 +44,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     if options["no_shared_files"] and "://" not in options["storage"]:
         raise UserError("--no-shared-files needs --storage postgresql+psycopg://…: a journal is a shared file")
     check_hardware(hardware)
-    _check_slurm(options["slurm"])
+    _check_slurm(options["slurm"], options["launcher"])
     per_run, runs = options["devices_per_run"], options["runs_per_device"]
     if runs < 0:
         raise UserError(f"--runs-per-device={runs}: must not be negative")
@@ -86,7 +86,10 @@ def check_precisions(experiments: Iterable[Experiment], resources: Resources) ->
             check_accelerator(resources.hardware, precision)
 
 
-def _check_slurm(options: dict[str, int]) -> None:
+def _check_slurm(options: dict[str, Any], launcher: str | None) -> None:
+    for name, default in vars(Slurm()).items():
+        if launcher is None and options[name] != default:  # a study begun on a cluster goes on with --launcher local
+            raise UserError(f"--slurm.{name}={options[name]} needs --launcher slurm")
     for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
         least = int(name in ("jobs", "minutes", "cpus"))
         if options[name] < least:

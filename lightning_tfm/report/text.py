@@ -5,10 +5,11 @@ import textwrap
 from collections.abc import Sequence
 
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tuning
+from lightning_tfm.report.findings import findings
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plateau import said
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
-from lightning_tfm.report.verdict import counted
+from lightning_tfm.report.verdict import UNTESTABLE, counted
 
 NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
@@ -200,7 +201,7 @@ def _fold(text: str, width: int) -> list[str]:
 
 def to_words(report: Summary, width: int) -> str:
     """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
-    lines = [*word_counts(report), *map(claim_line, report.claims)]
+    lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
     lines += [f"{row.name}: {said(row)}" for row in report.rows if row.plateaued]
     lines += map(effect_line, report.factors.effects if report.factors else [])
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
@@ -208,6 +209,16 @@ def to_words(report: Summary, width: int) -> str:
         return told
     words = [textwrap.fill(text, width) for text in (beyond_text.verdict(found), *found.missing) if text]
     return told + "".join(f"{line}\n" for line in [*beyond_text.lines(found), *words])
+
+
+def _untested(report: Summary) -> list[str]:
+    """Why no row has a verdict, and what gives it one; empty where any has."""
+    found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
+    if not found or any(one.verdict != UNTESTABLE for one in found):
+        return []
+    first = min(report.seeds)
+    more = f"--seeds {first}-{first + 2} gives every row a verdict; finished runs are not repeated."
+    return [findings(report)[0], *([more] if len(report.seeds) == 1 else [])]
 
 
 def word_counts(report: Summary) -> list[str]:

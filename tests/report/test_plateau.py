@@ -56,3 +56,12 @@ def test_the_terminal_counts_the_words_and_names_the_claims(generator):
     lines = to_words(make("made", made.root).summary, 100).splitlines()
     assert lines[0] == "PPL, 2 rows: 1 reproduced; 1 undecided" and lines[1].startswith("BLEU, 2 rows: ")
     assert lines[2].startswith("“One attention head is worse than eight, the best setting.” supported (p ")
+
+
+def test_the_terminal_says_once_that_one_seed_is_not_tested(generator):
+    made = generator(["base", "A-h1", "A-h4"], [7])
+    made.write_all({"A-h1": 0.3})
+    assert to_words(make("made", made.root).summary, 100).splitlines() == [
+        "No difference to base can be tested: a single seed.",
+        "--seeds 7-9 gives every row a verdict; finished runs are not repeated.",
+    ]
