@@ -61,8 +61,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root, name = Path(options["out"]).resolve(), options["study"]
     command = _recorded(root, name)
     directory = _directory(command, name)
-    again = {option.partition("=")[0] for option in ("--out=", *more)}
-    kept = [word for word in command.arguments if "=" not in word or word.partition("=")[0] not in again]
+    kept = _without(command.arguments, {option.partition("=")[0] for option in ("--out=", *more) if "=" in option})
     print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
     from lightning_tfm.cli import demo, sweep, tune
@@ -98,6 +97,17 @@ def _given(parser: Parser, argv: Sequence[str]) -> list[str]:
             more.append(action.option_strings[0] + ("" if value is True and action.nargs == 0 else f"={value}"))
         action.default = before[action.dest]
     return more
+
+
+def _without(arguments: Sequence[str], options: set[str]) -> list[str]:
+    """`arguments` less these options, which take a value: behind a "=", or as the next word."""
+    kept, following = [], iter(arguments)
+    for word in following:
+        if word in options:
+            next(following, None)
+        elif word.partition("=")[0] not in options:
+            kept.append(word)
+    return kept
 
 
 def _recorded(root: Path, name: str) -> Command:

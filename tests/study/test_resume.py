@@ -46,7 +46,8 @@ def test_the_last_line_of_a_stopped_study_resumes_it_from_anywhere(tmp_path: Pat
     assert (study, load(out, "small"), cells) == (before, before, first)
     assert resources.workers == 2 and resources.hardware.log_every == 7
     recorded = json.loads((out / "studies" / "small" / "command.json").read_text())
-    assert "--workers=2" in recorded["arguments"], "what was added stays"
+    assert [word for word in recorded["arguments"] if "workers" in word] == ["--workers=2"], "what was added stays"
+    assert "1" not in recorded["arguments"], "the value that it replaces is gone"
 
 
 def test_comments_may_change_and_nothing_else(tmp_path: Path, capsys, worked) -> None:
