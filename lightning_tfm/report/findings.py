@@ -147,7 +147,7 @@ def _said(metric: str, value: float, sign: str = "") -> str:
 def _trust(report: Summary) -> str:
     parts = [
         part
-        for part in (_empty(report), _plateaus(report), _still_learning(report), _agreement(report), _seeds(report))
+        for part in (_empty(report), _far_above(report), _still_learning(report), _agreement(report), _seeds(report))
         if part
     ]
     said = "; ".join(parts[:3])
@@ -169,9 +169,11 @@ def _short(reason: str, most: int = 80) -> str:
     return reason if len(reason) <= most else reason[: most - 1] + "…"
 
 
-def _plateaus(report: Summary) -> str:
-    stuck = [f"{len(r.plateaued)} seed{'s' * (len(r.plateaued) > 1)} of {r.name}" for r in report.rows if r.plateaued]
-    return f"{_listed(stuck)} stayed on a plateau, which all numbers include" if stuck else ""
+def _far_above(report: Summary) -> str:
+    far = [f"{len(r.far_above)} seed{'s' * (len(r.far_above) > 1)} of {r.name}" for r in report.rows if r.far_above]
+    one = sum(len(r.far_above) for r in report.rows) == 1
+    lie = "lies far above the others of its row" if one else "lie far above the others of their row"
+    return f"{_listed(far)} {lie}, which all numbers include" if far else ""
 
 
 def _still_learning(report: Summary) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, reference, text, tuning
-from lightning_tfm.report.plateau import FAR, said
+from lightning_tfm.report.far_above import FAR, said
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
 from lightning_tfm.report.verdict import INCOMPARABLE, phrase
@@ -186,10 +186,10 @@ def _notes(report: Summary) -> list[str]:
     notes += map(claim_line, report.claims)
     notes += map(effect_line, report.factors.effects if report.factors else [])
     notes += [
-        f"{row.name}: {said(row)} (seed {', '.join(map(str, row.plateaued))}: more than {FAR:g} median absolute "
+        f"{row.name}: {said(row)} (seed {', '.join(map(str, row.far_above))}: more than {FAR:g} median absolute "
         "deviations above the row's median; they stay in every number)"
         for row in report.rows
-        if row.plateaued
+        if row.far_above
     ]
     if two_seeds(report):
         notes.append(TWO_SEEDS)
@@ -255,7 +255,7 @@ def to_csv(report: Summary) -> str:
         heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
     printed = columns.of_the_paper(report.rows)
     heads += ["nll per character mean", "nll per character sd"] * by_word
-    heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "plateaued", "missing"]
+    heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "far above", "missing"]
     rows = (
         [
             *(row.group, row.name, *to, *row.values.values()),
@@ -266,7 +266,7 @@ def to_csv(report: Summary) -> str:
             *(_csv_metric(row.metric("word")) if by_word else []),
             *([row.character.mean, row.character.sd] if row.character else [None, None]) * by_word,
             *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
-            *(" ".join(map(str, row.plateaued)), _missing(row)),
+            *(" ".join(map(str, row.far_above)), _missing(row)),
         ]
         for row in report.rows
     )

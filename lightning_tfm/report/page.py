@@ -22,13 +22,13 @@ from lightning_tfm.report.attention import attention
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
 from lightning_tfm.report.extras import Extras
+from lightning_tfm.report.far_above import FAR
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, panels, short_name, short_names
-from lightning_tfm.report.plateau import FAR
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
-from lightning_tfm.report.plateau import said
+from lightning_tfm.report.far_above import said
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.report.svg import short

@@ -14,7 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
-from lightning_tfm.report.plateau import plateaued
+from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.records import Cells, Found, belonging, read_validations
 from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
 from lightning_tfm.report.summary import (
@@ -128,7 +128,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     paper, full_size = paper_differences(table, cells.against), _full_size(study.base)
     looks = _each_look(cells, names, paper, full_size, course)
     evidence = over_looks(looks)
-    far = plateaued({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
+    far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
     family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
     weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
@@ -137,7 +137,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
-        row = replace(row, missing=missing, plateaued=far.get(row.name, []))
+        row = replace(row, missing=missing, far_above=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
         row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:

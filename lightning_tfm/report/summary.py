@@ -133,8 +133,8 @@ class SummaryRow:
     """seed -> why its cell is empty"""
     ppl: Metric
     bleu: Metric
-    plateaued: list[int] = field(default_factory=list)
-    """seeds that stayed on the plateau of the loss (report/plateau.py)"""
+    far_above: list[int] = field(default_factory=list)
+    """seeds far above the others of the row, as a plateau of the loss leaves them (report/far_above.py)"""
     body: int | None = field(default=None, metadata={"key": ""})
     """parameters without tables of positions, by the sizes"""
     ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})

@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Sequence
 
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tuning
+from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.plateau import said
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import UNTESTABLE, counted
 
@@ -200,9 +200,9 @@ def _fold(text: str, width: int) -> list[str]:
 
 
 def to_words(report: Summary, width: int) -> str:
-    """For the terminal: the words in perplexity and BLEU, the claims, and seeds that plateaued."""
+    """For the terminal: the words in perplexity and BLEU, the claims, and seeds far above their row."""
     lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
-    lines += [f"{row.name}: {said(row)}" for row in report.rows if row.plateaued]
+    lines += [f"{row.name}: {said(row)}" for row in report.rows if row.far_above]
     lines += map(effect_line, report.factors.effects if report.factors else [])
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     if (found := report.beyond) is None:

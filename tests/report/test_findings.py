@@ -73,10 +73,10 @@ def test_many_reasons_are_counted_and_long_ones_cut():
 
 def test_warnings_before_figures():
     still = LastEighth(0.11, 0.05, True)
-    third = findings(report(row("big", "undecided", 1.0, plateaued=[25]), last_eighth=still))[2]
+    third = findings(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still))[2]
     assert third == (
-        "1 seed of big stayed on a plateau, which all numbers include; base still fell 11.0 % over the last eighth of "
-        "its training: this table shows the speed of learning; the rows stand on 5 seeds each."
+        "1 seed of big lies far above the others of its row, which all numbers include; base still fell 11.0 % over "
+        "the last eighth of its training: this table shows the speed of learning; the rows stand on 5 seeds each."
     )
 
 

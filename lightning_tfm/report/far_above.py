@@ -1,10 +1,11 @@
-"""Seeds that stayed on the plateau of the loss: marked in the report, and left in every mean and test.
+"""Seeds far above the others of their row, as a plateau of the loss leaves them: marked, and left in means and tests.
 
 One such seed widens its row's interval beyond use for any test, and nothing but a look at the seeds tells it from a row
-that is noisy throughout. A seed is marked where its log PPL lies more than `FAR` median absolute deviations above the
-median of its row. Of 3 seeds the deviation is often tiny by chance, so it is taken as no smaller than the study's, the
-median of its rows': of normal noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of seeds
-that lie 10 standard deviations up 60 to 90 %.
+that is noisy throughout. Whether it stayed on a plateau, its curve says: where seeds agree closely, 3 % are far. A seed
+is marked where its log PPL lies more than `FAR` median absolute deviations above the median of its row. Of 3 seeds the
+deviation is often tiny by chance, so it is taken as no smaller than the study's, the median of its rows': of normal
+noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of seeds that lie 10 standard deviations up
+60 to 90 %.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ LEAST = 3
 """seeds of a row, for it to have a middle"""
 
 
-def plateaued(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
+def far_above(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
     """row -> its seeds far above its median. `log_ppl`: row -> seed -> log PPL."""
     rows = {row: seeds for row, seeds in log_ppl.items() if len(seeds) >= LEAST}
     middle = {row: median(seeds.values()) for row, seeds in rows.items()}
@@ -28,5 +29,5 @@ def plateaued(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]
 
 
 def said(row: SummaryRow) -> str:
-    """k of n seeds plateaued, of a row of the report; empty for none."""
-    return f"{len(row.plateaued)} of {row.n} seeds plateaued" if row.plateaued else ""
+    """k of n seeds far above the others, of a row of the report; empty for none."""
+    return f"{len(row.far_above)} of {row.n} seeds far above the others" if row.far_above else ""

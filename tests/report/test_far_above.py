@@ -1,31 +1,31 @@
-"""Seeds that stayed on the plateau are marked, and nothing else is."""
+"""Seeds far above the others of their row are marked, and nothing else is."""
 
 import numpy as np
 
 from lightning_tfm.report.build import make
-from lightning_tfm.report.plateau import plateaued
+from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.text import to_words
 
 
 def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
     rows = {"a": {1: 0.70, 2: 0.71, 3: 0.72, 4: 1.9}, "b": {1: 0.5, 2: 0.51, 3: 0.49, 4: 0.1}, "few": {1: 0.1, 2: 9.0}}
-    assert plateaued(rows) == {"a": [4], "b": []}
-    assert plateaued({}) == {} and plateaued({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
+    assert far_above(rows) == {"a": [4], "b": []}
+    assert far_above({}) == {} and far_above({"a": {1: 1.0, 2: 1.0, 3: 2.0}}) == {"a": []}
 
 
 def test_three_seeds_that_chance_put_close_together_condemn_no_third():
     steady = {str(i): {1: 0.0, 2: 0.1, 3: -0.1} for i in range(5)}
-    assert plateaued(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
-    assert plateaued({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
+    assert far_above(steady | {"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == []
+    assert far_above({"a": {1: 0.0, 2: 0.001, 3: 0.1}})["a"] == [3]
 
 
 def test_as_many_are_marked_as_it_says():
     rng, marked, hit, rows = np.random.default_rng(0), 0, [], 400
     for _ in range(rows // 20):
         y = rng.normal(size=(20, 5))
-        marked += sum(map(bool, plateaued({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
+        marked += sum(map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values()))
         y[np.arange(20), rng.integers(0, 5, 20)] += 10
-        hit += map(bool, plateaued({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
+        hit += map(bool, far_above({str(i): dict(enumerate(r)) for i, r in enumerate(y)}).values())
     assert marked / rows < 0.06 and np.mean(hit) > 0.6
 
 
@@ -34,9 +34,9 @@ def test_the_report_says_it_everywhere(generator):
     made.write_all()
     made.write(made.study.rows[1], 3, 0.9)
     report = make("made", made.root)
-    assert [r.plateaued for r in report.summary.rows] == [[], [3], []]
+    assert [r.far_above for r in report.summary.rows] == [[], [3], []]
     for text in (report.render("html"), report.render("markdown"), to_words(report.summary, 80)):
-        assert "1 of 4 seeds plateaued" in text
+        assert "1 of 4 seeds far above the others" in text
     assert ",3," in report.render("csv").splitlines()[2]
 
 
