@@ -41,6 +41,7 @@ COPIED = {
     "experiments/results/miniature/table.md": "also/table-miniature",
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",
+    "experiments/results/multi30k/table.md": "also/table-multi30k",
     "experiments/results/heads-tuned/table.md": "also/table-heads-tuned",
     "experiments/results/norm/table.md": "also/table-norm",
     "experiments/results/modern/table.md": "also/table-modern",
