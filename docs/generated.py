@@ -42,6 +42,7 @@ COPIED = {
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",
     "experiments/results/multi30k/table.md": "also/table-multi30k",
+    "experiments/results/tatoeba-8-epochs/table.md": "also/table-tatoeba-8-epochs",
     "experiments/results/heads-tuned/table.md": "also/table-heads-tuned",
     "experiments/results/norm/table.md": "also/table-norm",
     "experiments/results/modern/table.md": "also/table-modern",
