@@ -61,7 +61,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root, name = Path(options["out"]).resolve(), options["study"]
     command = _recorded(root, name)
     directory = _directory(command, name)
-    kept = _without(command.arguments, {option.partition("=")[0] for option in ("--out=", *more) if "=" in option})
+    again = _without(command.arguments, {option.partition("=")[0] for option in more if "=" in option})
+    kept = [word for word in again if not word.startswith("--out=")]
     print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
     from lightning_tfm.cli import demo, sweep, tune
