@@ -19,7 +19,7 @@ from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_lev
 from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.statistics import ALPHA, Differences
 from lightning_tfm.report.summary import METRICS
-from lightning_tfm.report.verdict import CLEAR, SMALLER_ALPHA, Evidence
+from lightning_tfm.report.verdict import CLEAR, ONE_SEED, SMALLER_ALPHA, Evidence
 
 Key = tuple[str, str]
 """(row, metric)"""
@@ -96,7 +96,7 @@ def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
 
 def _why_not(n: int, n_base: int, reference: str | None) -> str:
     if min(n, n_base) < 2:
-        return "a single seed" if n < 2 else f"a single seed of {reference or 'base'}"
+        return ONE_SEED if n < 2 else f"{ONE_SEED} of {reference or 'base'}"
     return "all seeds gave the same number"
 
 

@@ -9,7 +9,7 @@ from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
-from lightning_tfm.report.verdict import UNTESTABLE, counted
+from lightning_tfm.report.verdict import ONE_SEED, UNTESTABLE, counted
 
 NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
@@ -216,9 +216,11 @@ def _untested(report: Summary) -> list[str]:
     found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
     if not found or any(one.verdict != UNTESTABLE for one in found):
         return []
+    if len(report.seeds) > 1 or any(not one.why.startswith(ONE_SEED) for one in found):
+        return [findings(report)[0]]
     first = min(report.seeds)
     more = f"--seeds {first}-{first + 2} gives every row a verdict; finished runs are not repeated."
-    return [findings(report)[0], *([more] if len(report.seeds) == 1 else [])]
+    return [findings(report)[0], more]
 
 
 def word_counts(report: Summary) -> list[str]:

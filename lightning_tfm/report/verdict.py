@@ -35,6 +35,8 @@ REPRODUCED, CONTRADICTED, UNCLEAR = "reproduced", "contradicted", "found here, p
 SMALLER, NEITHER = "smaller than printed", "no difference in either"
 BETTER, WORSE = "better", "worse"
 UNDECIDED, UNTESTABLE = "undecided", "not testable"
+ONE_SEED = "a single seed"
+"""how the reason begins why a row is not testable, where seeds are missing"""
 INCOMPARABLE = "not comparable"
 WORDS = (REPRODUCED, CONTRADICTED, UNCLEAR, SMALLER, NEITHER, BETTER, WORSE, UNDECIDED, UNTESTABLE, INCOMPARABLE)
 OPEN = (UNDECIDED, UNTESTABLE)

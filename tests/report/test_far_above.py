@@ -65,3 +65,11 @@ def test_the_terminal_says_once_that_one_seed_is_not_tested(generator):
         "No difference to base can be tested: a single seed.",
         "--seeds 7-9 gives every row a verdict; finished runs are not repeated.",
     ]
+
+
+def test_more_seeds_are_no_remedy_where_base_is_missing(generator):
+    made = generator(["A-h1", "A-h4"], [7])
+    made.write_all()
+    assert to_words(make("made", made.root).summary, 100).splitlines() == [
+        "No row of this study is base, so nothing is compared."
+    ]
