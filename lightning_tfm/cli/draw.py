@@ -10,19 +10,20 @@ from lightning_tfm.study.settings import checked
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes stands out.")
-    parser.add_argument("--to", default="architecture.svg", help="SVG file to write; - for standard output")
+    parser.add_argument("--to", default="architecture.svg", help="an .svg or .pdf to write; - prints the SVG")
     settings = parse(parser, argv)
     check_trainer(settings, verb)
     if only_printed(settings):
         return 0
 
     from lightning_tfm.report.architecture import architecture
-    from lightning_tfm.report.svg import standing_alone
+    from lightning_tfm.report.svg import standing_alone, to_pdf
 
     base = checked(settings.base, "experiment") if settings.row else None
     picture = standing_alone(architecture(settings.exact, settings.name, base))
+    path = Path(settings.verb["to"])
     if settings.verb["to"] == "-":
         print(picture, end="")
     else:
-        write_to(Path(settings.verb["to"]), picture)
+        write_to(path, to_pdf(picture) if path.suffix == ".pdf" else picture)
     return 0

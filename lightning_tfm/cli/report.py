@@ -96,14 +96,14 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     return 0
 
 
-def write_to(path: Path, content: str) -> None:
+def write_to(path: Path, content: str | bytes) -> None:
     """Write a file that was asked for, and name it. Raises UserError where it is a folder."""
     from lightning_tfm.durable import write_atomic
 
     if path.is_dir():
         raise UserError(f"--to={path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content.encode())
+    write_atomic(path, content.encode() if isinstance(content, str) else content)
     print(path)
 
 

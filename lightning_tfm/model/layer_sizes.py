@@ -21,6 +21,8 @@ def layer_parameters(model: Model, causal: bool) -> int:
 
     Raises UserError for a class of the user's own, which only the built model can count.
     """
+    if model.layer not in BUILTIN_LAYERS:
+        raise UserError(f"model.layer={model.layer}: only the built model knows its number of parameters")
     if model.layer not in INNER_WIDTH:
         return attention_parameters(model)
     return _parameters(model, inner_width(model, causal), causal, model.bias)
@@ -60,8 +62,6 @@ def attention_parameters(model: Model) -> int:
     h, G = model.h, model.kv_heads or model.h
     norms = (2 * model.d_k if model.qk_norm else 0) + {"cosine": h, "additive": h * model.d_k}.get(model.scores, 0)
     biases = h * model.d_k + G * (model.d_k + model.d_v) + model.d_model if model.attention_bias else 0
-    if model.layer not in BUILTIN_LAYERS:
-        raise UserError(f"model.layer={model.layer}: only the built model knows its number of parameters")
     return attention_weights(model) + norms + biases
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from lightning_tfm.config import Experiment, Model
+from lightning_tfm.config import INNER_WIDTH, Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import attention_parameters, layer_parameters
 from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, count_parameters, feed_forward_width
@@ -141,7 +141,7 @@ def _self(m: Model, causal: bool) -> Box:
     elif m.layer in ("lstm", "gru"):
         lines = ["one direction" if causal else "two directions"]
     else:
-        lines = [f"kernel k {m.kernel}"]
+        lines = [f"kernel k {m.kernel}"] * (m.layer in INNER_WIDTH)
     lines += ["as many parameters as self-attention"] * (m.layer_width == "parameters")
     return Box(title, tuple(lines), _counted(lambda: layer_parameters(m, causal)))
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import mean, median
 
 from markupsafe import Markup
 
-from lightning_tfm.report.figures import row_classes
 from lightning_tfm.report.panels import BASE, FEW, Panel, panels
 from lightning_tfm.report.records import Cells, read_curve
 from lightning_tfm.report.summary import Summary
@@ -75,7 +75,7 @@ def curves(report: Summary, cells: Cells) -> Curves | None:
     last = [band[-1][0] for band in found.values()]
     shares, together = max(last) > LONGER * min(last), None
     if not few and len(drawn) <= MANY:
-        whole = Panel("all rows", list(found), row_classes(report), {})
+        whole = Panel("all rows", list(found), {r.name: BASE if r.base else "rest" for r in drawn}, {})
         shown = {name: _of_its_own(band) for name, band in found.items()} if shares else found
         frame = replace(
             frame.sized(*WIDE), names=False, step="share of each row's own training, %" if shares else "step"
@@ -142,16 +142,28 @@ def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> 
 
 
 def _series(name: str, band: Band, x: Scale, y: Scale, class_: str, frame: Frame) -> str:
-    inside = [(s, lo, m, hi) for s, lo, m, hi in band if m <= y.high]
+    inside = below(band, y.high)
     area = [(x(s), y(min(hi, y.high))) for s, _, _, hi in inside]
     area += [(x(s), y(lo)) for s, lo, _, _ in reversed(inside)]
     content = tag("polygon", points=points(area), class_="band")
     content += tag("polyline", points=points([(x(s), y(m)) for s, _, m, _ in inside]), class_="curve")
-    for s, _, m, _ in inside if frame.marked and frame.names else []:
+    for s, _, m, _ in [at for at in inside if at in band] if frame.marked and frame.names else []:
         said = tag("title", attribute(f"{name}, step {s}: {m:.3f}"))
         content += tag("circle", said, cx=x(s), cy=y(m), r=4.0, class_="dot")
     dashed = " base" if class_ == BASE else ""
     return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
+
+
+def below(band: Band, high: float) -> Band:
+    """The band from where its mean comes below `high`, at the point between two steps where it does; never above it."""
+    first = next((i for i, (_, _, m, _) in enumerate(band) if m <= high), len(band))
+    found = []
+    for before, after in pairwise(band[max(first - 1, 0) :]):
+        share = (high - before[2]) / (after[2] - before[2]) if (before[2] > high) != (after[2] > high) else 0.0
+        crossing = tuple(p + share * (q - p) for p, q in zip(before, after, strict=True))
+        found += [*[before] * (before[2] <= high), *[crossing] * (share > 0)]
+    found += band[-1:] if first < len(band) else []
+    return [(s, lo, min(m, high), hi) for s, lo, m, hi in found]
 
 
 def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:

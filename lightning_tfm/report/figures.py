@@ -6,20 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.panels import BASE, FEW, Panel, short_names
+from lightning_tfm.report.panels import BASE, Panel, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
-
-
-def row_classes(report: Summary) -> dict[str, str]:
-    """row -> class of its colour: its own where rows are few, else its group's; base has the text's."""
-    if len(report.rows) <= FEW:
-        own = [r.name for r in report.rows if not r.base]
-        return {r.name: BASE if r.base else f"g{1 + own.index(r.name) % 7}" for r in report.rows}
-    groups: dict[str, int] = {}
-    return {r.name: f"g{groups.setdefault(r.group, len(groups)) % 8}" for r in report.rows}
 
 
 def quality(report: Summary, against: str, title: str) -> str:
@@ -37,7 +28,7 @@ def quality(report: Summary, against: str, title: str) -> str:
             best = ppl
             front.append((x(size), y(best)))
     body += tag("polyline", points=points(front), class_="front")
-    classes = row_classes(report)
+    classes = row_classes(report.rows)
     names = short_names([r for r, *_ in found])
     taken: list[tuple[float, float]] = []
     for r, size, ppl in found:

@@ -28,7 +28,7 @@ from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.panels import FEW, panels, short_name, short_names
+from lightning_tfm.report.panels import FEW, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
@@ -163,13 +163,9 @@ def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _colours(report: Summary) -> list[tuple[str, str]]:
-    """(row where they are few, else group; class of its colour)"""
-    classes = figures.row_classes(report)
-    if len(report.rows) <= FEW:
-        names = short_names(report.rows)
-        return [(names[name], class_) for name, class_ in classes.items()]
-    found = {r.group: classes[r.name] for r in report.rows}
-    return [(short_name(group), class_) for group, class_ in found.items()]
+    """(row, class of its colour), none where rows are so many that colours repeat: there each has its name beside it"""
+    names = short_names(report.rows)
+    return [(names[row], class_) for row, class_ in row_classes(report.rows).items()] if len(report.rows) <= FEW else []
 
 
 def _lengths(report: Summary, cells: Cells) -> dict[str, Any]:

@@ -74,6 +74,11 @@ def panels(rows: Sequence[SummaryRow]) -> list[Panel]:
     return found
 
 
+def row_classes(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    """row -> class of its colour, in every picture of a page: base's is its own, others repeat after seven rows."""
+    return {name: class_ for panel in panels(rows) for name, class_ in panel.classes.items()}
+
+
 def _panel(title: str, base: list[str], names: list[str], labels: dict[str, str]) -> Panel:
     classes = {name: BASE for name in base} | {name: f"g{1 + i % 7}" for i, name in enumerate(names)}
     return Panel(title, base + names, classes, labels)

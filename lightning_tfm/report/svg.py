@@ -1,11 +1,16 @@
 """Small pieces of inline SVG: axes, ticks, text. Colours come from the page's style sheet by class."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from io import BytesIO
+from xml.etree import ElementTree
 
 from markupsafe import Markup
+
+from lightning_tfm.errors import UserError
 
 
 def number(x: float) -> str:
@@ -37,31 +42,67 @@ def figure(width: int, height: int, title: str, body: str) -> Markup:
     return Markup(tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title))
 
 
-_LIGHT = ("#24292f", "#b5460f", "#6639ba", "#0550ae", "#116329", "#a40e26", "#7d5a00", "#99286e")
-_DARK = ("#e6edf3", "#ffa657", "#d2a8ff", "#79c0ff", "#56d364", "#ff7b72", "#e3b341", "#f778ba")
-_ALONE = """text{font:11px system-ui,sans-serif;fill:var(--fg)}.tick,.title{fill:var(--soft)}.axis{stroke:var(--fg)}
-.grid{stroke:var(--rule);stroke-width:.6}.zero{stroke:var(--soft);stroke-dasharray:4 3}.end{fill:currentColor;
-font-weight:600}.curve,.front{fill:none;stroke:currentColor;stroke-width:1.6}.front{stroke:var(--soft)}.dot{
-fill:currentColor}.box{fill:var(--panel);stroke:var(--soft)}.changed{stroke:var(--g1);stroke-width:2.4}
-
-.frame{stroke:var(--soft);stroke-dasharray:5 4}.strong{font-weight:600}.arrow{fill:none;
-stroke:var(--fg)}.head{fill:var(--fg)}.ground{fill:var(--bg)}.cool{fill:var(--g3)}.warm{fill:var(--g1)}
-"""
-
-
-def _colours(fixed: Sequence[str], rest: str) -> str:
-    return "".join(f"--g{i}:{colour};" for i, colour in enumerate(fixed)) + rest
+PAPER = "#fff"
+_FG, _SOFT, _RULE, _PANEL = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa"
+_ROWS = ("#24292f", "#b5460f", "#6639ba", "#00707c", "#99286e", "#5c6b00", "#8a4b2d", "#3d5a80")
+_ALONE: dict[str, dict[str, str]] = {
+    "title": {"fill": _SOFT},
+    "tick": {"fill": _SOFT},
+    "axis": {"stroke": _FG},
+    "grid": {"stroke": _RULE, "stroke-width": ".6"},
+    "zero": {"stroke": _SOFT, "stroke-dasharray": "4 3"},
+    "end": {"fill": "currentColor", "font-weight": "bold"},
+    "curve": {"fill": "none", "stroke": "currentColor", "stroke-width": "1.6"},
+    "front": {"fill": "none", "stroke": _SOFT, "stroke-width": "1.6"},
+    "dot": {"fill": "currentColor"},
+    "box": {"fill": _PANEL, "stroke": _SOFT},
+    "changed": {"stroke": _ROWS[1], "stroke-width": "2.4"},
+    "frame": {"stroke": _SOFT, "stroke-dasharray": "5 4"},
+    "strong": {"font-weight": "bold"},
+    "arrow": {"fill": "none", "stroke": _FG},
+    "head": {"fill": _FG},
+    "ground": {"fill": PAPER},
+    "cool": {"fill": "#0550ae"},
+    "warm": {"fill": _ROWS[1]},
+}
+"""class -> how it looks on white paper; where an element has several, the later ones here win"""
+_SVG = "http://www.w3.org/2000/svg"
 
 
 def standing_alone(picture: str) -> str:
-    """A picture of a page as a file of its own, in the page's colours, light or dark as the reader's screen."""
-    light = _colours(_LIGHT, "--fg:#1b1f24;--soft:#57606a;--rule:#d0d7de;--panel:#f6f8fa;--bg:#fff;")
-    dark = _colours(_DARK, "--fg:#e6edf3;--soft:#9ea7b3;--rule:#3d444d;--panel:#161b22;--bg:#0d1117;")
-    lines = "".join(f".g{i}{{color:var(--g{i})}}" for i in range(len(_LIGHT)))
-    style = f"svg{{{light}}}{_ALONE}{lines}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
-    head, _, rest = str(picture).partition(">")
-    opened = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{opened}>{tag('style', style)}{rest}\n"
+    """A picture of a page as a file of its own, as on white paper.
+
+    Colours stand in attributes: programs for drawing and printing know neither style sheets nor CSS's variables.
+    """
+    root = ElementTree.fromstring(str(picture))
+    _written_out(root, _FG)
+    ground = {"width": root.attrib["width"], "height": root.attrib["height"], "fill": PAPER}
+    root.insert(0, ElementTree.Element("rect", ground))
+    root.set("xmlns", _SVG)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _written_out(element: ElementTree.Element, colour: str) -> None:
+    """Classes as attributes, down the tree; `colour` is that of the series around."""
+    classes = element.attrib.pop("class", "").split()
+    colour = next((_ROWS[int(name[1:])] for name in classes if re.fullmatch(r"g\d", name)), colour)
+    if element.tag == "text":
+        element.attrib |= {"font-family": "Helvetica, Arial, sans-serif", "font-size": "11", "fill": _FG}
+    for name, look in _ALONE.items():
+        if name in classes:
+            element.attrib |= {key: colour if value == "currentColor" else value for key, value in look.items()}
+    for child in element:
+        _written_out(child, colour)
+
+
+def to_pdf(picture: str) -> bytes:
+    """`standing_alone` as a page of PDF. Raises UserError where svglib is missing."""
+    try:
+        from reportlab.graphics.renderPDF import drawToString
+        from svglib.svglib import svg2rlg
+    except ImportError as error:
+        raise UserError(f"PDF needs svglib ({error}): pip install 'lightning_tfm[pdf]', or write an SVG") from None
+    return bytes(drawToString(svg2rlg(BytesIO(picture.encode()))))
 
 
 @dataclass(frozen=True)

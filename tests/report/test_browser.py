@@ -286,6 +286,13 @@ def test_it_fits_a_phone_and_paper(page, scheme):
     assert not page.locator("nav").is_visible()
 
 
+def test_paper_cuts_nothing_off(any_page):
+    any_page.emulate_media(media="print")
+    any_page.set_viewport_size({"width": 703, "height": 1000})  # A4 within a browser's margins
+    wide = "[...document.querySelectorAll('table, svg')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+    assert any_page.evaluate(f"{wide}.map(e => e.outerHTML.slice(0, 200))") == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend(any_page, scheme):
     any_page.emulate_media(color_scheme=scheme)

@@ -4,18 +4,21 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import architecture, archive, attention, layer_table, probes, translations
 from lightning_tfm.report.build import make
-from lightning_tfm.report.curves import POINTS, curves, thinned
+from lightning_tfm.report.curves import POINTS, below, curves, thinned
 from lightning_tfm.report.forest import forest
-from lightning_tfm.report.panels import panels, short_names
+from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.summary import Difference, Metric
-from lightning_tfm.report.svg import Scale, short, standing_alone
+from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import folder_of
@@ -291,3 +294,59 @@ def test_heads_and_beams_as_text_and_as_files_of_their_own():
     for what, pictures in (("heads", probes.head_pictures(HEADS)), ("beams", probes.beam_pictures(BEAMS))):
         root = ElementTree.fromstring(probes.stacked(what, pictures))
         assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100
+
+
+def test_a_layer_of_the_users_own_is_what_stands_out_and_nothing_about_it_is_invented():
+    base = Experiment()
+    own = replace(base, model=replace(base.model, layer="mine.Mine"))
+    ours, theirs = ({box.title: box for c in architecture.columns(e) for box in c.boxes} for e in (own, base))
+    changed = sorted(title for title, box in ours.items() if theirs.get(title) != box)
+    assert changed == ["Mine.Mine", "Mine.Mine, causal"], "attention over the memory is base's"
+    assert ours["Mine.Mine"].lines == () and ours["Mine.Mine"].parameters == ""
+
+
+def test_a_file_of_its_own_has_its_colours_in_attributes():
+    """Drawing programs, viewers and printers know neither style sheets nor CSS's variables: all was black."""
+    picture = figure(
+        20, 10, "t", tag("g", tag("rect", class_="box changed") + label(1, 2, "x", class_="tick"), class_="g3")
+    )
+    text = standing_alone(picture)
+    assert "var(" not in text and "class=" not in text and "<style" not in text
+    root = ElementTree.fromstring(text)
+    ground, rect, words = (root.find(path) for path in ("{*}rect", "{*}g/{*}rect", "{*}g/{*}text"))
+    assert ground.get("fill") == "#fff" and ground.get("width") == "20"
+    assert (rect.get("fill"), rect.get("stroke"), rect.get("stroke-width")) == ("#f6f8fa", "#b5460f", "2.4")
+    assert words.get("fill") == "#57606a"
+    dot = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
+    assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
+
+
+def test_draw_writes_a_pdf(tmp_path, capsys):
+    assert main(["draw", "--config", "experiments/miniature.yaml", "--to", str(tmp_path / "a.pdf")]) == 0
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_a_curve_enters_the_picture_where_it_crosses_its_top():
+    band = [(0, 7.0, 8.0, 9.0), (10, 3.0, 4.0, 5.0), (20, 1.0, 2.0, 3.0)]
+    assert below(band, 6.0) == [(5.0, 5.0, 6.0, 7.0), *band[1:]], "half-way between the first two validations"
+    assert below(band, 9.0) == band
+    assert below(band, 1.0) == []
+    again = below([(0, 1.0, 1.0, 1.0), (10, 9.0, 9.0, 9.0), (20, 1.0, 1.0, 1.0)], 5.0)
+    assert [(s, m) for s, _, m, _ in again] == [(0, 1.0), (5.0, 5.0), (15.0, 5.0), (20, 1.0)], (
+        "it leaves and comes back"
+    )
+
+
+def test_a_row_has_one_colour_in_every_picture_and_none_has_bases():
+    many = [row for i, name in enumerate(["base", *"abcdefghijklmnopqrs"]) for row in rows(name, group=f"G{i}")]
+    classes = row_classes(many)
+    assert [name for name, class_ in classes.items() if class_ == BASE] == ["base"] and len(classes) == 20
+    assert all(panel.classes[name] == classes[name] for panel in panels(many) for name in panel.rows)
+
+
+def test_no_colour_of_a_row_is_one_of_a_verdict():
+    sheet = (Path(architecture.__file__).parent / "templates" / "report.css").read_text()
+    colours = re.findall(r"--(\w+): (#\w+)", sheet)
+    rows = {value for name, value in colours if re.fullmatch(r"g\d", name)}
+    verdicts = {value for name, value in colours if name in ("good", "bad", "found", "less")}
+    assert len(rows) == 16 and len(verdicts) == 8 and not rows & verdicts

@@ -273,8 +273,10 @@ function extent(values) {
   return [low, high];
 }
 
+// the point of a curve at x; none where the curve has ended before
 function nearest(points, x) {
   let best = null;
+  if (!points.length || x > points.at(-1)[0]) return null;
   for (const p of points) if (!best || Math.abs(p[0] - x) < Math.abs(best[0] - x)) best = p;
   return best;
 }
