@@ -8,6 +8,10 @@ class UserError(Exception):
     """Wrong input: a key, a file, a value. The message names it, says where it was written and what would work."""
 
 
+class NotHere(UserError):
+    """What another machine may have and this one lacks: a GPU, cores, the text. `plan` goes on without it."""
+
+
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A clause that names the valid word closest to `word`, or lists the valid ones when none is close."""
     valid = sorted(valid)

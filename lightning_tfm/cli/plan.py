@@ -1,19 +1,24 @@
 """`plan`: what a sweep would run, what is already finished, and what the rest would take. Trains nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.study import add_options, check_seed, is_search_file, make_resources
+from lightning_tfm.cli.study import add_options, check_seed, is_search_file, make_resources, numbers
 from lightning_tfm.cli.sweep import ONLY, add_auto_options, asked_cells, check_fixed, defined
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
+from lightning_tfm.cli.tuned import TUNE_SEEDS, add_tune_options, asked_tuning, variants
 from lightning_tfm.config import Experiment, from_dict
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import NotHere, UserError
+from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.study import Ablation, folder_of, joined, predicted_cost
+from lightning_tfm.study.row_data import RowData, data_key
+from lightning_tfm.study.rows import Fingerprints, Row, apply
+from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.study import PIECES, Ablation, Study, folder_of, joined, predicted_cost
 from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 if TYPE_CHECKING:
@@ -54,37 +59,93 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3")
     parser.add_argument("--only", metavar="ROW,…", help=ONLY)
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")
+    parser.add_argument("--pieces", type=int, default=PIECES, help="mean pieces of a sentence, on a side")
     add_auto_options(parser)
+    add_tune_options(parser)
     add_search_options(parser)
     add_options(parser)
     asked = parse_own(parser, argv)
-    if asked["rate"] < 0:
-        raise UserError(f"--rate={asked['rate']}: must not be negative")
+    if asked["rate"] < 0 or asked["pieces"] < 1:
+        raise UserError(f"--rate={asked['rate']}, --pieces={asked['pieces']}: no negative rate, at least 1 piece")
     searched = is_search_file(asked["sweep"])
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     check_seed(asked, sweep)
     settings = parse(parser, [*sweep.arguments, *argv])
     if only_printed(settings):
         return 0
-    resources = make_resources(settings.verb, settings.hardware)
+    lacking: list[str] = []
+    """what this machine does not have"""
+    resources = _resources(settings, lacking)
     coming: list[float] = []
     endings: dict[str, str] = {}
+    study: Study
     if isinstance(sweep, SearchFile):
         if asked["only"] is not None:
             raise UserError(f"--only={asked['only']}: {sweep.path} is a search and has no rows")
-        search = with_data(asked_search(settings, sweep, resources), settings.out)
-        trials, coming, endings = trials_of(search, settings.out, resources.storage)
+        if asked["tune"]:
+            raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
+        study = asked_search(settings, sweep, resources)
+        try:
+            study = with_data(study, settings.out)
+        except NotHere as error:
+            lacking.append(str(error))
+            study = replace(study, prints=UNKNOWN, V=study.base.data.vocab_size).with_sources()
+        trials, coming, endings = trials_of(study, settings.out, resources.storage)
         cells = [run for trial in trials for run in trial.runs]
     else:
         for option in ("sampler", "trials"):
             if asked[option]:
                 raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
         rows, seeds = asked_cells(sweep, settings)
-        study, cells = defined(settings, asked["name"] or sweep.name, rows, seeds)
-        check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
+        name = asked["name"] or sweep.name
+        try:
+            study, cells = defined(settings, name, rows, seeds)
+            check_table(study, cells, settings.out, resources.storage, auto=asked["seeds"] == "auto")
+        except NotHere as error:
+            lacking.append(str(error))
+            study = _without_text(settings, name, rows, seeds)
+            cells = study.cells()
+        if asked["tune"]:
+            tuning = asked_tuning(asked["tune"], numbers(asked["tune_seeds"] or TUNE_SEEDS, "--tune-seeds"), study)
+            tried = replace(study, name=f"{name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
+            cells = tried.cells() + cells
     pace = Pace(asked["rate"]) if asked["rate"] else measured(settings.out)
-    print(text(cells, settings.out, resources.workers, pace, coming, endings))
+    at_once = resources.workers * (resources.slurm.jobs if resources.slurm else 1)
+    longer = _longer(study.base.scaled(), study.V, asked["pieces"])
+    cells, coming = [replace(cell, cost=cell.cost * longer) for cell in cells], [cost * longer for cost in coming]
+    print(text(cells, settings.out, at_once, pace, coming, endings, study.prints != UNKNOWN))
+    print(f"costs: every step full, {asked['pieces']} pieces a sentence, {study.V:,} pieces of vocabulary")
+    if asked["tune"]:
+        print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
+    for why in lacking:
+        print(f"not on this machine, planned without it: {why}")
     return 0
+
+
+UNKNOWN = Fingerprints("", "")
+"""of a text that is not here; no run has the name that follows from it"""
+
+
+def _resources(settings: Settings, lacking: list[str]) -> Resources:
+    try:
+        return make_resources(settings.verb, settings.hardware)
+    except NotHere as error:
+        lacking.append(str(error))
+        return make_resources(settings.verb, settings.hardware, here=False)
+
+
+def _without_text(settings: Settings, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
+    """The table whose text is elsewhere: its vocabularies have as many pieces as they may."""
+    changed = {data_key(row.change): apply(settings.base, row).data.vocab_size for row in rows}
+    data = {key: RowData(UNKNOWN, V, "") for key, V in changed.items() if key}
+    V = settings.base.data.vocab_size
+    study = Ablation(name=name, base=settings.base, rows=rows, seeds=seeds, prints=UNKNOWN, V=V, store="", data=data)
+    return study.with_sources()
+
+
+def _longer(exact: Experiment, V: int, pieces: int) -> float:
+    """How much more a run costs with sentences of `pieces` than as predicted."""
+    return predicted_cost(exact, V, pieces) / predicted_cost(exact, V)
 
 
 def check_table(study: Ablation, cells: "list[Cell]", root: Path, storage: str, auto: bool) -> None:
@@ -143,8 +204,9 @@ def text(
     pace: Pace | None,
     coming: Sequence[float] = (),
     endings: Mapping[str, str] = MappingProxyType({}),
+    named: bool = True,
 ) -> str:
-    """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`."""
+    """One line for each cell, then the sum. `coming`, `endings`: see `trials_of`; `named`: whether hashes are known."""
     from lightning_tfm.queue.view import clock
 
     lines, ahead, whole, there, ended = [], [], 0.0, 0, 0
@@ -153,15 +215,14 @@ def text(
         left, where = _standing(RunFolder(root, cell.training_hash), endings.get(cell.training_hash))
         first = firsts.setdefault(cell.training_hash, cell)
         if first is not cell:  # trained once, for both
-            lines.append(f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]} the run of {first.row}")
+            lines.append(f"{_what(cell, named)} the run of {first.row}")
             continue
         there += where == THERE
         ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
         whole += cell.cost
         time = f"{clock(pace.seconds(cell.cost * left)):>9}" if pace and left else ""
-        what = f"{cell.row:14} seed {cell.seed:<4} {cell.training_hash[:16]}"
-        lines.append(f"{what} {cell.cost:9.2e} FLOP {time:9} {where}".rstrip())
+        lines.append(f"{_what(cell, named)} {cell.cost:9.2e} FLOP {time:9} {where}".rstrip())
     if coming:
         mean = sum(coming) / len(coming)
         lines.append(
@@ -181,6 +242,10 @@ def text(
         times = [pace.seconds(cost) for cost in ahead]
         lines.append(f"about {clock(max([*times, sum(times) / workers]))} with {workers} at once, {pace}")
     return "\n".join(lines)
+
+
+def _what(cell: "Cell", named: bool) -> str:
+    return f"{cell.row:14} seed {cell.seed:<4}" + f" {cell.training_hash[:16]}" * named
 
 
 def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:

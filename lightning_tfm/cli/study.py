@@ -37,8 +37,11 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--no-shared-files", action="store_true", help="the other machines do not see --out")
 
 
-def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
-    """Raises UserError where options contradict each other or the machine."""
+def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = True) -> Resources:
+    """Raises UserError where options contradict each other or the machine; with `here` False whatever the machine has.
+
+    Elsewhere a GPU that is asked for is there for every run at once.
+    """
     if options["workers"] < 0:
         raise UserError(f"--workers={options['workers']}: must not be negative")
     if options["no_shared_files"] and "://" not in options["storage"]:
@@ -54,13 +57,13 @@ def make_resources(options: dict[str, Any], hardware: Hardware) -> Resources:
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
     hardware = replace(hardware, num_nodes=_nodes(options, hardware))
-    if slurm is None:
+    if slurm is None and here:
         check_accelerator(hardware)
         check_cores(hardware, options["workers"])
     asked = asked_threads(hardware) if slurm is None else hardware.threads
     cpus = slurm.cpus if slurm else len(os.sched_getaffinity(0))
     devices = None
-    if slurm is None and (gpu or per_run or runs):
+    if slurm is None and here and (gpu or per_run or runs):
         devices = find_devices(gpu, asked, hardware.devices, runs or 1)
         workers = options["workers"] or len(devices)
     else:

@@ -18,7 +18,7 @@ from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
 from lightning_tfm.data.corpus import Corpus, read_pairs
 from lightning_tfm.data.wmt.manifest import SOURCES
 from lightning_tfm.data.wmt.official import OfficialCorpus
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import NotHere, UserError, nearest
 from lightning_tfm.sums import sha256
 from lightning_tfm.user_modules import reached
 from lightning_tfm.yaml_files import see_working_directory
@@ -70,10 +70,10 @@ class FilesCorpus(Corpus):
             if (self._folder / name).is_file():
                 return self._folder / name
         if not self._folder.is_dir():
-            raise UserError(f"data.folder={self._folder}: no such folder")
+            raise NotHere(f"data.folder={self._folder}: no such folder")
         present = sorted(path.name for path in self._folder.iterdir())
         listed = ", ".join(present[:12]) + (f" and {len(present) - 12} more" if len(present) > 12 else "")
-        raise UserError(
+        raise NotHere(
             f"data.folder={self._folder} has neither {names[0]} nor {names[1]}; "
             f"it holds: {listed or 'nothing'}. Set data.train, data.dev, data.test, data.source, data.target to match"
         )

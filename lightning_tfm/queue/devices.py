@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lightning_tfm.config import Hardware
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import NotHere, UserError
 
 TOGETHER = "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
 
@@ -53,7 +53,7 @@ def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     each = per_run if gpu else per_run * max(1, threads)
     if len(found) < each:
         kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
-        raise UserError(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
+        raise NotHere(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
     return Devices(found, gpu, each, runs)
 
 
@@ -78,9 +78,9 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
     if hardware.accelerator == "cpu" or not there:
         why = "trainer.accelerator=cpu takes none" if hardware.accelerator == "cpu" else "this machine has none"
         if hardware.kernels == "all":
-            raise UserError(f"trainer.kernels=all needs a GPU, and {why}: leave it out")
+            raise NotHere(f"trainer.kernels=all needs a GPU, and {why}: leave it out")
         if precision == "tfloat32":
-            raise UserError(
+            raise NotHere(
                 f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {why}: "
                 "take float32, which is another experiment"
             )
@@ -94,9 +94,9 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
     if not there:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "but this machine has none" if hidden is None else f"but CUDA_VISIBLE_DEVICES={hidden!r} hides them"
-        raise UserError(f"{asked} needs a GPU, {why}: {instead}")
+        raise NotHere(f"{asked} needs a GPU, {why}: {instead}")
     if version("torch").endswith("+cpu"):
-        raise UserError(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")
+        raise NotHere(f"{asked}: torch {version('torch')} is built without CUDA: install one with it, or {instead}")
 
 
 def _check_products(hardware: Hardware, precision: str, gpu: bool) -> None:

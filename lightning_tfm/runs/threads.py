@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import NotHere, UserError
 
 if TYPE_CHECKING:  # the command line imports this before it knows the verb
     from lightning_tfm.config import Hardware
@@ -65,11 +65,11 @@ def asked_threads(hardware: "Hardware") -> int:
 
 
 def check_cores(hardware: "Hardware", workers: int = 1) -> None:
-    """Raise UserError where threads, processes of a run on CPUs, or workers are far beyond this machine's cores."""
+    """Raise NotHere where threads, processes of a run on CPUs, or workers are far beyond this machine's cores."""
     cores = os.cpu_count() or 1
     for name, count in (("--workers", workers), ("trainer.devices", hardware.devices)):
         if count > FAR * cores:
-            raise UserError(
+            raise NotHere(
                 f"{name}={count}: this machine has {cores} cores: so many processes only take turns and fill the "
                 f"memory; give at most {FAR * cores}"
                 + (", or 0 for one on each core or GPU" if name == "--workers" else "")
@@ -77,7 +77,7 @@ def check_cores(hardware: "Hardware", workers: int = 1) -> None:
     threads = asked_threads(hardware)
     if threads > FAR * cores:
         name = "trainer.threads" if hardware.threads else "OMP_NUM_THREADS"
-        raise UserError(
+        raise NotHere(
             f"{name}={threads}: this machine has {cores} cores: threads beyond them only wait for each other; "
             f"give at most {FAR * cores}, or leave it out"
         )

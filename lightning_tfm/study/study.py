@@ -517,9 +517,13 @@ def folder_of(root: Path, name: str) -> Path:
     return root / "studies" / name
 
 
-def predicted_cost(exact: Experiment, V: int) -> float:
-    """Training FLOPs of a run if every step is full and a sentence has 25 pieces on a side, for the order of runs."""
-    tokens, length = exact.training.tokens, 25
+PIECES = 25
+"""of a sentence, on a side, where nothing says how long sentences are"""
+
+
+def predicted_cost(exact: Experiment, V: int, length: int = PIECES) -> float:
+    """Training FLOPs of a run if every step is full and a sentence has `length` pieces on a side, to order runs by."""
+    tokens = exact.training.tokens
     most = reach(exact.model)
     near = tokens * (length if most is None else min(length, most))
     pairs = AttentionPairs(near, near, tokens * length)

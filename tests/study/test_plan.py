@@ -1,6 +1,7 @@
 """`plan`: what a table, a grid and a search would run, before anything runs."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,3 +188,50 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
 def test_a_search_s_options_are_refused_for_a_table(tmp_path: Path, capsys) -> None:
     assert plan(tmp_path, TABLE, "--trials=3") == 2
     assert "is a table: all its rows run, to their end" in capsys.readouterr().err
+
+
+ELSEWHERE = ["--data.folder=nowhere", "--rate=1e12"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "more", "words"),
+    [
+        (
+            TABLE,
+            ["--launcher=slurm", "--slurm.jobs=4", "--slurm.gpus=8", "--trainer.accelerator=gpu"],
+            ["with 32 at once"],
+        ),
+        (
+            TABLE,
+            ["--trainer.accelerator=gpu", "--workers=8"],
+            ["with 8 at once", "planned without it: trainer.accelerator=gpu"],
+        ),
+        (
+            TABLE,
+            ["--tune=training.lr_factor=0.5,1,2", "--tune-seeds=7,8"],
+            ["16 runs: 0 finished, 16 to run", "base's value"],
+        ),
+        (GRID, [], ["4 runs"]),
+        (SEARCH, ["--trials=3"], ["3 runs"]),
+    ],
+)
+def test_a_machine_without_the_gpus_and_the_text_plans_for_one_that_has_them(tmp_path, capsys, sweep, more, words):
+    """A login node: the configuration says what a run costs; what is assumed is said."""
+    assert plan(tmp_path, sweep, *ELSEWHERE, *more) == 0
+    said = capsys.readouterr().out
+    assert "not on this machine, planned without it: data.folder=nowhere: no such folder" in said
+    assert "25 pieces a sentence" in said and all(word in said for word in words), said
+    assert not re.search(r"\b[0-9a-f]{16}\b", said), "the name of a run follows from its text"
+
+
+def test_longer_sentences_cost_more_attention(tmp_path, capsys):
+    def flops(*more: str) -> float:
+        assert plan(tmp_path, TABLE, *ELSEWHERE, *more) == 0
+        return float(re.search(r"of (\S+) FLOP", capsys.readouterr().out)[1])
+
+    assert flops() < flops("--pieces=200") and flops() == flops("--pieces=25")
+
+
+def test_a_wrong_field_is_refused_however_little_is_here(tmp_path, capsys):
+    assert plan(tmp_path, TABLE, *ELSEWHERE, "--model.h=3", "--model.hh=2") == 2
+    assert plan(tmp_path, TABLE, *ELSEWHERE, "--trainer.accelerator=gpu", "--workers=-1") == 2

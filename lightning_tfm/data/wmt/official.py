@@ -19,7 +19,7 @@ from lightning_tfm.data.wmt.download import Remote, Say, fetch
 from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
 from lightning_tfm.data.wmt.unpack import extract
 from lightning_tfm.durable import locked, write_atomic
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import NotHere, UserError, nearest
 from lightning_tfm.sums import sha256
 
 MIRROR = "LIGHTNING_TFM_MIRROR"
@@ -69,7 +69,7 @@ class OfficialCorpus(Corpus):
                 name = text_name(part, language)
                 record = self._checksums.find(name)
                 if record is None:
-                    raise UserError(
+                    raise NotHere(
                         f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it"
                     )
                 found.append(record["sha256"])
@@ -95,7 +95,7 @@ class OfficialCorpus(Corpus):
         for language in (self.source, self.target):
             name = text_name(part, language)
             if not self._checksums.whole(name):
-                raise UserError(f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it")
+                raise NotHere(f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it")
         source, target = (self._folder / text_name(part, language) for language in (self.source, self.target))
         return source, target
 
