@@ -1,5 +1,6 @@
 """`predict-cost`: time, memory and FLOPs of an experiment, from a measured short run."""
 
+import sys
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
@@ -30,7 +31,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.queue.view import clock
     from lightning_tfm.training.cost import measure, predict
 
-    found = measure(exact, settings.hardware, settings.out)
+    found = measure(exact, settings.hardware, settings.out, lambda line: print(line, file=sys.stderr))
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]
     how = f"at most {found.micro_tokens:,} padded tokens" if found.micro_tokens else "a whole step"
     print(f"{found.parameters / 1e6:.1f} M parameters, {found.V:,} pieces, {found.text}")

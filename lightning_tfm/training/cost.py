@@ -29,6 +29,8 @@ SYNTHETIC = 200_000
 """sentences of such a text"""
 REPEATS = 3
 """micro-batches that are measured, after one that is not"""
+MOST_FLOPS = 2e11
+"""of a pass on a CPU where no size of a micro-batch is given: a few seconds"""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,11 @@ class Cost:
     flops: float
 
 
-def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
-    """Run a few micro-batches of `exact` here. Raises UserError where its text is broken."""
+def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[str], None]) -> Measured:
+    """Run a few micro-batches of `exact` here, and `say` before what is run. Raises UserError where its text is broken.
+
+    Without trainer.micro_tokens it is the whole step at once; on a CPU no more than takes some seconds.
+    """
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
     gpu = hardware.accelerator != "cpu" and torch.cuda.is_available()
@@ -84,10 +89,16 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
     module.formulas.wanted = hardware.kernels
     module.formulas.install(module.transformer, device)
     optimizer = module.configure_optimizers()
+    flops = float(np.mean([_step_flops(module.transformer, plan, step) for step in steps.tolist()]))
+    micro_tokens = hardware.micro_tokens
+    if not (gpu or micro_tokens) and flops > MOST_FLOPS:
+        micro_tokens = max(exact.data.max_len, int(exact.training.tokens * MOST_FLOPS / flops))
+    how = f"of at most {micro_tokens:,} padded tokens" if micro_tokens else "of a whole step each"
+    say(f"measuring {1 + REPEATS} micro-batches {how} on this {device.type.upper()} …")
     passes, tokens, updates = [], [], []
     before = peak_bytes()
     for number, step in enumerate(steps[: 1 + REPEATS].tolist()):
-        batch = _micro_batch(plan, step, V, hardware.micro_tokens)
+        batch = _micro_batch(plan, step, V, micro_tokens)
         with module.formulas.multiplied(module.transformer, hardware.products, exact.training.precision, device):
             seconds = _timed(partial(_pass, module, step, batch, device), device)
         update = _timed(optimizer.step, device)
@@ -106,12 +117,12 @@ def measure(exact: Experiment, hardware: Hardware, root: Path) -> Measured:
         text=text,
         V=V,
         parameters=parameters,
-        micro_tokens=hardware.micro_tokens,
+        micro_tokens=micro_tokens,
         seconds_micro=median(passes),
         target_tokens_micro=float(np.median(tokens)),
         seconds_optimizer=median(updates),
         target_tokens=float(sums[1]),
-        flops=float(np.mean([_step_flops(module.transformer, plan, step) for step in steps.tolist()])),
+        flops=flops,
         state_bytes=state,
         peak_bytes=max(peak, state),
     )

@@ -173,7 +173,9 @@ def test_peak_memory_is_that_of_the_process_and_not_of_the_one_that_started_it()
 
 def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
     e = experiment(text, **SQUARE)
-    found = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path)
+    said_first: list[str] = []
+    found = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, said_first.append)
+    assert said_first == ["measuring 4 micro-batches of a whole step each on this CPU …"]
     one, eight = predict(e, found, 1), predict(e, found, 8)
     assert one.flops == eight.flops == found.flops * e.training.steps
     assert one.seconds == pytest.approx(e.training.steps * (found.flops / found.rate + found.seconds_optimizer))
@@ -184,7 +186,20 @@ def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
     assert " 8 devices" in said and " 1 devices" in said and "GiB a device" in said
     # without its text, lengths like those of news stand in
     lost = replace(e, data=replace(e.data, folder=str(tmp_path / "gone")))
-    assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path).text
+    assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path, print).text
+
+
+def test_a_step_too_large_for_this_cpu_is_predicted_from_a_part_of_it(text, tmp_path, monkeypatch):
+    """The paper's base on a laptop took ten minutes without a word."""
+    e = experiment(text, **SQUARE)
+    e = replace(e, data=replace(e.data, max_len=8), training=replace(e.training, tokens=64))
+    whole = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, print)
+    monkeypatch.setattr("lightning_tfm.training.cost.MOST_FLOPS", whole.flops / 4)
+    said: list[str] = []
+    part = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, said.append)
+    assert (whole.micro_tokens, part.micro_tokens) == (0, 16) and part.flops == whole.flops
+    assert said == ["measuring 4 micro-batches of at most 16 padded tokens on this CPU …"]
+    assert part.target_tokens_micro < whole.target_tokens_micro
 
 
 def test_heads_and_beams_of_a_run(run, capsys):
