@@ -14,9 +14,17 @@ VENV ?= .venv
 TORCH_INDEX ?=
 ARGS ?=
 
-.PHONY: install wheel table3 test test-long lint docs screenshots bench
+.PHONY: install wheel table3 test test-long lint docs screenshots bench own
 
-install: $(VENV)/.installed
+install: own $(VENV)/.installed
+
+# an environment that another clone installed itself into would be taken away from it, or its code used for this one's
+OWN = import importlib.metadata as m, json, os, sys; \
+	here = [json.loads(d.read_text("direct_url.json") or "{}").get("url") for d in m.distributions(name="lightning_tfm")]; \
+	other = [url for url in here if url and url != "file://" + os.getcwd()]; \
+	sys.exit("$(VENV) belongs to the clone in %s: give VENV another folder" % other[0] if other else 0)
+own:
+	@test ! -x $(VENV)/bin/python || $(VENV)/bin/python -I -c '$(OWN)'
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, %s is %s: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'

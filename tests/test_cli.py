@@ -1,7 +1,10 @@
 """The command line: merging, errors in the user's words with exit code 2, and nothing heavy before they are said."""
 
+import json
+import shutil
 import subprocess
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,3 +179,19 @@ def test_params_json(capsys):
     assert main(["table", "--params", "--format", "json"]) == 0
     found = yaml.safe_load(capsys.readouterr().out)
     assert (found["V"], found["agree"]) == (40960, 10)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="NOT TESTED: there is no make")
+def test_make_leaves_an_environment_to_the_clone_that_it_belongs_to(tmp_path):
+    """`make docs VENV=…` re-pointed the editable install of another clone, without a word."""
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    site = next(home.glob("lib/python*/site-packages")) / "lightning_tfm-0.1.0.dist-info"
+    site.mkdir()
+    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: lightning_tfm\nVersion: 0.1.0\n")
+    for folder, code in (("/somewhere/else", 2), (ROOT, 0)):
+        (site / "direct_url.json").write_text(json.dumps({"url": f"file://{folder}", "dir_info": {"editable": True}}))
+        done = subprocess.run(["make", "own", f"VENV={home}"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == code and ("belongs to the clone in file:///somewhere/else" in done.stderr) == bool(
+            code
+        )
