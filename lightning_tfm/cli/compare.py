@@ -29,14 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     made = compare([make(name, root) for root, name in places])
     kind, to = options["format"], options["to"]
-    writers = {
-        "text": comparison_text.to_text,
-        "markdown": comparison_text.to_markdown,
-        "csv": comparison_text.to_csv,
-        "json": comparison_text.to_json,
-        "html": comparison_text.to_html,
-    }
-    content = writers[kind](made)
+    content = comparison_text.render(made, kind)
     if to in (None, "-") and kind != "html":
         print(content, end="")
         return 0

@@ -75,6 +75,7 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     from lightning_tfm.inference import probes
     from lightning_tfm.inference.load import Trained, experiment_of
     from lightning_tfm.report import probes as pages
+    from lightning_tfm.report.render.text import to_text
 
     if options["threads"]:
         torch.set_num_threads(options["threads"])
@@ -87,11 +88,11 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     for what in dict.fromkeys(wanted):
         if what == "heads":
             record = probes.heads(trained, text, how, say)
-            printed, pictures = pages.heads_text(record), pages.head_pictures(record)
+            printed, pictures = pages.head_blocks(record), pages.head_pictures(record)
         else:
             record = probes.beams(trained, text, how, widths, say)
-            printed, pictures = pages.beams_text(record), pages.beam_pictures(record)
-        print(printed)
+            printed, pictures = pages.beam_blocks(record), pages.beam_pictures(record)
+        print(to_text(printed))
         write_to(folder.path / "report" / f"{what}.json", to_json(signed(record)).decode())
         write_to(folder.path / "report" / f"{what}.svg", pages.stacked(what, pictures))
 

@@ -42,13 +42,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _table2(options: dict[str, Any]) -> str:
     from lightning_tfm.report import table2
+    from lightning_tfm.report.render.text import to_text
 
     if options["study"] is not None or options["reference"] is not None:
         raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever study they are of")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --table2 prints only text and json")
     found = table2.lines(Path(options["out"]))
-    return table2.to_json(found) if options["format"] == "json" else table2.to_text(found)
+    return table2.to_json(found) if options["format"] == "json" else to_text(table2.blocks(found))
 
 
 def _study(options: dict[str, Any]) -> str:
@@ -99,6 +100,7 @@ def _only(root: Path) -> str:
 
 def _params(options: dict[str, Any]) -> str:
     from lightning_tfm.report import parameters
+    from lightning_tfm.report.render.text import to_text
 
     if options["study"] is not None:
         raise UserError(f"--params is about the paper's rows, not about the study '{options['study']}'")
@@ -111,4 +113,4 @@ def _params(options: dict[str, Any]) -> str:
     if V < 1:
         raise UserError(f"--vocab={V}: must be above 0")
     found = parameters.counts(base, V, all_rows(options["rows"]).values())
-    return parameters.to_json(found, V) if options["format"] == "json" else parameters.to_text(found, V)
+    return parameters.to_json(found, V) if options["format"] == "json" else to_text(parameters.blocks(found, V))

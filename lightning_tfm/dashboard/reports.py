@@ -90,4 +90,4 @@ class Reports:
 
         for name in names:
             load_as(Ablation, self._root, name)
-        return comparison_text.to_html(compare([make(name, self._root) for name in names]))
+        return comparison_text.render(compare([make(name, self._root) for name in names]), "html")

@@ -2,6 +2,8 @@
 
 import math
 
+from markupsafe import Markup
+
 from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.statistics import Estimate
@@ -12,7 +14,7 @@ FAR = 4.0
 """what lies beyond so many times the 80th percentile of all differences stands at the edge, as a number"""
 
 
-def forest(comparison: Comparison, metric: str) -> str:
+def forest(comparison: Comparison, metric: str) -> Markup:
     """With their 95 % intervals, after looks too; perplexity in percent. Empty where there is nothing to draw."""
     drawn = [
         (row.name, [None if place is None else _shown(place.difference[metric], metric) for place in row.places])
@@ -20,7 +22,7 @@ def forest(comparison: Comparison, metric: str) -> str:
     ]
     estimates = sorted(abs(mark[0]) for _, marks in drawn for mark in marks if mark)
     if not estimates:
-        return ""
+        return Markup()
     edge = FAR * estimates[int(0.8 * (len(estimates) - 1))] or estimates[-1] or 1.0
     values = [v for _, marks in drawn for mark in marks if mark for v in mark if abs(v) <= edge]
     studies = [side.study for side in comparison.sides]

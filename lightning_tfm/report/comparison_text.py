@@ -1,16 +1,17 @@
-"""A comparison of studies in words and tables: for a terminal, as Markdown, CSV and JSON, and as a page."""
+"""A comparison of studies as blocks and as data, in every format."""
 
-import json
 import math
-import textwrap
 from collections.abc import Iterator
-from typing import Any
 
+from lightning_tfm.report.blocks import Figure, Notes, Section, Table, blocks_of, columns
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
-from lightning_tfm.report.document import p_value, render
-from lightning_tfm.report.formats import csv_text, markdown_text
-from lightning_tfm.report.summary import METRICS, Difference, plain
+from lightning_tfm.report.document import p_value
+from lightning_tfm.report.render.data import to_csv, to_json
+from lightning_tfm.report.render.html import to_html
+from lightning_tfm.report.render.markdown import to_markdown
+from lightning_tfm.report.render.text import to_text
+from lightning_tfm.report.summary import METRICS, Difference
 from lightning_tfm.report.text import NOTHING
 
 UNITS = {"ppl": "dev PPL to base, %", "bleu": "dev BLEU to base"}
@@ -47,7 +48,26 @@ def interval(metric: str, found: Against) -> str:
     return f"[{signed(metric, found.lower)}, {signed(metric, found.upper)}]"
 
 
-def line(row: ComparedRow, k: int, metric: str) -> list[str]:
+def sections(comparison: Comparison) -> list[Section]:
+    """What a page and a terminal show."""
+    said = "Each row's difference to base in dev {}, with its 95 % interval, one line for each study."
+    pictures = [Figure(forest(comparison, metric), said.format(metric.upper())) for metric in METRICS]
+    tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in METRICS]
+    notes = Notes(list(_notes(comparison)))
+    return [
+        Section("Rows", [picture for picture in pictures if picture.picture]),
+        Section("Differences of differences", tables),
+        Section("How to read this", [notes]),
+    ]
+
+
+def _table(comparison: Comparison, k: int, metric: str) -> Table:
+    one, other = comparison.sides[0].study, comparison.sides[k].study
+    heads = columns("row", "n", one, other, "difference", "95 %", "p (BH)")
+    return Table(f"{other} against {one}: {UNITS[metric]}", heads, [_line(row, k, metric) for row in comparison.rows])
+
+
+def _line(row: ComparedRow, k: int, metric: str) -> list[str]:
     """Name, seeds, both differences, the difference of them, its interval, p."""
     one, other, found = to_base(row, 0, metric), to_base(row, k, metric), against(row, k, metric)
     n = "/".join(str(place.n) if place else NOTHING for place in (row.places[0], row.places[k]))
@@ -55,12 +75,7 @@ def line(row: ComparedRow, k: int, metric: str) -> list[str]:
     return [row.name, n, *sides, signed(metric, found.estimate), interval(metric, found), p_value(found.p) or NOTHING]
 
 
-def heads(comparison: Comparison, k: int) -> list[str]:
-    """Of `line`."""
-    return ["row", "n", comparison.sides[0].study, comparison.sides[k].study, "difference", "95 %", "p (BH)"]
-
-
-def notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: Comparison) -> Iterator[str]:
     """What the numbers mean, and what is not the same in the studies."""
     first = comparison.sides[0]
     yield (
@@ -81,73 +96,31 @@ def notes(comparison: Comparison) -> Iterator[str]:
     yield from comparison.left_out
 
 
-def to_text(comparison: Comparison) -> str:
-    """For a terminal."""
-    parts = []
-    for k in range(1, len(comparison.sides)):
-        for metric in METRICS:
-            table = [heads(comparison, k), *(line(row, k, metric) for row in comparison.rows)]
-            widths = [min(24, max(map(len, column))) for column in zip(*table, strict=True)]
-            title = f"{comparison.sides[k].study} against {comparison.sides[0].study}: {UNITS[metric]}"
-            body = [_aligned(cells, widths) for cells in table]
-            parts.append("\n".join([title, body[0], "─" * max(map(len, body)), *body[1:]]))
-    said = [textwrap.fill(note, 79, subsequent_indent="  ") for note in notes(comparison)]
-    return "\n\n".join([*parts, "\n".join(said)]) + "\n"
-
-
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    name, *rest = (cell[:width] for cell, width in zip(cells, widths, strict=True))
-    return "  ".join([name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(rest, widths[1:], strict=True))])
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """Tables with notes."""
-    parts = []
-    for k in range(1, len(comparison.sides)):
-        for metric in METRICS:
-            rows = [line(row, k, metric) for row in comparison.rows]
-            parts.append(f"{UNITS[metric]}\n\n{markdown_text(heads(comparison, k), rows, [])}")
-    return "\n".join([*parts, *(f"- {note}" for note in notes(comparison))]) + "\n"
-
-
-def to_csv(comparison: Comparison) -> str:
+def data(comparison: Comparison) -> Iterator[dict[str, object]]:
     """A line for each row, study and metric, at full precision; differences in log PPL or BLEU."""
-    columns = ["row", "study", "metric", "n", "difference to base", "se", "df", "difference of differences"]
-    rows = []
     for row in comparison.rows:
         for side, place in zip(comparison.sides, row.places, strict=True):
             for metric in METRICS if place else ():
                 assert place is not None
                 d, found = place.difference[metric], place.against.get(metric, Against())
-                own = [None] * 3 if d is None else [d.estimate, d.se, d.df]
-                rows.append([row.name, side.study, metric, place.n, *own, found.estimate])
-                rows[-1] += [found.lower, found.upper, found.p, found.why]
-    return csv_text([*columns, "lower", "upper", "p (BH)", "why not"], rows)
+                yield {
+                    **{"row": row.name, "study": side.study, "metric": metric, "n": place.n},
+                    **{"difference to base": d and d.estimate, "se": d and d.se, "df": d and d.df},
+                    **{"difference of differences": found.estimate, "lower": found.lower, "upper": found.upper},
+                    **{"p (BH)": found.p, "why not": found.why},
+                }
 
 
-def to_json(comparison: Comparison) -> str:
-    """Everything."""
-    return json.dumps({"schema": 1} | plain(comparison), indent=1, ensure_ascii=False) + "\n"
-
-
-def to_html(comparison: Comparison) -> str:
-    """A page of its own."""
-    studies = [side.study for side in comparison.sides]
-    tables: list[dict[str, Any]] = [
-        {
-            "title": f"{studies[k]} against {studies[0]}: {UNITS[metric]}",
-            "heads": heads(comparison, k),
-            "rows": [line(row, k, metric) for row in comparison.rows],
-        }
-        for k in range(1, len(studies))
-        for metric in METRICS
-    ]
-    return render(
-        "compare.html",
-        title=f"{', '.join(studies)} side by side",
-        live="",
-        head=[f"{len(comparison.rows)} rows in {len(studies)} studies"],
-        tables=tables,
-        pictures=[(metric, forest(comparison, metric)) for metric in METRICS],
-        notes=list(notes(comparison)),
-    )
+def render(comparison: Comparison, kind: str) -> str:
+    """As text, markdown, csv, json or html."""
+    parts = sections(comparison)
+    match kind:
+        case "csv":
+            return to_csv(list(data(comparison)))
+        case "json":
+            return to_json(comparison, schema=1)
+        case "html":
+            studies = [side.study for side in comparison.sides]
+            head = [f"{len(comparison.rows)} rows in {len(studies)} studies"]
+            return to_html(f"{', '.join(studies)} side by side", "comparison", head, parts)
+    return {"text": to_text, "markdown": to_markdown}[kind](blocks_of(parts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.study.rows import Row, apply
 
 
@@ -30,14 +31,14 @@ def counts(base: Experiment, V: int, rows: Iterable[Row]) -> list[Count]:
     return [Count(r.name, r.paper.params, count_parameters(apply(base, r).model, V)["total"]) for r in rows]
 
 
-def to_text(found: list[Count], V: int) -> str:
-    width = max(len(c.row) for c in found)
-    lines = [f"{'row':{width}}  printed   computed  rounds to it"]
-    for c in found:
-        printed = "" if c.printed is None else f"{c.printed} M"
-        verdict = {True: "yes", False: "no", None: ""}[c.agrees]
-        lines.append(f"{c.row:{width}}  {printed:>7}  {c.computed / 1e6:>7.2f} M  {verdict}".rstrip())
-    return "\n".join([*lines, "", summary(found, V)]) + "\n"
+def blocks(found: list[Count], V: int) -> list[Block]:
+    said = {True: "yes", False: "no", None: ""}
+    rows = [
+        [c.row, "" if c.printed is None else f"{c.printed} M", f"{c.computed / 1e6:.2f} M", said[c.agrees]]
+        for c in found
+    ]
+    heads = columns("row", "printed", "computed", "rounds to it", words=["rounds to it"])
+    return [Table("", heads, rows), Notes([summary(found, V)])]
 
 
 def to_json(found: list[Count], V: int) -> str:

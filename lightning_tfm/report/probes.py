@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lightning_tfm.report import provenance
+from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.grid import grid
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.svg import (
@@ -66,31 +67,30 @@ def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
     yield from sorted(every, key=lambda one: -one[3]["nll"])
 
 
-def heads_text(record: Record, most: int = 8) -> str:
-    """In 80 columns."""
+def head_blocks(record: Record, most: int = 8) -> list[Block]:
+    """The most and the least valuable heads."""
     ordered = list(each(record))
-    whole = f"nll {record['nll']:.4f} per piece, BLEU {record['bleu']:.2f}, beam {record['beam']}"
-    lines = [f"One head at zero, {record['lines']} lines of the dev text", f"all heads: {whole}", ""]
-    lines.append(f"{'':32}{'nll per piece':>14}{'95 %':>20}{'BLEU':>8}")
-    few = ordered if len(ordered) <= 2 * most else [*ordered[:most], None, *ordered[-most:]]
-    for one in few:
-        if one is None:
-            lines.append(f"… {len(ordered) - 2 * most} more in report/heads.json")
-            continue
-        kind, layer, head, worth = one
-        name, band = f"{kind}, layer {layer}, head {head}", f"[{worth['low']:+.4f}, {worth['high']:+.4f}]"
-        lines.append(f"{name:32}{worth['nll']:>+14.4f}{band:>20}{worth['bleu']:>+8.2f}")
-    useless = sum(one[3]["low"] <= 0 for one in ordered)
-    lines += ["", f"{useless} of {len(ordered)} heads: the interval of the difference in nll reaches zero"]
-    return "\n".join(lines) + "\n"
+    whole = f"all heads: nll {record['nll']:.4f} per piece, BLEU {record['bleu']:.2f}, beam {record['beam']}"
+    few = len(ordered) <= 2 * most
+    rows = [_head(*one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
+    useless = sum(worth["low"] <= 0 for *_, worth in ordered)
+    notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in nll reaches zero"]
+    notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
+    title = f"One head at zero, {record['lines']} lines of the dev text; {whole}"
+    heads = columns("head", "nll per piece", "95 %", "BLEU")
+    return [Table(title, heads, rows, frozenset() if few else frozenset({most})), Notes(notes)]
 
 
-def beams_text(record: Record) -> str:
-    """In 80 columns."""
-    lines = [f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}", ""]
-    lines.append(f"{'beam':>6}{'BLEU':>9}{'seconds':>10}{'pieces / reference':>21}")
-    lines += [f"{b['beam']:>6}{b['bleu']:>9.2f}{b['seconds']:>10.1f}{b['length']:>21.3f}" for b in record["beams"]]
-    return "\n".join(lines) + "\n"
+def _head(kind: str, layer: int, head: int, worth: Record) -> list[str]:
+    band = f"[{worth['low']:+.4f}, {worth['high']:+.4f}]"
+    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+.4f}", band, f"{worth['bleu']:+.2f}"]
+
+
+def beam_blocks(record: Record) -> list[Block]:
+    """BLEU, seconds and length by the width of the beam."""
+    rows = [[str(b["beam"]), f"{b['bleu']:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in record["beams"]]
+    title = f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}"
+    return [Table(title, columns("beam", "BLEU", "seconds", "pieces / reference"), rows)]
 
 
 def head_pictures(record: Record) -> list[tuple[str, Markup]]:

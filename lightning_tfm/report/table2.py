@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.runs.directory import RunFolder, read_json, run_folders
 from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, read, read_score
 
@@ -68,16 +69,11 @@ def _spent(record: RunRecord) -> float | None:
     return record.seconds.train * processes * rate
 
 
-def to_text(found: list[Line]) -> str:
-    """In 80 columns."""
-    head = ["", "en-de", "en-fr", "sacreBLEU", "FLOPs", "counted"]
-    rows = [_cells(line) for line in found]
-    first = max(len(row[0]) for row in rows)
-    table = [_row(head, first), "─" * (first + 46)]
-    ours = next((i for i, line in enumerate(found) if line.sacrebleu is not None), len(rows))
-    table += [_row(row, first) for row in rows[:ours]] + ["─" * (first + 46)] * (ours < len(rows))
-    table += [_row(row, first) for row in rows[ours:]]
-    return "\n".join([*table, "", *_notes(found, ours)]) + "\n"
+def blocks(found: list[Line]) -> list[Block]:
+    """The paper's rows, below a rule ours."""
+    ours = next((i for i, line in enumerate(found) if line.sacrebleu is not None), len(found))
+    heads = columns("", *PAIRS, "sacreBLEU", "FLOPs", "counted")
+    return [Table("", heads, [_cells(line) for line in found], frozenset({ours})), Notes(_notes(found, ours))]
 
 
 def to_json(found: list[Line]) -> str:
@@ -101,11 +97,6 @@ def _cells(line: Line) -> list[str]:
         cost,
         counted,
     ]
-
-
-def _row(cells: list[str], first: int) -> str:
-    name, de, fr, sacre, cost, counted = cells
-    return f"{name:{first}} {de:>5} {fr:>5} {sacre:>9} {cost:>17} {counted:>7}".rstrip()
 
 
 def _notes(found: list[Line], ours: int) -> list[str]:

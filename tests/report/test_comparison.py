@@ -57,13 +57,15 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     assert main(["compare", "one", "other", "--out", str(root), "--format", "json", "--to", str(root / "x.json")]) == 0
     written = json.loads((root / "x.json").read_text())
     assert written["rows"][0]["places"][1]["against"]["ppl"]["p"] == pytest.approx(ppl.p)
-    text = comparison_text.to_text(found)
+    text = comparison_text.render(found, "text")
     assert all(len(line) <= 80 for line in text.splitlines()) and "C-N2: only in one" in text
     line = next(x for x in text.splitlines() if x.startswith("A-h1"))
     assert f"{100 * math.expm1(ppl.estimate):+.1f}" in line and "3/4" in line
-    read = list(csv.DictReader(io.StringIO(comparison_text.to_csv(found))))
+    read = list(csv.DictReader(io.StringIO(comparison_text.render(found, "csv"))))
     assert len(read) == 2 * 2 * 2 and float(read[2]["difference of differences"]) == pytest.approx(ppl.estimate)
-    assert "<script>alert" not in comparison_text.to_html(found) and "A-h1" in comparison_text.to_markdown(found)
+    assert "<script>alert" not in comparison_text.render(found, "html") and "A-h1" in comparison_text.render(
+        found, "markdown"
+    )
 
 
 def test_the_picture_has_95_percent_intervals_of_a_study_with_looks_too(two):
@@ -86,8 +88,8 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     found = compare([make("one", tmp_path), make("again", tmp_path)])
     assert len(found.shared) == 6 and found.rows[0].same_runs == 3
     assert found.rows[0].places[1].against["ppl"].why == "the same runs"
-    assert "6 runs are shared (A-h1 3)" in " ".join(comparison_text.to_text(found).split())
-    page = comparison_text.to_html(found)
+    assert "6 runs are shared (A-h1 3)" in " ".join(comparison_text.render(found, "text").split())
+    page = comparison_text.render(found, "html")
     assert "the same runs" in page and page.count("<svg") == 2
 
 

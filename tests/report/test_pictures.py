@@ -17,6 +17,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
+from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.summary import Difference, Metric
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
 from lightning_tfm.study.rows import all_rows, apply, load_rows
@@ -286,11 +287,11 @@ def test_what_a_row_changes_of_the_architecture_stands_out():
 
 
 def test_heads_and_beams_as_text_and_as_files_of_their_own():
-    text = probes.heads_text(HEADS)
-    assert max(map(len, text.splitlines())) <= 80 and "… 4 more in report/heads.json" in text
+    text = to_text(probes.head_blocks(HEADS))
+    assert max(map(len, text.splitlines())) <= 80 and "4 more between them: report/heads.json" in text
     assert "encoder, layer 1, head 1" in text and "10 of 20 heads" in text and "[+0.1000, +0.3000]" in text
     assert next(one[:3] for one in probes.each(HEADS)) == ("encoder", 1, 1)
-    assert max(map(len, probes.beams_text(BEAMS).splitlines())) <= 80
+    assert max(map(len, to_text(probes.beam_blocks(BEAMS)).splitlines())) <= 80
     for what, pictures in (("heads", probes.head_pictures(HEADS)), ("beams", probes.beam_pictures(BEAMS))):
         root = ElementTree.fromstring(probes.stacked(what, pictures))
         assert len(root.findall("{*}svg")) == 2 and int(root.get("height")) > 2 * 100

@@ -10,6 +10,7 @@ import pytest
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import parameters
 from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summarise import tabulate
 from lightning_tfm.report.text import to_text
 from lightning_tfm.runs.record import Missing, RunRecord
@@ -145,5 +146,5 @@ def test_parameter_counts_say_which_agree():
     rows = all_rows()
     found = parameters.counts(Experiment(), 37000, rows.values())
     assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
-    assert "0 of 11 printed counts with 37,000 pieces" in parameters.to_text(found, 37000)
+    assert "0 of 11 printed counts with 37,000 pieces" in terminal.to_text(parameters.blocks(found, 37000))
     assert json.loads(parameters.to_json(found, 37000))["rows"][0]["computed"] == 63_045_632

@@ -1,0 +1,23 @@
+"""What a program reads: CSV and JSON, at full precision."""
+
+import csv
+import io
+import json
+
+from lightning_tfm.report.blocks import Data
+from lightning_tfm.report.summary import plain
+
+
+def to_csv(data: Data) -> str:
+    """A line for each, under the heads in the order in which they come up."""
+    heads = list(dict.fromkeys(head for line in data for head in line))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(data)
+    return out.getvalue()
+
+
+def to_json(found: object, **head: object) -> str:
+    """A dataclass, its fields as keys (summary.plain), after what `head` says."""
+    return json.dumps(head | plain(found), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,31 @@
+"""Blocks as Markdown."""
+
+from collections.abc import Sequence
+
+from lightning_tfm.report.blocks import Block, Notes, Table
+
+
+def to_markdown(blocks: Sequence[Block]) -> str:
+    """Tables with their titles, notes as lists; pictures are left out."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Table):
+            parts += [f"{harmless(block.title)}\n"] * bool(block.title)
+            parts.append("\n".join(map(_line, _lines(block))) + "\n")
+        elif isinstance(block, Notes) and block.lines:
+            parts.append("\n".join(f"- {harmless(line)}" for line in block.lines) + "\n")
+    return "\n".join(parts)
+
+
+def _lines(table: Table) -> list[list[str]]:
+    rule = ["---" if column.words else "---:" for column in table.columns]
+    return [[column.head for column in table.columns], rule, *map(list, table.rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(harmless, cells)) + " |"
+
+
+def harmless(text: str) -> str:
+    """On one line, and neither markup nor the end of a cell."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
