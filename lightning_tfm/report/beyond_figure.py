@@ -1,7 +1,6 @@
 """Scores by length relative to the training length: a line for each row with its seeds' band."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -17,28 +16,15 @@ LINES = 5
 """of a class, below which it is not drawn: a score of fewer lines is noise"""
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """What templates/parts/beyond.html shows."""
-
-    figures: list[tuple[str, Markup]]
-    """title and picture"""
-    rows: list[str]
-    colours: list[tuple[str, str]]
-    """row and class of its colour"""
-
-
-def pictures(found: BeyondSummary | None) -> Pictures | None:
-    """By the source's length and by the target's; None where there is nothing to draw."""
-    if found is None or not found.rows:
-        return None
+def pictures(found: BeyondSummary) -> list[tuple[Markup, str]]:
+    """By the source's length and by the target's, with their titles; none where there is nothing to draw."""
     classes = colours(found.rows)
-    made = [
-        (f"{title}, by the {side}'s length", _drawn(found.rows, classes, side, metric))
+    return [
+        (_drawn(found.rows, classes, side, metric), f"{title}, by the {side}'s length")
         for metric, title in METRICS.items()
         for side in SIDES
+        if found.rows
     ]
-    return Pictures(made, [row.row for row in found.rows], list(classes.items()))
 
 
 def colours(rows: Sequence[BeyondRow]) -> dict[str, str]:

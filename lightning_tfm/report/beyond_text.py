@@ -1,31 +1,45 @@
 """What lines beyond the training length cost, in words and as a table: for the terminal, Markdown and the page."""
 
+from lightning_tfm.report.beyond_figure import pictures
+from lightning_tfm.report.blocks import Block, Column, Figures, Notes, Section, Table, Text
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval
 
-NAME = 16
-"""columns of a row's name in the terminal"""
+
+def section(found: BeyondSummary | None) -> Section:
+    """Empty where no line is longer than the training length."""
+    title = "Beyond the training length"
+    if found is None:
+        return Section("beyond", title)
+    said = Text([words] if (words := verdict(found)) else [])
+    table = [Table("", _columns(found), [cells(row) for row in found.rows])] * bool(found.rows)
+    return Section("beyond", title, [said, *_drawn(found), *table, Notes(about(found))])
 
 
-def heads(found: BeyondSummary) -> list[str]:
-    """Of the columns of `cells`."""
+def _drawn(found: BeyondSummary) -> list[Block]:
+    made = pictures(found)
+    about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
+    return [Figures(made, rows=[row.row for row in found.rows]), Notes([about])] if made else []
+
+
+def _columns(found: BeyondSummary) -> list[Column]:
+    """Of `cells`."""
     rise = "rise" if found.control is None else f"rise over {found.control}'s"
     return [
-        "row",
-        "n",
-        "nll within",
-        "nll beyond",
-        f"{rise} [95 %]",
-        "word",
-        "reach",
-        "beyond, less base's [95 %]",
-        "p (BH)",
-        "against base",
-        "BLEU within",
-        "BLEU beyond",
-        "length ratio",
-        "early %",
+        Column("row", True, "row"),
+        Column("n"),
+        Column("nll within", short="within"),
+        Column("nll beyond", short="beyond"),
+        Column(f"{rise} [95 %]", short="rise [95 %]"),
+        Column("word", True, "word"),
+        Column("reach", short="reach"),
+        Column("beyond, less base's [95 %]"),
+        Column("p (BH)"),
+        Column("against base", True),
+        Column("BLEU within"),
+        Column("BLEU beyond"),
+        Column("length ratio", short="ratio"),
+        Column("early %"),
     ]
 
 
@@ -76,41 +90,3 @@ def about(found: BeyondSummary) -> list[str]:
         "length ratio and early (less than half of the reference's pieces): of the translations beyond",
     ]
     return told + found.missing
-
-
-def lines(found: BeyondSummary) -> list[str]:
-    """The table for a terminal of 80 columns: what decides, and how translations end."""
-    if not found.rows:
-        return ["beyond the training length:"]
-    head = ["", "within", "beyond", "rise, 95 %", "word", "reach", "BLEU", "ratio", "early"]
-    table = [head, *(_short(row) for row in found.rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
-    left = (0, 4)
-    shown = [
-        " ".join(x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(line, widths, strict=True)))
-        for line in table
-    ]
-    title = f"beyond the training length of {found.limit} pieces, nll per piece"
-    title += f"; rise less that of {found.control}" if found.control else ""
-    return [f"{title}:", *(line.rstrip() for line in shown)]
-
-
-def _short(row: BeyondRow) -> list[str]:
-    return [
-        short_name(row.row, NAME),
-        f"{row.within:.2f}",
-        f"{row.beyond:.2f}",
-        _half(row.excess),
-        row.word,
-        f"{row.reach:g}×",
-        f"{row.bleu_within:.0f}→{row.bleu_beyond:.0f}",
-        f"{row.ratio:.2f}",
-        f"{100 * row.early:.0f}%",
-    ]
-
-
-def _half(found: Interval | None) -> str:
-    """+0.12 ± 0.02: the interval is as wide on both sides."""
-    if found is None or found.estimate is None:
-        return NOTHING
-    return f"{found.estimate:+.2f}" + ("" if found.upper is None else f" ± {found.upper - found.estimate:.2f}")

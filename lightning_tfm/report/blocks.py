@@ -16,6 +16,8 @@ class Column:
     head: str
     words: bool = False
     """it holds words, which stand to the left; numbers stand to the right"""
+    short: str | None = None
+    """its head where the table is too wide for a terminal, which then leaves out the columns that have none"""
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,27 @@ class Table:
     rows: Sequence[Sequence[str]]
     rules: frozenset[int] = frozenset()
     """rows that begin a part"""
+    shades: Sequence[Sequence[int]] | None = None
+    """[row][cell] percent of colour behind it, on a page"""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A picture of a page; in text it is left out."""
+class Figures:
+    """Pictures of a page, each with its caption, side by side; text leaves them out."""
 
-    picture: Markup
-    caption: str
+    pictures: Sequence[tuple[Markup, str]]
+    title: str = ""
+    small: bool = False
+    rows: Sequence[str] = ()
+    """whose lines can be picked out"""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs."""
+
+    lines: Sequence[str]
+    paragraphs: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,13 +59,22 @@ class Notes:
     lines: Sequence[str]
 
 
-Block = Table | Figure | Notes
+@dataclass(frozen=True)
+class Fold:
+    """What a page shows when it is asked to."""
+
+    title: str
+    blocks: "Sequence[Block]"
+
+
+Block = Table | Figures | Text | Notes | Fold
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a head of its own."""
+    """A part of a page with a head of its own; `key` names it in addresses."""
 
+    key: str
     title: str
     blocks: Sequence[Block] = field(default_factory=list)
 

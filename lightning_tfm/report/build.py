@@ -80,4 +80,4 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     course = read_looks(folder_of(root, name))
     found = replace(summarise(cells, course), tuning=read_tuning(folder_of(root, name)), softmax=softmax(cells))
-    return Report(found, cells, extras(cells, folder_of(root, name), found.softmax))
+    return Report(found, cells, extras(cells, folder_of(root, name), found))

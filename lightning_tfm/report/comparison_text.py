@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from lightning_tfm.report.blocks import Figure, Notes, Section, Table, blocks_of, columns
+from lightning_tfm.report.blocks import Figures, Notes, Section, Table, blocks_of, columns
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.document import p_value
@@ -51,13 +51,13 @@ def interval(metric: str, found: Against) -> str:
 def sections(comparison: Comparison) -> list[Section]:
     """What a page and a terminal show."""
     said = "Each row's difference to base in dev {}, with its 95 % interval, one line for each study."
-    pictures = [Figure(forest(comparison, metric), said.format(metric.upper())) for metric in METRICS]
+    pictures = [(forest(comparison, metric), said.format(metric.upper())) for metric in METRICS]
     tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in METRICS]
     notes = Notes(list(_notes(comparison)))
     return [
-        Section("Rows", [picture for picture in pictures if picture.picture]),
-        Section("Differences of differences", tables),
-        Section("How to read this", [notes]),
+        Section("rows", "Rows", [Figures([one for one in pictures if one[0]])]),
+        Section("tables", "Differences of differences", tables),
+        Section("method", "How to read this", [notes]),
     ]
 
 

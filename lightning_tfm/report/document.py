@@ -24,7 +24,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    found.globals |= {"file": source, "icon": marks.icon, "verdict_class": marks.VERDICT_CLASS}
+    found.globals |= {"shown": {}, "file": source, "icon": marks.icon, "verdict_class": marks.VERDICT_CLASS}
     found.filters |= {
         "sort_key": lambda value: "" if value is None else str(value)[:80],
         "spec": spec,

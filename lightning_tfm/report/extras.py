@@ -7,9 +7,10 @@ from markupsafe import Markup
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.measure.record import LayerTable
-from lightning_tfm.report import architecture, layer_figure, layer_table, probes, schemes, softmax
+from lightning_tfm.report import architecture, beyond_text, layer_figure, layer_table, probes, schemes, softmax
+from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.rows import Row, apply
 from lightning_tfm.study.study import Ablation
 
@@ -33,15 +34,6 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """Footnote 4 of the paper."""
-
-    summary: SoftmaxSummary
-    rows: list[tuple[SoftmaxRow, SoftmaxRow]]
-    pictures: list[tuple[str, Markup]]
-
-
-@dataclass(frozen=True)
 class Drawn:
     """The architecture of a row."""
 
@@ -59,17 +51,16 @@ class Extras:
     """rows whose pictures differ and had no room"""
 
     layers: Layers | None
-    softmax: Softmax | None
-    schemes: list[schemes.Scheme]
-    probed: list[probes.Probed]
+    sections: list[Section]
+    """what records of weights show"""
 
 
-def extras(cells: Cells, folder: Path, found: SoftmaxSummary | None) -> Extras:
+def extras(cells: Cells, folder: Path, found: Summary) -> Extras:
     """`folder`: the study's. Raises UserError where a record is damaged."""
     table = layer_table.read(folder / layer_table.FILE)
     layers = None if table is None else _layers(cells, table)
-    softmaxes = Softmax(found, softmax.table(found), softmax.pictures(found)) if found else None
-    return Extras(*_architectures(cells), layers, softmaxes, schemes.schemes(cells), probes.probed(cells))
+    sections = [softmax.section(found.softmax), schemes.section(cells), probes.section(cells)]
+    return Extras(*_architectures(cells), layers, [*sections, beyond_text.section(found.beyond)])
 
 
 def _architectures(cells: Cells) -> tuple[list[Drawn], int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, reference, text, tuning
 from lightning_tfm.report.far_above import FAR, said
+from lightning_tfm.report.render import markdown
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
 from lightning_tfm.report.verdict import INCOMPARABLE, phrase
@@ -151,12 +152,8 @@ def to_markdown(report: Summary) -> str:
         first, last = _markdown_row(row, report), text.paper(row, "M") * printed
         rows.append([row.group, columns.named(row), *[columns.changes(row, names)] * (not explained), *first, *last])
     whole = markdown_text(heads, rows, map(_harmless, _notes(report)))
-    if (found := report.beyond) is None:
-        return whole
-    notes = [*filter(None, [beyond_text.verdict(found)]), *beyond_text.about(found)]
-    lines = [beyond_text.cells(row) for row in found.rows]
-    more = markdown_text(beyond_text.heads(found), lines, map(_harmless, notes))
-    return f"{whole}\nBeyond the training length\n\n{more}"
+    beyond = beyond_text.section(report.beyond)
+    return whole + (f"\n{beyond.title}\n\n{markdown.to_markdown(beyond.blocks)}" if beyond.blocks else "")
 
 
 def _by_the_paper(rows: Sequence[SummaryRow]) -> bool:

@@ -6,8 +6,6 @@ from typing import Any
 
 from lightning_tfm.report import (
     agreement_text,
-    beyond_figure,
-    beyond_text,
     columns,
     figures,
     formats,
@@ -87,8 +85,7 @@ def page(
             }
         ),
         lengths=_lengths(report, cells),
-        beyond_pictures=beyond_figure.pictures(report.beyond),
-        beyond_text=beyond_text,
+        shown={part.key: part.blocks for part in extras.sections},
         calibration=_calibration(report, cells),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from lightning_tfm.report import provenance
-from lightning_tfm.report.blocks import Block, Notes, Table, columns
+from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.grid import grid
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.svg import (
@@ -32,28 +31,23 @@ SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Probed:
-    """A run that `inspect` looked at; what it did not is None or empty."""
-
-    row: str
-    seed: int
-    heads: Record | None
-    heads_pictures: list[tuple[str, Markup]]
-    beams: Record | None
-    beams_pictures: list[tuple[str, Markup]]
-
-
-def probed(cells: Cells) -> list[Probed]:
-    """Of all finished runs."""
-    found = []
+def section(cells: Cells) -> Section:
+    """Of all finished runs that `inspect` looked at; empty where it looked at none."""
+    found: list[Block] = []
     for row in cells.study.rows:
         for cell in cells.of(row.name):
             heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
-            if heads or beams:
-                drawn = head_pictures(heads) if heads else []
-                found.append(Probed(row.name, cell.seed, heads, drawn, beams, beam_pictures(beams) if beams else []))
-    return found
+            title = f"{row.name}, seed {cell.seed}"
+            if heads:
+                pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
+                found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
+                about = "Intervals over sentences, marginal, not corrected for the number of heads."
+                every = head_blocks(heads, most=len(list(each(heads))))
+                found.append(Fold("Every head, with BLEU", [*every, Notes([about])]))
+            if beams:
+                pictures = [(picture, f"{words}, by the width of the beam.") for words, picture in beam_pictures(beams)]
+                found += [Figures(pictures, f"{title}: beams", small=True), *beam_blocks(beams)]
+    return Section("heads", "Heads and beams", found)
 
 
 def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:

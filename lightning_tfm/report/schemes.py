@@ -1,12 +1,12 @@
 """How rows tell positions, drawn from what `report --collect` wrote: position x channel, or by distance."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from lightning_tfm.report import provenance
+from lightning_tfm.report.blocks import Block, Figures, Notes, Section
 from lightning_tfm.report.grid import grid, some
 from lightning_tfm.report.records import Cells
 from lightning_tfm.study.rows import apply
@@ -18,21 +18,9 @@ SHOWS = {
 }
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """Of a row's first seed that has it."""
-
-    row: str
-    positions: str
-    seed: int
-    shows: str
-    pictures: list[tuple[str, Markup]]
-    """(which stack, picture)"""
-
-
-def schemes(cells: Cells) -> list[Scheme]:
-    """Of rows with another scheme than those before them; nothing where none was collected."""
-    found: list[Scheme] = []
+def section(cells: Cells) -> Section:
+    """Of rows with another scheme than those before them, by the first seed that has it; empty where none has."""
+    found: list[Block] = []
     seen: set[Any] = set()
     for row in cells.study.rows:
         model = apply(cells.study.base, row).model
@@ -41,16 +29,19 @@ def schemes(cells: Cells) -> list[Scheme]:
             if (model.positions, model.clip) not in seen:
                 seen.add((model.positions, model.clip))
                 kind = next(iter(record["stacks"].values()))["kind"]
-                pictures = _pictures(row.name, model.h, record)
-                found.append(Scheme(row.name, model.positions, seed, SHOWS[kind], pictures))
-    return found
+                title = f"{model.positions}, row {row.name}, seed {seed}: {SHOWS[kind]}"
+                found.append(Figures(_pictures(row.name, model.h, record), title, small=True))
+    colours = "Orange: above zero; blue: below; the stronger the colour, the larger the number."
+    notes = [Notes([colours, "What is learned is that of the last weights."])] * bool(found)
+    return Section("positions", "How positions are told", [*found, *notes])
 
 
-def _pictures(row: str, h: int, record: Mapping[str, Any]) -> list[tuple[str, Markup]]:
+def _pictures(row: str, h: int, record: Mapping[str, Any]) -> list[tuple[Markup, str]]:
+    """Each with the name of its stack."""
     stacks = record["stacks"]
     alike = len(stacks) == 2 and stacks["encoder"] == stacks["decoder"]
     named = {"both stacks": stacks["encoder"]} if alike else stacks
-    return [(name, _picture(f"{record['positions']} of row {row}, {name}", h, one)) for name, one in named.items()]
+    return [(_picture(f"{record['positions']} of row {row}, {name}", h, one), name) for name, one in named.items()]
 
 
 def _picture(title: str, h: int, one: Mapping[str, Any]) -> Markup:

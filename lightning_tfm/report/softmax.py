@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lightning_tfm.report import provenance
+from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary, Spread
 from lightning_tfm.report.svg import Scale, attribute, bottom_line, figure, label, left_axis, points, spanning, tag
@@ -53,11 +54,6 @@ def _shares(record: Mapping[str, Any], kind: str) -> tuple[float, float, float] 
     return entropy / count, saturated / count, passed / gradient if gradient else 0.0
 
 
-def pictures(summary: SoftmaxSummary) -> list[tuple[str, Markup]]:
-    """(what it shows, picture): a line for each kind of scores over d_k, dashed with the weights of the start."""
-    return [(what, _picture(summary.rows, which, what)) for which, what in SHOWN.items()]
-
-
 def _picture(rows: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
     width, height, left, right, top, bottom = 420, 330, 52, 330, 30, 280
     drawn = [r for r in rows if r.alone and r.kind == ALL]
@@ -97,7 +93,41 @@ def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str)
     return tag("g", body, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
 
 
-def table(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
+FOOTNOTE = (
+    "“We suspect that for large values of d_k, the dot products grow large in magnitude, pushing the softmax function "
+    "into regions where it has extremely small gradients.” (3.2.1 of the paper; footnote 4 has the variance of a "
+    "product, d_k.)"
+)
+
+
+def section(summary: SoftmaxSummary | None) -> Section:
+    """Empty where nothing was collected."""
+    if summary is None:
+        return Section("softmax", "")
+    lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
+    pictures = [(_picture(summary.rows, which, what), lines) for which, what in SHOWN.items()]
+    heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
+    rows = [
+        [a.row, a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        for a, b in paired(summary)
+    ]
+    notes = [
+        "A softmax with weights p over n ≥ 2 keys is saturated where Σ p (1 − p), the trace of its Jacobian, is below "
+        f"{summary.saturated_below:g}: about where one weight is above 0.99. Entropy is divided by ln n",
+        "gradient: the share that passes saturated softmaxes of Σ |∂L/∂score|, L the summed nll",
+        f"all heads of all attention, {summary.lines} sentences of the dev text with the reference as prefix, mean "
+        "over n seeds; lines join rows that change scores and d_k alone",
+    ]
+    table = Table("", columns("row", "scores", "d_k", "n", *heads, words=["scores"]), rows)
+    blocks: list[Block] = [Text([FOOTNOTE]), Figures(pictures, small=True), table, Notes(notes)]
+    return Section("softmax", "How far softmaxes saturate", blocks)
+
+
+def _cells(one: SoftmaxRow) -> list[str]:
+    return [f"{one.entropy.mean:.3f}", f"{100 * one.saturated.mean:.3g}", f"{100 * one.gradient.mean:.3g}"]
+
+
+def paired(summary: SoftmaxSummary) -> list[tuple[SoftmaxRow, SoftmaxRow]]:
     """(at the start, at the end) of each row, all attention together."""
     every = [r for r in summary.rows if r.kind == ALL]
     return [(a, b) for a in every for b in every if (a.row, a.when, b.when) == (b.row, *MOMENTS)]

@@ -8,6 +8,7 @@ from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tun
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.heat_map import NOTHING
+from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import ONE_SEED, UNTESTABLE, counted
 
@@ -205,10 +206,8 @@ def to_words(report: Summary, width: int) -> str:
     lines += [f"{row.name}: {said(row)}" for row in report.rows if row.far_above]
     lines += map(effect_line, report.factors.effects if report.factors else [])
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
-    if (found := report.beyond) is None:
-        return told
-    words = [textwrap.fill(text, width) for text in (beyond_text.verdict(found), *found.missing) if text]
-    return told + "".join(f"{line}\n" for line in [*beyond_text.lines(found), *words])
+    beyond = beyond_text.section(report.beyond)
+    return told + (f"\n{beyond.title}\n\n{terminal.to_text(beyond.blocks, width)}" if beyond.blocks else "")
 
 
 def _untested(report: Summary) -> list[str]:

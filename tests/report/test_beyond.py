@@ -20,8 +20,10 @@ from lightning_tfm.report.beyond import (
     UNTESTABLE,
     judged,
 )
+from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.build import make
 from lightning_tfm.report.records import collect, read_cells
+from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.summary import Interval
 from lightning_tfm.report.text import to_words
 from lightning_tfm.runs.record import Score, to_plain
@@ -116,8 +118,8 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
 
 def test_every_format_says_it(report, capsys):
     long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
-    named = beyond_text.lines(replace(report.summary.beyond, rows=long_names))
-    assert max(map(len, named)) <= 80 and "± 0.0" in named[2]
+    named = to_text(beyond_text.section(replace(report.summary.beyond, rows=long_names)).blocks, 80).splitlines()
+    assert max(map(len, named)) <= 80 and any("[+0." in line and "falls off" in line for line in named)
     text, markdown = to_words(report.summary, 80), formats.to_markdown(report.summary)
     assert max(map(len, text.splitlines())) <= 80
     for told in (text, markdown, report.render("html")):
@@ -128,8 +130,8 @@ def test_every_format_says_it(report, capsys):
 
 def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(report):
     found = beyond_figure.pictures(report.summary.beyond)
-    assert len(found.figures) == 6 and found.rows == list(RISES)
-    for title, picture in found.figures:
+    assert len(found) == 6
+    for picture, title in found:
         assert picture.count('class="band"') == len(RISES) and "length" in title
     many = [replace(report.summary.beyond.rows[1], row=f"r{i}") for i in range(9)]
     classes = beyond_figure.colours([report.summary.beyond.rows[0], *many])
@@ -176,7 +178,8 @@ def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(mad
     found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
-    assert "rise [95 %]" in beyond_text.heads(found)
+    tables = [block for block in beyond_text.section(found).blocks if isinstance(block, Table)]
+    assert "rise [95 %]" in [column.head for column in tables[0].columns]
 
 
 def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_word(made):

@@ -1,4 +1,4 @@
-"""Blocks as a page of their own (templates/blocks.html), or as part of one (templates/macros.html:show)."""
+"""Blocks as a page of their own (templates/blocks.html), or within one (templates/macros.html:show)."""
 
 from collections.abc import Sequence
 
@@ -8,4 +8,6 @@ from lightning_tfm.report.document import render
 
 def to_html(title: str, kind: str, head: Sequence[str], sections: Sequence[Section]) -> str:
     """A self-contained page; `head` stands under its title."""
-    return render("blocks.html", title=title, kind=kind, live="", head=list(head), parts=list(sections))
+    shown = {part.key: part.blocks for part in sections}
+    named = [(part.key, part.title, bool(part.blocks)) for part in sections]
+    return render("blocks.html", title=title, kind=kind, live="", head=list(head), sections=named, shown=shown)

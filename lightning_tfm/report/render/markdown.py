@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightning_tfm.report.blocks import Block, Notes, Table
+from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -12,6 +12,10 @@ def to_markdown(blocks: Sequence[Block]) -> str:
         if isinstance(block, Table):
             parts += [f"{harmless(block.title)}\n"] * bool(block.title)
             parts.append("\n".join(map(_line, _lines(block))) + "\n")
+        elif isinstance(block, Fold):
+            parts.append(to_markdown(block.blocks))
+        elif isinstance(block, Text):
+            parts += [f"{harmless(line)}\n" for line in block.lines]
         elif isinstance(block, Notes) and block.lines:
             parts.append("\n".join(f"- {harmless(line)}" for line in block.lines) + "\n")
     return "\n".join(parts)
