@@ -42,6 +42,8 @@ class Figures:
     small: bool = False
     rows: Sequence[str] = ()
     """whose lines can be picked out"""
+    colours: Sequence[tuple[str, str]] = ()
+    """(row, class of its colour): the key"""
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,37 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import mean
 
 import numpy as np
+from markupsafe import Markup
 
+from lightning_tfm.report import provenance
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.panels import BASE, Panel, row_classes, short_names
+from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
+from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import bleu
 from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
 
-def quality(report: Summary, against: str, title: str) -> str:
+def quality_section(report: Summary, colours: Sequence[tuple[str, str]]) -> Section:
+    """Perplexity against size and cost."""
+    named = {"parameters": ("parameters", "parameters"), "FLOPs": ("flops", "training FLOPs")}
+    pictures = [
+        (picture, f"Dashed: rows that no row with fewer {less} beats.")
+        for less, (against, title) in named.items()
+        if (picture := quality(report, against, title))
+    ]
+    return Section("quality", "Quality against size", [Figures(pictures, colours=colours)] * bool(pictures))
+
+
+def quality(report: Summary, against: str, title: str) -> Markup:
     """Perplexity against `against` (parameters or flops); the line joins the rows that no smaller row beats."""
     found = [(r, size, r.ppl.mean) for r in report.rows if r.ppl.mean and (size := getattr(r, against))]
     if not found:
-        return ""
+        return Markup()
     width, height, left, right, top, bottom = 640, 340, 46, 610, 26, 296
     x = spanning([size for _, size, _ in found], left, right, log=True)
     y = spanning([ppl for *_, ppl in found], bottom, top, log=True)
@@ -45,6 +60,17 @@ def quality(report: Summary, against: str, title: str) -> str:
     return figure(width, height, f"Perplexity against {title}", body)
 
 
+def lengths_section(report: Summary, cells: Cells) -> Section:
+    """BLEU by length, shaded from the lowest to the highest."""
+    heads, found = lengths(cells, [r.name for r in report.rows])
+    low, high = (f((v for row in found.values() for v in row), default=0.0) for f in (min, max))
+    shades = [[0, *(round(30 * (v - low) / ((high - low) or 1)) for v in values)] for values in found.values()]
+    rows = [[row, *(f"{value:.1f}" for value in values)] for row, values in found.items()]
+    about = Text(["By pieces of the reference, pooled over seeds."])
+    blocks: list[Block] = [about, Table("", columns("row", *heads), rows, shades=shades)] if found else []
+    return Section("lengths", "BLEU by length", blocks)
+
+
 def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str], dict[str, list[float]]]:
     """BLEU by length of the reference in pieces: (bins, row -> BLEU of each bin, pooled over seeds)."""
     some = next(iter(cells.filled.values()), None)
@@ -64,7 +90,24 @@ def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str
     return heads, found
 
 
-def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel) -> str:
+def calibration_section(report: Summary, cells: Cells) -> Section:
+    """Pictures of the first seeds; the expected calibration error is the mean over seeds."""
+    kept = {r.name: [provenance.collected(cell, "calibration") for cell in cells.of(r.name)] for r in report.rows}
+    found = {name: seeds for name, every in kept.items() if (seeds := [one for one in every if one])}
+    drawn = panels([r for r in report.rows if r.name in found]) if found else []
+    first = {name: seeds[0]["bins"] for name, seeds in found.items()}
+    pictures = [(reliability(first, panel), "") for panel in drawn]
+    errors = [[row, f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))] for row, seeds in found.items()]
+    notes = [
+        "dev text, reference as prefix, first seed; 15 bins of the likeliest piece's probability",
+        "ECE: expected calibration error, mean over n seeds",
+    ]
+    table = Table("", columns("row", "ECE, %", "n"), errors)
+    blocks: list[Block] = [Figures(pictures, small=True, rows=list(found)), table, Notes(notes)] if found else []
+    return Section("calibration", "Calibration", blocks)
+
+
+def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel) -> Markup:
     """Reliability diagram: how often the likeliest piece is right, against the probability it was given."""
     width, height, left, right, top, bottom = 400, 340, 46, 386, 26, 296
     x, y = Scale(0, 1, left, right), Scale(0, 1, bottom, top)

@@ -17,6 +17,7 @@ from lightning_tfm.report import (
     tuning,
 )
 from lightning_tfm.report.attention import attention
+from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
 from lightning_tfm.report.extras import Extras
@@ -26,7 +27,7 @@ from lightning_tfm.report.forest import forest
 from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.panels import FEW, panels, row_classes, short_names
+from lightning_tfm.report.panels import FEW, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
@@ -76,23 +77,22 @@ def page(
         effect_numbers=effect_numbers,
         maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
         forests=_pictures({m: forest(report, m) for m in report.metrics}),
-        colours=_colours(report),
         curves=curves(alike, cells),
-        quality=_pictures(
-            {
-                "parameters": figures.quality(alike, "parameters", "parameters"),
-                "FLOPs": figures.quality(alike, "flops", "training FLOPs"),
-            }
-        ),
-        lengths=_lengths(report, cells),
-        shown={part.key: part.blocks for part in extras.sections},
-        calibration=_calibration(report, cells),
+        shown={part.key: part.blocks for part in [*extras.sections, *_sections(report, alike, cells)]},
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
         runs=_runs(report, cells, texts, link),
         far=FAR,
         two_seeds=_capital(formats.TWO_SEEDS) if formats.two_seeds(report) else "",
     )
+
+
+def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
+    return [
+        figures.quality_section(alike, _colours(report)),
+        figures.lengths_section(report, cells),
+        figures.calibration_section(report, cells),
+    ]
 
 
 def _capital(words: str) -> str:
@@ -163,31 +163,6 @@ def _colours(report: Summary) -> list[tuple[str, str]]:
     """(row, class of its colour), none where rows are so many that colours repeat: there each has its name beside it"""
     names = short_names(report.rows)
     return [(names[row], class_) for row, class_ in row_classes(report.rows).items()] if len(report.rows) <= FEW else []
-
-
-def _lengths(report: Summary, cells: Cells) -> dict[str, Any]:
-    """Heads of the columns; row -> (BLEU, shade between 0 and 30)."""
-    heads, found = figures.lengths(cells, [r.name for r in report.rows])
-    if not found:
-        return {}
-    low, high = (f(v for row in found.values() for v in row) for f in (min, max))
-    shaded = {row: [(v, round(30 * (v - low) / ((high - low) or 1))) for v in values] for row, values in found.items()}
-    return {"heads": heads, "rows": shaded}
-
-
-def _calibration(report: Summary, cells: Cells) -> dict[str, Any]:
-    """Pictures of the first seeds; row -> (expected calibration error in percent, seeds it is the mean over)."""
-    found = {}
-    for r in report.rows:
-        seeds = [c for cell in cells.of(r.name) if (c := provenance.collected(cell, "calibration"))]
-        if seeds:
-            found[r.name] = seeds
-    if not found:
-        return {}
-    first = {name: seeds[0]["bins"] for name, seeds in found.items()}
-    pictures = [figures.reliability(first, panel) for panel in panels([r for r in report.rows if r.name in found])]
-    errors = {row: (100 * sum(s["ece"] for s in seeds) / len(seeds), len(seeds)) for row, seeds in found.items()}
-    return {"pictures": pictures, "errors": errors}
 
 
 @dataclass(frozen=True)
