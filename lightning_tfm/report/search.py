@@ -5,8 +5,6 @@ validations of its runs, where they are here. A pure
 function of them: the same records give the same bytes.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -15,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.records import read_validations
+from lightning_tfm.report.render.data import to_csv, to_json
+from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.search_page import page
-from lightning_tfm.report.summary import Importance, SearchSummary, Trial, plain, rounded
+from lightning_tfm.report.summary import Importance, SearchSummary, Trial, rounded
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.gains import BASE, gains
@@ -42,11 +43,11 @@ class SearchReport:
             case "html":
                 return page(self.summary, live, self._linked(link))
             case "markdown":
-                return to_markdown(self.summary)
+                return to_markdown(blocks(self.summary))
             case "csv":
-                return to_csv(self.summary)
+                return to_csv(data(self.summary))
             case "json":
-                return json.dumps(plain(self.summary), indent=1, ensure_ascii=False) + "\n"
+                return to_json(self.summary)
         raise self._no_table(kind)
 
     def _linked(self, link: Link) -> Callable[[str], str]:
@@ -202,39 +203,37 @@ def _losses(line: Trial, objectives: Mapping[str, str]) -> list[float]:
     return [value if direction == "minimize" else -value for value, direction in known]
 
 
-def to_csv(report: SearchSummary) -> str:
-    """One line for each trial, full precision."""
-    names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
-    each = [(aim, str(seed)) for aim in aims for seed in report.seeds or ()]
-    spread = [f"{aim} sd" for aim in aims if report.seeds] + [f"{aim} seed {seed}" for aim, seed in each]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["trial", "state", *names, *aims, *spread, "steps seen", "feasible", "run", "reason"])
-    for t in report.trials:
-        values = [*(set_of(t)[name] for name in names), *(t.values[name] for name in aims)]
-        values += [t.sd(aim) for aim in aims if report.seeds]
-        values += [(t.by_seed or {}).get(aim, {}).get(seed) for aim, seed in each]
-        writer.writerow([t.trial, t.state, *values, t.steps_seen, t.feasible, t.run, t.reason])
-    return out.getvalue()
+def data(report: SearchSummary) -> list[dict[str, object]]:
+    """A line for each trial, at full precision."""
+    return [
+        {
+            **{"trial": t.trial, "state": t.state},
+            **set_of(t),
+            **t.values,
+            **{f"{aim} sd": t.sd(aim) for aim in report.objectives if report.seeds},
+            **{
+                f"{aim} seed {seed}": (t.by_seed or {}).get(aim, {}).get(str(seed))
+                for aim in report.objectives
+                for seed in report.seeds or ()
+            },
+            **{"steps seen": t.steps_seen, "feasible": t.feasible, "run": t.run, "reason": t.reason},
+        }
+        for t in report.trials
+    ]
 
 
-def to_markdown(report: SearchSummary) -> str:
-    """The trials as a table, the best first, and what mattered."""
+def blocks(report: SearchSummary) -> list[Block]:
+    """The trials, the best first, and what mattered."""
     names, aims = [*(p.name for p in report.space), *(report.ties or {})], list(report.objectives)
-    heads = ["trial", "state", *names, *aims]
-    body = [heads, ["---"] * len(heads)]
-    order = sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial))
-    for t in order:
-        shown = [_word(set_of(t)[name]) for name in names]
-        shown += [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
-        body.append([t.trial, t.state, *shown])
-    notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report)]
-    notes += report.gains
+    rows = []
+    for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
+        scores = [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
+        rows.append([t.trial, t.state, *(_word(set_of(t)[name]) for name in names), *scores])
+    notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
         notes.append(f"importance for {record.objective} on {record.trials} finished trials: {parts}")
-    table = "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in body)
-    return table + "\n\n" + "\n".join(f"- {_plain(note)}" for note in notes) + "\n"
+    return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
 
 
 def set_of(t: Trial) -> dict[str, Any]:
@@ -257,7 +256,3 @@ def _word(value: Any) -> str:
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _plain(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
