@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -276,3 +277,21 @@ def test_no_call_that_is_known_to_break_exactness(name):
 )
 def test_the_check_sees_each_of_them(source):
     assert list(offences(ast.parse(source)))
+
+
+def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
+    """Files of ours that a file imports, inside functions too, but for the sake of types."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lightning_tfm"):
+            folder = (node.module or "").removeprefix("lightning_tfm").lstrip(".").replace(".", "/")
+            names = [f"{folder}/{alias.name}.py".lstrip("/") for alias in node.names]
+            yield from {name if name in known else f"{folder}.py" for name in names} & known
+        yield from imported(node, known)
+
+
+def test_no_imports_go_in_a_circle_those_inside_functions_included():
+    graph = {name: {other for other in imported(tree, set(TREES)) if other != name} for name, tree in TREES.items()}
+    assert sum(map(len, graph.values())) > 900, "they are seen"
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_COMPARISONS, add_format
-from lightning_tfm.cli.report import write_to
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.errors import UserError
 
 

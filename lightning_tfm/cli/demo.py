@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse, parse_plain
 from lightning_tfm.cli.collect import collect_study
-from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.resume import command_of, remember
+from lightning_tfm.cli.command import command_of, remember
+from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import add_options, make_resources
 from lightning_tfm.cli.sweep import defined
 from lightning_tfm.runs.directory import RunFolder

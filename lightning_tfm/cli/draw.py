@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
-from lightning_tfm.cli.report import write_to
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.study.settings import checked
 
 

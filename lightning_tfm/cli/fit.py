@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse
-from lightning_tfm.cli.resume import say_how
+from lightning_tfm.cli.command import say_how
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs import torchrun

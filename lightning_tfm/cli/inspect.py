@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
-from lightning_tfm.cli.report import write_to
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.config import training_hash
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
-from lightning_tfm.cli.report import write_to
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS

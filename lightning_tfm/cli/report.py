@@ -1,12 +1,13 @@
 """`report`: a study as one self-contained HTML file, or its table with tests as Markdown, CSV, JSON or LaTeX."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
+from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.table import _only
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
@@ -94,33 +95,6 @@ def _write(name: str, root: Path, options: dict[str, Any]) -> int:
     else:
         write_to(path, content)
     return 0
-
-
-def write_to(path: Path, content: str | bytes) -> None:
-    """Write a file that was asked for, and name it. Raises UserError where it is a folder."""
-    from lightning_tfm.durable import write_atomic
-
-    if path.is_dir():
-        raise UserError(f"--to={path}: is a folder; name a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content.encode() if isinstance(content, str) else content)
-    print(path)
-
-
-def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
-    """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
-    from lightning_tfm.durable import write_atomic
-    from lightning_tfm.report.links import beside
-
-    path = folder_of(root, name) / file
-    try:
-        write_atomic(path, make().render("html", link=beside(path, root)).encode())
-    except Exception as error:  # whatever it is, it must not look like a failed training
-        again = f"lightning-tfm report {name} --out {root}"
-        print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
-        return False
-    print(path)
-    return True
 
 
 def _serve(name: str, root: Path, options: dict[str, Any]) -> int:

@@ -1,51 +1,28 @@
-"""`resume`: go on with a study by its name, as it was started; and what `sweep`, `tune` and `demo` write down for it.
+"""`resume`: go on with a study by its name, as it was started (cli/command.py keeps how).
 
-command.json in a study's folder holds the arguments, the directory in which they were typed, and a fingerprint of what
-each file held (comments aside). Resuming is typing the same command there once more, so that both find the same study.
+Resuming is typing the same command once more where it was typed, so that both find the same study.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
+from lightning_tfm.cli.command import FILE, Command, fingerprint, without_password
 from lightning_tfm.cli.study import add_options
 from lightning_tfm.config import Hardware
-from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.outcome import STOPPED
-from lightning_tfm.study.settings import SECTIONS, Settings
+from lightning_tfm.study.settings import SECTIONS
 from lightning_tfm.study.study import check_exists, folder_of
-from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
+from lightning_tfm.yaml_files import find_file
 
-FILE = "command.json"
 FIXED = ["--name", "--seeds", "--first-seeds", "--max-seeds", "--tune", "--tune-seeds", "--sampler", "--trials"]
 FIXED += ["--config", "--rows", "--row", "--seed"]
 """options that define a study"""
-
-
-@dataclass(frozen=True)
-class Command:
-    """How a study was started."""
-
-    verb: str
-    arguments: list[str]
-    """without a database's password"""
-    directory: str
-    """where it was typed"""
-    files: dict[str, str]
-    """YAML file, as it was named -> fingerprint of its content"""
-
-    @property
-    def typed(self) -> str:
-        return shlex.join(["lightning-tfm", self.verb, *self.arguments])
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -148,7 +125,7 @@ def _faults(command: Command, place: Path) -> list[str]:
     try:
         for file, content in command.files.items():
             try:
-                now = _fingerprint(file)
+                now = fingerprint(file)
             except UserError:
                 found.append(f"{file} is not there any more (looked for in {place})")
                 continue
@@ -157,70 +134,3 @@ def _faults(command: Command, place: Path) -> list[str]:
     finally:
         os.chdir(before)
     return found
-
-
-def _fingerprint(file: str) -> str:
-    content = json.dumps(read_yaml(file).values, sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-# --- what is written down ---
-
-
-def command_of(verb: str, argv: Sequence[str], sweep: Path, settings: Settings) -> Command:
-    """The command that is being run; `sweep` is its sweep file."""
-    beside = sweep.with_name(f"{sweep.stem}.study.yaml")
-    rows = (row.where.rpartition(":")[0] for row in settings.rows.values())
-    paths = [str(sweep), *[str(beside)] * beside.is_file(), *settings.files, *rows]
-    names = dict.fromkeys(_as_shipped(path) for path in paths)
-    return Command(verb, without_password(argv), str(Path.cwd()), {name: _fingerprint(name) for name in names})
-
-
-def remember(command: Command, root: Path, name: str) -> None:
-    """Write the command into the study's folder."""
-    folder = folder_of(root, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / FILE, to_json(asdict(command)))
-
-
-@contextmanager
-def going_on(command: Command, root: Path, name: str) -> Iterator[None]:
-    """Say how to go on where a signal ends the block."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit) as stop:
-        if isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED:
-            known = (folder_of(root, name) / FILE).is_file()
-            resume = ["lightning-tfm", "resume", name, *([] if str(root) == "results" else ["--out", str(root)])]
-            say_how(shlex.join(resume) if known else command.typed)
-        raise
-
-
-def say_how(command: str) -> None:
-    """The last line of what a signal stopped."""
-    print(f"stopped; to go on: {command}", file=sys.stderr)
-
-
-def _as_shipped(path: str) -> str:
-    """experiments/NAME for a shipped file, which lies elsewhere on another machine."""
-    for folder in FOLDERS:
-        if Path(path).parent == shipped(folder):
-            return f"{folder}/{Path(path).name}"
-    return path
-
-
-def without_password(argv: Sequence[str]) -> list[str]:
-    """`argv` with the address of --storage as it may be shown and kept."""
-    found = list(argv)
-    for i, token in enumerate(found):
-        if token.startswith("--storage="):
-            found[i] = "--storage=" + _plain(token.partition("=")[2])
-        elif token == "--storage" and i + 1 < len(found):
-            found[i + 1] = _plain(found[i + 1])
-    return found
-
-
-def _plain(address: str) -> str:
-    from lightning_tfm.queue.storage import plain
-
-    return plain(address)

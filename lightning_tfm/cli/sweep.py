@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.resume import Command, command_of, going_on, remember
+from lightning_tfm.cli.command import Command, command_of, going_on, remember
+from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import (
     add_options,
     check_precisions,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.report import write_page
-from lightning_tfm.cli.resume import Command, command_of, going_on, remember
+from lightning_tfm.cli.command import Command, command_of, going_on, remember
+from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import (
     add_options,
     check_precisions,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_tfm.cli.report import write_page
+from lightning_tfm.cli.output import write_page
 from lightning_tfm.dashboard.course import Course, dev_curve
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.provenance import facts

@@ -84,7 +84,7 @@ def test_a_job_of_another_size_is_refused(monkeypatch) -> None:
 
 
 def test_a_node_that_does_not_see_the_run_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lightning_tfm.runs.nodes", str(tmp_path / "nodes.json")]
+    command = [sys.executable, "-m", "lightning_tfm.runs.further_node", str(tmp_path / "nodes.json")]
     node = subprocess.Popen(
         command, cwd=ROOT, env=os.environ | {"SLURM_PROCID": "0"}, stdin=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli import resume
+from lightning_tfm.cli import command, resume
 from lightning_tfm.cli.main import main
 from lightning_tfm.study.study import load
 from tests.study.test_plan import MINE, SEARCH, call
@@ -120,7 +120,7 @@ def test_a_search_that_stops_trials_early_keeps_its_validations(tmp_path: Path, 
 
 def test_no_password_is_written_down() -> None:
     address = "postgresql+psycopg://me:secret@host/db"
-    found = resume.without_password(["s.yaml", "--storage", address, f"--storage={address}"])
+    found = command.without_password(["s.yaml", "--storage", address, f"--storage={address}"])
     assert "secret" not in " ".join(found) and found[1] == "--storage" and found[2].endswith("//me@host/db")
 
 

@@ -1,0 +1,103 @@
+"""How a study was started, written down for `resume` by `sweep`, `tune` and `demo`.
+
+command.json in a study's folder holds the arguments, the directory in which they were typed, and a fingerprint of what
+each file held (comments aside).
+"""
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.runs.outcome import STOPPED
+from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.study import folder_of
+from lightning_tfm.yaml_files import FOLDERS, read_yaml, shipped
+
+FILE = "command.json"
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a study was started."""
+
+    verb: str
+    arguments: list[str]
+    """without a database's password"""
+    directory: str
+    """where it was typed"""
+    files: dict[str, str]
+    """YAML file, as it was named -> fingerprint of its content"""
+
+    @property
+    def typed(self) -> str:
+        return shlex.join(["lightning-tfm", self.verb, *self.arguments])
+
+
+def fingerprint(file: str) -> str:
+    content = json.dumps(read_yaml(file).values, sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def command_of(verb: str, argv: Sequence[str], sweep: Path, settings: Settings) -> Command:
+    """The command that is being run; `sweep` is its sweep file."""
+    beside = sweep.with_name(f"{sweep.stem}.study.yaml")
+    rows = (row.where.rpartition(":")[0] for row in settings.rows.values())
+    paths = [str(sweep), *[str(beside)] * beside.is_file(), *settings.files, *rows]
+    names = dict.fromkeys(_as_shipped(path) for path in paths)
+    return Command(verb, without_password(argv), str(Path.cwd()), {name: fingerprint(name) for name in names})
+
+
+def remember(command: Command, root: Path, name: str) -> None:
+    """Write the command into the study's folder."""
+    folder = folder_of(root, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / FILE, to_json(asdict(command)))
+
+
+@contextmanager
+def going_on(command: Command, root: Path, name: str) -> Iterator[None]:
+    """Say how to go on where a signal ends the block."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED:
+            known = (folder_of(root, name) / FILE).is_file()
+            resume = ["lightning-tfm", "resume", name, *([] if str(root) == "results" else ["--out", str(root)])]
+            say_how(shlex.join(resume) if known else command.typed)
+        raise
+
+
+def say_how(command: str) -> None:
+    """The last line of what a signal stopped."""
+    print(f"stopped; to go on: {command}", file=sys.stderr)
+
+
+def _as_shipped(path: str) -> str:
+    """experiments/NAME for a shipped file, which lies elsewhere on another machine."""
+    for folder in FOLDERS:
+        if Path(path).parent == shipped(folder):
+            return f"{folder}/{Path(path).name}"
+    return path
+
+
+def without_password(argv: Sequence[str]) -> list[str]:
+    """`argv` with the address of --storage as it may be shown and kept."""
+    found = list(argv)
+    for i, token in enumerate(found):
+        if token.startswith("--storage="):
+            found[i] = "--storage=" + _plain(token.partition("=")[2])
+        elif token == "--storage" and i + 1 < len(found):
+            found[i + 1] = _plain(found[i + 1])
+    return found
+
+
+def _plain(address: str) -> str:
+    from lightning_tfm.queue.storage import plain
+
+    return plain(address)

@@ -1,0 +1,38 @@
+"""Files that were asked for: written, named, and never the end of what was earned before them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_tfm.durable import write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.study.study import folder_of
+
+if TYPE_CHECKING:
+    from lightning_tfm.report.build import Report
+    from lightning_tfm.report.search import SearchReport
+
+
+def write_to(path: Path, content: str | bytes) -> None:
+    """Write a file that was asked for, and name it. Raises UserError where it is a folder."""
+    if path.is_dir():
+        raise UserError(f"--to={path}: is a folder; name a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content.encode() if isinstance(content, str) else content)
+    print(path)
+
+
+def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:
+    """Write a study's page and name it; where that fails, say why. Its runs and records are safe by then."""
+    from lightning_tfm.report.links import beside
+
+    path = folder_of(root, name) / file
+    try:
+        write_atomic(path, make().render("html", link=beside(path, root)).encode())
+    except Exception as error:  # whatever it is, it must not look like a failed training
+        again = f"lightning-tfm report {name} --out {root}"
+        print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
+        return False
+    print(path)
+    return True
