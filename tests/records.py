@@ -65,6 +65,7 @@ def record_of(e: Experiment, prints: Fingerprints, V: int = 300, **changes: Any)
         "evaluation_hash": evaluation_hash(e, prints.dev),
         "steps": exact.training.steps,
         "V": V,
+        "data": replace(RECORD.data, train=prints.train),
     }
     return record(**own | changes)
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import sentencepiece
 from lightning_tfm.config import UNK, Data
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
+from lightning_tfm.data.parallel import check_unchanged
 from lightning_tfm.data.pieces import FILE as PIECES
 from lightning_tfm.data.pieces import PieceTokenizer, read_vocabulary, table, vocabulary_path
 from lightning_tfm.data.store import SIDES, Split, SplitWriter
@@ -101,6 +103,11 @@ class _Reader:
             for batch in _batched(self.corpus.lines(part), BATCH):
                 yield batch
                 self.number += len(batch)
+
+
+def _raw(pairs: Iterable[Pair]) -> bytes:
+    """What a split's text_sha256 is the hash of."""
+    return "".join(f"{source}\n{target}\n" for source, target in pairs).encode(errors="surrogateescape")
 
 
 def _batched(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
@@ -190,7 +197,7 @@ class _Inspection:
                     self._seen[other] += sum(pair[0] in theirs for pair in good)
             else:
                 sources.update(pair[0] for pair in good)
-            self._sha256.update("".join(f"{source}\n{target}\n" for source, target in good).encode())
+            self._sha256.update(_raw(good))
             read += len(batch)
             if len(self._kept) % CHECKPOINT == 0:
                 say(f"{reader.name}: {read} pairs read, {read / (time.perf_counter() - began):.0f} a second")
@@ -281,29 +288,36 @@ def _encode(
     """Write the ids of a split; returns its part of the card."""
     note, held_out = folder / "encoded.json", role != "train"
     done = json.loads(note.read_bytes()) if not held_out and note.is_file() else None
+    done = done if done and "text_sha256" in done else None  # an older version's: begin again
+    text = hashlib.sha256()
     writer = SplitWriter(folder, role, tokenizer.V, held_out, done["counts"] if done else None)
     unknown, skipped = (done["unknown"], done["batches"]) if done else ([0, 0], 0)
     encoder = WordEncoder(tokenizer, len(os.sched_getaffinity(0)), data.normalization)
     read, kept, began = 0, 0, time.perf_counter()
-    for number, batch in enumerate(reader.batches(), 1):
-        pairs = batch if held_out else tuple(compress(batch, keep[read : read + len(batch)]))
-        read, kept = read + len(batch), kept + len(pairs)
-        if number <= skipped:
-            continue
-        for side, lines in enumerate(zip(*pairs, strict=True)):
-            ids, lengths = encoder.encode(lines)
-            unknown[side] += int(np.count_nonzero(ids == UNK))
-            writer.write(SIDES[side], map(tokenizer.plain, lines), ids, lengths)
-        if number % CHECKPOINT == 0 and not held_out:
-            progress = {"batches": number, "unknown": unknown, "counts": writer.flush()}
-            write_atomic(note, json.dumps(progress).encode())
-            new = read - skipped * BATCH
-            say(f"{reader.name}: {read} pairs encoded, {new / (time.perf_counter() - began):.0f} a second")
-    writer.close()
+    with closing(writer):
+        for number, batch in enumerate(reader.batches(), 1):
+            pairs = batch if held_out else tuple(compress(batch, keep[read : read + len(batch)]))
+            read, kept = read + len(batch), kept + len(pairs)
+            text.update(_raw(pairs))
+            if number <= skipped:
+                if done and number == skipped:
+                    check_unchanged(text.hexdigest(), done["text_sha256"], f"split '{reader.name}'")
+                continue
+            for side, lines in enumerate(zip(*pairs, strict=True)):
+                ids, lengths = encoder.encode(lines)
+                unknown[side] += int(np.count_nonzero(ids == UNK))
+                writer.write(SIDES[side], map(tokenizer.plain, lines), ids, lengths)
+            if number % CHECKPOINT == 0 and not held_out:
+                progress = {"batches": number, "unknown": unknown, "counts": writer.flush()}
+                progress |= {"text_sha256": text.hexdigest()}
+                write_atomic(note, json.dumps(progress).encode())
+                new = read - skipped * BATCH
+                say(f"{reader.name}: {read} pairs encoded, {new / (time.perf_counter() - began):.0f} a second")
     if read != inspected["pairs"]["read"]:
         raise UserError(
             f"split '{reader.name}' changed while it was read: {inspected['pairs']['read']} pairs, then {read}"
         )
+    check_unchanged(text.hexdigest(), inspected["text_sha256"], f"split '{reader.name}'")
     split = Split(folder, role, tokenizer.V)
     sides = (split.source_lengths, split.target_lengths)
     digest = hashlib.sha256(f"{inspected['text_sha256']} {tokenizer.fingerprint}".encode())

@@ -15,7 +15,8 @@ from typing import Any, cast
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
-from lightning_tfm.data.corpus import Corpus, read_pairs
+from lightning_tfm.data.corpus import Corpus
+from lightning_tfm.data.parallel import read_pairs
 from lightning_tfm.data.wmt.manifest import SOURCES
 from lightning_tfm.data.wmt.official import OfficialCorpus
 from lightning_tfm.errors import NotHere, UserError, nearest
@@ -53,13 +54,16 @@ class FilesCorpus(Corpus):
     def __init__(self, data: Data):
         self.source, self.target = data.source, data.target
         self._folder = Path(data.folder).expanduser()
+        self._named: dict[str, list[str]] = {}
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        return read_pairs(self._path(split, self.source), self._path(split, self.target))
+        paths = [self._path(split, language) for language in (self.source, self.target)]
+        return read_pairs(paths[0], paths[1], self._named.get(split, ()))
 
     def fingerprint(self, split: str) -> str:
-        paths = [self._path(split, language) for language in (self.source, self.target)]
-        return " ".join(sha256(path) for path in paths)
+        """sha256 of both files, to which whatever `lines` reads from now on is held."""
+        self._named[split] = [sha256(self._path(split, language)) for language in (self.source, self.target)]
+        return " ".join(self._named[split])
 
     def name(self, split: str, language: str) -> str:
         return str(self._path(split, language))

@@ -1,6 +1,7 @@
 """The LightningDataModule: prepared text in, planned batches out."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,17 +30,14 @@ class TranslationData(pl.LightningDataModule):
     def __init__(self, experiment: Experiment, root: str | Path = "results", micro_tokens: int = 0):
         super().__init__()
         self.experiment, self.root, self.micro_tokens = experiment, Path(root), micro_tokens
-        self._prepared: Prepared | None = None
 
-    @property
+    @cached_property
     def prepared(self) -> Prepared:
-        if self._prepared is None:
-            self._prepared = prepare(self.experiment.data, self.root)
-        return self._prepared
+        return prepare(self.experiment.data, self.root)
 
     def prepare_data(self) -> None:
         """Train the tokenizer and write the token store, where that has not been done (once per machine)."""
-        prepare(self.experiment.data, self.root)
+        self.prepared  # noqa: B018
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pieces of source and target of all training pairs, end token included; those not above data.max_len."""

@@ -125,6 +125,8 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
         with _building(folder, say or _silent) as building:
             if building is not None:
                 build(data, corpus, _roles(data), json.loads(key), building, say or _silent)
+                if _key(data, make_corpus(data)) != key:
+                    raise UserError(f"{data.corpus}: the text changed while it was read; run the same command again")
                 publish(building, folder)
     return Prepared(folder)
 
@@ -179,13 +181,13 @@ def _roles(data: Data) -> dict[str, str]:
     return {role: name for role, name in roles if name}
 
 
-def _parts(role: str, name: str) -> list[str]:
+def parts_of(role: str, name: str) -> list[str]:
     return name.split("+") if role == "train" else [name]
 
 
 def _key(data: Data, corpus: Corpus) -> str:
     text = {
-        role: [name, *(corpus_fingerprint(corpus, part) for part in _parts(role, name))]
+        role: [name, *(corpus_fingerprint(corpus, part) for part in parts_of(role, name))]
         for role, name in _roles(data).items()
     }
     settings = {k: getattr(data, k) for k in ("vocab_size", "normalization", "byte_fallback", "bad_lines")}

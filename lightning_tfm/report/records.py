@@ -183,6 +183,8 @@ def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) ->
 def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
     if training_hash(record.identity) != record.training_hash:
         return "the record's identity does not yield its training hash"
+    if reason := record.contradiction:
+        return reason
     asked = study.identity_of(row, seed)
     if training_hash(asked) != record.training_hash:
         return "a different experiment: " + "; ".join(differences(asked, record.identity, "the cell asks for"))

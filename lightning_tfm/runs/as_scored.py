@@ -21,4 +21,7 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
 def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
     """The record with a dev score of this evaluation; else why there is none."""
     found = read_scored(folder, evaluation, split)
-    return found if isinstance(found, Missing) or found.scored_by(evaluation) else Missing(OTHERWISE)
+    if isinstance(found, Missing):
+        return found
+    reason = found.contradiction or ("" if found.scored_by(evaluation) else OTHERWISE)
+    return Missing(reason) if reason else found

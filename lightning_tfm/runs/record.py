@@ -242,6 +242,17 @@ class RunRecord:
     files: dict[str, str] = field(default_factory=dict)
     """files of the run's folder that belong to the record: name -> sha256"""
 
+    @property
+    def contradiction(self) -> str:
+        """What the record says that cannot both be; empty for nothing. Versions up to 2026-11-22 could write it."""
+        named, trained = str(self.identity.get("train", "")), self.data.train
+        if trained == named or "" in (trained, named):
+            return ""
+        return (
+            f"it was trained on another text ({trained[:12]}…) than it is named by ({named[:12]}…): the files were "
+            f"edited while its study ran; lightning-tfm runs remove {self.training_hash[:16]}, then train it again"
+        )
+
     def scored_by(self, evaluation: str) -> bool:
         """Whether the dev score is of this evaluation (its hash)."""
         return "dev" in self.scores and self.scores["dev"].evaluation_hash == evaluation

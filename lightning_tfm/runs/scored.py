@@ -1,5 +1,6 @@
 """A text scored by a model: perplexity and BLEU, line by line, and by length where it is there for that."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,8 @@ from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.data.chains import FARTHEST
 from lightning_tfm.data.long import CLASSES, PER_LIMIT, LongText, class_of
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.same_text import prepare_same
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import EncodedText, TextSet
 from lightning_tfm.runs.directory import Attempt
@@ -90,7 +92,8 @@ def score_anew(attempt: Attempt, e: Experiment) -> None:
 
     Raises UserError where the weights are gone.
     """
-    prepared = prepare(e.data, attempt.folder.root)  # of the run's pieces, or it would have another name
+    train = json.loads(attempt.folder.identity.read_bytes())["train"]
+    prepared = prepare_same(e.data, attempt.folder.root, train)
     module = TransformerModule(e, prepared.tokenizer.V)
     module.transformer.load_state_dict(scored(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")

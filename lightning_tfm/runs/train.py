@@ -5,7 +5,7 @@ import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch.distributed as dist
 
@@ -13,6 +13,7 @@ from lightning_tfm.config import Experiment, Hardware, to_dict
 from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.same_text import prepare_same
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.counts import counted, run_flops
@@ -53,6 +54,11 @@ class Run:
     def folder(self) -> RunFolder:
         return self.attempt.folder
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the run's name is the hash of."""
+        return json.loads(self.folder.identity.read_bytes())
+
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
@@ -61,7 +67,7 @@ class Run:
         started = time.time()
         prepare_process(self.hardware)
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
-        prepared = data.prepared
+        prepared = data.prepared = prepare_same(self.experiment.data, self.root, self.identity["train"])
         check_reach(self.experiment, prepared, "experiment")
         module = TransformerModule(self.experiment, prepared.tokenizer.V)
         module.formulas.wanted = self.hardware.kernels
@@ -144,7 +150,7 @@ class Run:
         ran = stretches(tally.ran())
         return RunRecord(
             training_hash=self.folder.training_hash,
-            identity=json.loads(self.folder.identity.read_bytes()),
+            identity=self.identity,
             experiment=to_dict(e),
             parameters=counted(model),
             V=prepared.tokenizer.V,
@@ -207,6 +213,8 @@ class Plans(Protocol):
 
     def plan(self, cell: Cell, root: Path) -> Plan: ...
 
+    def texts(self, cell: Cell, root: Path) -> tuple[str, str]: ...
+
 
 class Devices(Protocol):
     """The devices of this machine, by slot (queue/devices.py)."""
@@ -224,7 +232,7 @@ class Training:
     devices: Devices | None = None
 
     def train(self, task: Task) -> None:
-        plan = self.plans.plan(task.cell, self.root)
+        plan = self._plan(task)
         if self.devices is not None:
             self.devices.assign(task.slot)
         hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
@@ -233,4 +241,10 @@ class Training:
     def score(self, task: Task) -> None:
         """Score a finished run by the study's evaluation. Raises UserError."""
         prepare_process(replace(self.hardware, threads=task.threads or self.hardware.threads))
-        score_anew(task.attempt, self.plans.plan(task.cell, self.root)[0])
+        score_anew(task.attempt, self._plan(task)[0])
+
+    def _plan(self, task: Task) -> Plan:
+        """What to train, once its text is seen to be the study's. Raises UserError."""
+        plan = self.plans.plan(task.cell, self.root)
+        prepare_same(plan[0].data, self.root, *self.plans.texts(task.cell, self.root))
+        return plan

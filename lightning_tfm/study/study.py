@@ -102,7 +102,11 @@ class Study(ABC):
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
-        return evaluation_hash(self.base, self.prints.dev)
+        return evaluation_hash(self.base, self.texts(cell, root)[1])
+
+    def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
+        """Fingerprints of a cell's training and dev text, as the study was begun with; `root`: see plan."""
+        return self.prints.train, self.prints.dev
 
     def plan(self, cell: Cell, root: Path) -> Plan:
         """What to train for a cell; rows that were added meanwhile are read from study.json below `root`.
@@ -210,9 +214,10 @@ class Ablation(Study):
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 
-    def evaluation(self, cell: Cell, root: Path) -> str:
+    def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
         study = self._knowing(cell, root)
-        return study.evaluation_of(next(row for row in study.rows if row.name == cell.row))
+        prints = study.data_of(next(row for row in study.rows if row.name == cell.row)).prints
+        return prints.train, prints.dev
 
     def plan(self, cell: Cell, root: Path) -> Plan:
         study = self._knowing(cell, root)

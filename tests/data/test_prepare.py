@@ -251,7 +251,7 @@ def test_the_corpus_may_not_change_while_it_is_read(files, tmp_path, monkeypatch
         return train(*args)
 
     monkeypatch.setattr(building, "train_tokenizer", longer)
-    with pytest.raises(UserError, match="changed while it was read: 40 pairs, then 41"):
+    with pytest.raises(UserError, match=r"train\.en changed while it was read"):
         prepare(data, tmp_path)
 
 
@@ -275,3 +275,32 @@ def test_real_text(tmp_path, folder, settings, kept):
     same = [tokenizer.decode(split.target(i)) == line.strip(" ") for i, line in enumerate(text)]
     assert np.mean(same) > 0.98
     assert prepared.card["splits"]["train"]["pieces"]["source"]["unknown"] == 0
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_store_never_holds_another_text_than_its_name_says(files, tmp_path, monkeypatch, suffix, back):
+    """Edited once the text is named and inspected, or put back before the build ends."""
+    data = files()
+    path = Path(data.folder) / "train.de"
+    if suffix:
+        path.with_name("train.de.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=1))
+        path.unlink()
+        path = path.with_name("train.de.gz")
+    before, pack = path.read_bytes(), gzip.compress if suffix else bytes
+    other = pack(b"".join(reversed((gzip.decompress(before) if suffix else before).splitlines(keepends=True))))
+    train, inspect = building.train_tokenizer, building._inspect
+
+    def inspect_another(*args):
+        path.write_bytes(other)
+        inspect(*args)
+        path.write_bytes(before)
+
+    def then_edit(*args):
+        path.write_bytes(other)
+        return train(*args)
+
+    monkeypatch.setattr(building, *(("_inspect", inspect_another) if back else ("train_tokenizer", then_edit)))
+    with pytest.raises(UserError, match=rf"{path} changed while it was read \(sha256 "):
+        prepare(data, tmp_path)
+    assert os.listdir(tmp_path / "data") == []

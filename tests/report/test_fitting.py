@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from lightning_tfm.config import Experiment, Miniature, training_hash
 from lightning_tfm.report.records import fitting
-from lightning_tfm.runs.record import Missing, RunRecord
+from lightning_tfm.runs.record import Missing, RunRecord, Texts
 from lightning_tfm.study.rows import Fingerprints, Row, all_rows, apply
 from lightning_tfm.study.study import Ablation
 from tests.records import record_of
@@ -42,6 +42,9 @@ def test_what_a_cell_refuses():
     assert refusal(replace(own, scores={}), row, 1) == "no dev score"
     assert "does not yield" in str(refusal(replace(more, training_hash=training_hash(own.identity)), row, 1))
     assert refusal(record_of(right, PRINTS, ppl=0.0), row, 1) == "its dev ppl is 0.0, its dev bleu 50.0"
+    assert refusal(replace(own, data=Texts(train=PRINTS.train)), row, 1) is None
+    edited = str(refusal(replace(own, data=Texts(train="another text")), row, 1))
+    assert "trained on another text (another text…) than it is named by (train text…)" in edited
     lost = record_of(right, PRINTS, ppl=math.inf, nll=8120.0)
     assert "diverged: dev PPL is infinite (nll 812 per piece)" in str(refusal(lost, row, 1))
     assert "bleu 100.5" in str(refusal(record_of(right, PRINTS, bleu=100.5), row, 1))

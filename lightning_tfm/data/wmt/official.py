@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpus import Corpus, read_pairs
+from lightning_tfm.data.corpus import Corpus
+from lightning_tfm.data.parallel import read_pairs
 from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.download import Remote, Say, fetch
 from lightning_tfm.data.wmt.manifest import SOURCES, Part, Source
@@ -55,7 +56,7 @@ class OfficialCorpus(Corpus):
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
         for part in self.parts(split):
             count = 0
-            for pair in read_pairs(*self._paths(part)):
+            for pair in read_pairs(*self._paths(part), self._named(part)):
                 count += 1
                 yield pair
             if part.lines and count != part.lines:
@@ -63,17 +64,17 @@ class OfficialCorpus(Corpus):
 
     def fingerprint(self, split: str) -> str:
         """The recorded checksums: the texts themselves need not be here."""
+        return " ".join(sha256 for part in self.parts(split) for sha256 in self._named(part))
+
+    def _named(self, part: Part) -> list[str]:
         found = []
-        for part in self.parts(split):
-            for language in (self.source, self.target):
-                name = text_name(part, language)
-                record = self._checksums.find(name)
-                if record is None:
-                    raise NotHere(
-                        f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it"
-                    )
-                found.append(record["sha256"])
-        return " ".join(found)
+        for language in (self.source, self.target):
+            name = text_name(part, language)
+            record = self._checksums.find(name)
+            if record is None:
+                raise NotHere(f"{self._folder / name} is missing: lightning-tfm data prepare {self._name} fetches it")
+            found.append(record["sha256"])
+        return found
 
     @property
     def vocabulary(self) -> Path | None:
