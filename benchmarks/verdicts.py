@@ -523,7 +523,7 @@ def signs_alone(found: bool, d: float, printed: float) -> str:
     return verdict.REPRODUCED if d * printed > 0 else verdict.CONTRADICTED
 
 
-FULL = np.array([[verdict.SD_LOG_PPL], [verdict.SD_BLEU]])
+FULL = np.array([[verdict.SIGMA[m]] for m in METRICS])
 SETTINGS = (
     ("miniature, scale 1, 3 seeds", "measured", 1.0, 3, False),
     ("miniature, scale 1, 5 seeds", "measured", 1.0, 5, False),

@@ -14,7 +14,7 @@ Each row is a difference to base, in log PPL (primary) or BLEU; ours is the mean
   same rows; the partial rank correlation given the parameter count; the correlation within the rows of base's size.
 - The ceiling: the mean rank correlation that two studies would have if the paper's printed differences were the truth
   for both, for ours times the one factor that gives them the spread of ours: one with the paper's noise (a single run;
-  verdict.SD_LOG_PPL, SD_BLEU), the other with our standard errors.
+  verdict.SIGMA), the other with our standard errors.
 - The same at every validation of base, from the curves: rows are compared at the same share of their own training.
 
 Pure functions of the table and the curves; random draws are the same each time. Suffixes: R rows, D draws, V
@@ -63,7 +63,7 @@ NEAR = 1 / 32
 DRAWS, SEED = 2000, 2017
 SIDE = {"ppl": -1, "bleu": 1}
 """sign of a better difference"""
-NOISE = {"ppl": verdict.SD_LOG_PPL, "bleu": verdict.SD_BLEU}
+NOISE = verdict.SIGMA
 
 
 @dataclass(frozen=True)

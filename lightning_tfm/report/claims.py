@@ -20,9 +20,8 @@ import numpy as np
 
 from lightning_tfm.report.multiplicity import holm
 from lightning_tfm.report.statistics import ALPHA, Estimate
-from lightning_tfm.report.verdict import CLEAR, CONTRADICTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.verdict import CLEAR, CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
 
-SUPPORTED = "supported"
 WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
 TAU = CLEAR["ppl"]
 NO_TEST = (np.array(np.nan), np.array(np.nan))

@@ -129,7 +129,7 @@ def planning(
     absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
     return {
         "smallest": power.smallest(d, level),
-        "needed": np.where(np.abs(printed_R) <= tau, np.minimum(difference, absence), difference),
+        "needed": np.where(np.abs(printed_R) > tau, difference, np.minimum(difference, absence)),
     }
 
 
@@ -147,8 +147,7 @@ def prospect(
     inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)
     bound = 0.5 * np.abs(printed_R) - one
     smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
-    unclear = np.abs(printed_R) <= tau
-    return chance + np.where(unclear, inside, np.where(full_size & (np.abs(printed_R) > tau), smaller, 0.0))
+    return chance + np.where(np.abs(printed_R) > tau, np.where(full_size, smaller, 0.0), inside)
 
 
 def bootstraps(cells: Cells) -> Boots:

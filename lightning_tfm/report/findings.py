@@ -9,40 +9,10 @@ from statistics import median
 from lightning_tfm.report import agreement_text
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
-from lightning_tfm.report.verdict import (
-    BETTER,
-    CONTRADICTED,
-    INCOMPARABLE,
-    NEITHER,
-    OPEN,
-    REPRODUCED,
-    SMALLER,
-    UNCLEAR,
-    UNDECIDED,
-    UNTESTABLE,
-    WORDS,
-    WORSE,
-)
+from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, Word
 
-SAID = {
-    REPRODUCED: ("reproduces the paper's difference to {to}", "reproduce the paper's difference to {to}"),
-    CONTRADICTED: ("goes against the paper's", "go against the paper's"),
-    UNCLEAR: (
-        "differs from {to} where the paper's own difference is within the noise of its single runs",
-        "differ from {to} where the paper's own difference is within the noise of its single runs",
-    ),
-    SMALLER: ("shows less than half of the printed difference", "show less than half of the printed difference"),
-    NEITHER: ("shows no difference, as in the paper", "show no difference, as in the paper"),
-    BETTER: ("is better than {to}", "are better than {to}"),
-    WORSE: ("is worse than {to}", "are worse than {to}"),
-    UNDECIDED: ("is undecided", "are undecided"),
-    UNTESTABLE: ("cannot be tested", "cannot be tested"),
-    INCOMPARABLE: ("cannot be compared", "cannot be compared"),
-}
-"""a verdict of one row, of several"""
 CALLED = {"ppl": "perplexity", "word": "nll per word"}
 UNITS = {"ppl": "% PPL", "word": "nats per word"}
-DIFFERS = (REPRODUCED, CONTRADICTED, UNCLEAR, BETTER, WORSE)
 DIGITS = {"ppl": 1, "word": 3}
 NAMED = 4
 """rows of one verdict that are named"""
@@ -73,15 +43,16 @@ def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
         return f"There is no row beside {report.to}, so nothing is compared."
     if all(d.verdict == UNTESTABLE for _, d in tested):
         return f"No difference to {report.to} can be tested: {_commonest([d.why for _, d in tested])}."
-    by_word = {word: [r.name for r, d in tested if d.verdict == word] for word in WORDS}
+    by_word = {word: [r.name for r, d in tested if d.verdict == word] for word in Word}
     parts = [_counted(word, names, report.to) for word, names in by_word.items() if names]
     count = len(tested)
-    return f"In {CALLED[_metric(report)]}, of {count} row{'s' * (count != 1)} beside {report.to}, {_listed(parts)}."
+    rows = f"{count} row{'s' * (count != 1)} beside {report.to}"
+    return f"In {CALLED[_metric(report)]}, of {rows}, {_listed(parts)} ({SCOPE})."
 
 
-def _counted(word: str, names: list[str], to: str) -> str:
+def _counted(word: Word, names: list[str], to: str) -> str:
     named = f" ({', '.join(names)})" if len(names) <= NAMED and word not in OPEN else ""
-    said = SAID[word][len(names) > 1].replace("{to}", to)
+    said = word.clause[len(names) > 1].replace("{to}", to)
     return f"{len(names)} {said}{named}"
 
 
@@ -102,7 +73,7 @@ def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     if not scored:
         return "There is no score to show."
     found = sorted(
-        ((d.shown.estimate, r, d) for r, d in tested if d.verdict in DIFFERS and d.shown.estimate is not None),
+        ((d.shown.estimate, r, d) for r, d in tested if Word(d.verdict).found and d.shown.estimate is not None),
         key=lambda one: one[0],
     )
     if found:

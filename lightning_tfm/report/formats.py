@@ -14,7 +14,7 @@ from lightning_tfm.report.far_above import FAR, said
 from lightning_tfm.report.render import markdown
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
-from lightning_tfm.report.verdict import INCOMPARABLE, phrase
+from lightning_tfm.report.verdict import BIAS, INCOMPARABLE, factors_printed, phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
@@ -170,6 +170,7 @@ def _notes(report: Summary) -> list[str]:
         f"{report.signature or 'not known yet'}",
         *word_counts(report),
     ]
+    notes += [BIAS] * factors_printed(report.rows)
     if report.looks is not None:
         notes.append(f"{text.looked(report)}; p is corrected for that too, intervals are at {report.level} %")
     if report.scale:

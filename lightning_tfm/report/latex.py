@@ -7,19 +7,7 @@ from typing import Any
 from lightning_tfm.report import columns, tuning
 from lightning_tfm.report.summary import METRICS, Summary, SummaryRow, Table
 from lightning_tfm.report.text import looked, millions
-from lightning_tfm.report.verdict import (
-    BETTER,
-    CONTRADICTED,
-    INCOMPARABLE,
-    NEITHER,
-    REPRODUCED,
-    SMALLER,
-    UNCLEAR,
-    UNDECIDED,
-    UNTESTABLE,
-    WORDS,
-    WORSE,
-)
+from lightning_tfm.report.verdict import SCOPE, Word
 
 TESTS = ("verdict", "p", "none")
 DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
@@ -28,19 +16,6 @@ WIDE = 6
 LONG = 20
 """characters of a row's name beyond which names are folded"""
 FOLDED = r">{\raggedright\arraybackslash}p{24mm}"
-MARKS = {
-    REPRODUCED: r"$\bullet$",
-    CONTRADICTED: r"$\times$",
-    UNCLEAR: r"$\diamond$",
-    SMALLER: r"$<$",
-    NEITHER: r"$\approx$",
-    BETTER: r"$\uparrow$",
-    WORSE: r"$\downarrow$",
-    UNDECIDED: r"$\circ$",
-    UNTESTABLE: "--",
-    INCOMPARABLE: r"$\ast$",
-}
-"""of verdicts; plain LaTeX"""
 
 ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -223,7 +198,9 @@ def _test(rows: Sequence[SummaryRow], metric: str, tests: str) -> _Column:
     found = [row.metric(metric).difference for row in rows]
     if tests == "p":
         return _Column("r", "$p$", [_p(d.p) if d else "" for d in found])
-    return _Column("c", "", [MARKS[d.verdict] if d and row.n > 1 else "" for row, d in zip(rows, found, strict=True)])
+    return _Column(
+        "c", "", [Word(d.verdict).latex if d and row.n > 1 else "" for row, d in zip(rows, found, strict=True)]
+    )
 
 
 def _p(p: float | None) -> str:
@@ -262,8 +239,8 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
         words = {
             d.verdict for r in report.rows for m in (*METRICS, "word") if r.n > 1 and (d := r.metric(m).difference)
         }
-        marks = ", ".join(f"{MARKS[word]} {word}" for word in WORDS if word in words)
-        parts += [f"{marks} (Benjamini and Hochberg, $p < {alpha:g}$)"] * bool(marks)
+        marks = ", ".join(f"{word.latex} {word}" for word in Word if word in words)
+        parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {alpha:g}$)"] * bool(marks)
     if report.signature:
         parts.append(f"BLEU: {latex(report.signature)}")
     return ". ".join(_capital(part) for part in parts) + "."

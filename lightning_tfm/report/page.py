@@ -32,7 +32,7 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
 from lightning_tfm.report.translations import translations
-from lightning_tfm.report.verdict import WORDS, counted
+from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_printed
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
@@ -56,7 +56,7 @@ def page(
         each_head=probes.each,
         nats=nats.known(report.rows),
         metric_names=NAMES,
-        words=[word for word in WORDS if word in found],
+        words=[word for word in Word if word in found],
         columns=page_table.table_columns(report),
         chooser=page_table.chooser(report),
         cells=lambda r: page_table.cells(report, r),
@@ -66,6 +66,8 @@ def page(
         elsewhere=elsewhere(report.rows),
         said=lambda r: "|".join(_words(r)),
         counted=counted,
+        scope=SCOPE,
+        bias=BIAS if factors_printed(report.rows) else "",
         labels=agreement_text.LABELS,
         agreements=_agreements(report),
         course=_course(report),

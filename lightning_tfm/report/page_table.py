@@ -10,7 +10,7 @@ from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import NOTHING, millions
-from lightning_tfm.report.verdict import INCOMPARABLE, UNDECIDED, phrase
+from lightning_tfm.report.verdict import INCOMPARABLE, UNDECIDED
 
 DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
 SHOWN = {"ppl": 1, "word": 3, "bleu": 2}
@@ -181,9 +181,8 @@ def _difference(report: Summary, r: SummaryRow, metric: str, d: Difference) -> d
     for key, p in (("p", d.p), ("holm", d.holm)):
         cells[f"{metric}-{key}"] = Cell(p_value(p), sort=p)
     if r.n > 1:
-        number = phrase(d).removeprefix(d.verdict).removeprefix(", ")
         sure = d.holm is not None and d.holm < report.alpha
-        cells[f"{metric}-word"] = Cell(small=number, sort=d.verdict, word=d.verdict, sure=sure, title=_why(d, metric))
+        cells[f"{metric}-word"] = Cell(small=d.beside, sort=d.verdict, word=d.verdict, sure=sure, title=_why(d, metric))
     return cells
 
 

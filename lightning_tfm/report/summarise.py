@@ -21,7 +21,6 @@ from lightning_tfm.report.summary import (
     ClaimFinding,
     ClaimSummary,
     Difference,
-    Interval,
     Metric,
     Percent,
     Summary,
@@ -34,7 +33,7 @@ from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
-SCHEMA = 2
+SCHEMA = 3
 BEFORE = "before the first look"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 
@@ -240,24 +239,18 @@ def _difference(metric: str, found: Evidence | None, printed: float | None, full
     judged = verdict.judge(found, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.clear(printed, metric)
     paper_percent = _percent(printed) if metric == "ppl" and printed is not None else None
-    made = Difference(judged.word, judged.why, printed, clear, paper_percent=paper_percent)
+    why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
+    made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
     if found is None:
         return made
     numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
     parts = [_percent(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
     percent = Percent(*parts) if metric == "ppl" else None
-    factor = _factor(found, printed) if printed is not None and clear else None
-    return replace(made, weighed=True, percent=percent, factor=factor, **numbers)
+    return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)
 
 
 def _percent(log_ppl: float) -> float:
     return 100 * math.expm1(log_ppl)
-
-
-def _factor(found: Evidence, printed: float) -> Interval:
-    """d / P with the interval of d: the printed number is taken as it stands."""
-    lower, upper = sorted((found.lower / printed, found.upper / printed))
-    return Interval(float(found.estimate) / printed, lower, upper)
 
 
 def _claim(weighed: claims.ClaimVerdict) -> ClaimSummary:

@@ -64,7 +64,7 @@ class Difference:
     """
 
     verdict: str
-    """one of verdict.WORDS"""
+    """a verdict.Word"""
     why: str
     paper: float | None
     """the paper's own"""
@@ -85,8 +85,10 @@ class Difference:
     percent: Percent | None = field(default=None, metadata=OPTIONAL)
     """of perplexity"""
     factor: Interval | None = field(default=None, metadata=OPTIONAL)
-    """ours over the paper's, which is taken as it stands; where the paper's is clear"""
+    """ours over the paper's, which is taken as it stands; where the paper's is clear and they share a unit"""
     paper_percent: float | None = field(default=None, metadata=OPTIONAL)
+    beside: str = field(default="", metadata={"key": ""})
+    """what is printed beside the verdict (verdict.phrase)"""
     weighed: bool = field(default=False, metadata={"key": ""})
     """whether there are scores of the row and of base"""
 

@@ -10,7 +10,7 @@ from lightning_tfm.report.findings import findings
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
-from lightning_tfm.report.verdict import ONE_SEED, UNTESTABLE, counted
+from lightning_tfm.report.verdict import ONE_SEED, SCOPE, UNTESTABLE, counted
 
 NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
@@ -228,7 +228,7 @@ def word_counts(report: Summary) -> list[str]:
     for metric in report.metrics:
         found = counted(report.rows, metric)
         parts = [f"{n} {word}" for word, n in found.items()]
-        lines.append(f"{NAMES[metric]}, {sum(found.values())} rows: {'; '.join(parts) or 'none'}")
+        lines.append(f"{NAMES[metric]}, {sum(found.values())} rows: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines
 
 

@@ -1,50 +1,231 @@
 """What a study says about a row of the paper's table, as one verdict word for each metric.
 
-The paper printed single runs, so its differences are noisy too. `CLEAR` is the difference (tau) from which a printed
-one is taken for more than that: 15 of its 19 rows in perplexity, 4 in BLEU. With P the printed difference to base, d
-ours, "found" a p below the level after the correction over the rows of the metric (report/multiplicity.py):
+Rules. The paper printed single runs, so its differences are noisy too: a run of its size has a standard deviation over
+seeds of sigma (`SIGMA`), and a printed difference is *clear* only beyond tau = 2 sqrt(2) sigma (`CLEAR`): 15 of its 19
+rows in perplexity, 4 in BLEU. With P the printed difference to base, d ours with standard error se and df degrees of
+freedom, *found* is a p below the level after the correction over the rows of the metric (report/multiplicity.py);
+nu = (se^2 + 2 sigma^2)^2 / (se^4 / df), m = t_nu sqrt(se^2 + 2 sigma^2) with the two-sided 95 % point of Student's t;
+*compatible* is |d - P| <= m, *resolved* m <= |P| / 2. Without the second, noise makes rows compatible.
 
-reproduced                    |P| > tau, found, the same sign; the factor d / P stands beside it
-contradicted                  |P| > tau, found, the opposite sign
-found here, paper unclear     |P| <= tau, found
-smaller than printed          |P| > tau, not found, and d below P / 2 in P's direction by a one-sided test at 1 %; only
-                              at the paper's own size and steps: smaller models may well have smaller effects
-no difference in either       |P| <= tau, not found, and d inside ± tau by two one-sided tests at 5 % (TOST, Schuirmann
-                              1987)
-undecided                     all else; with the number of seeds that would decide it if the difference is as estimated
-not testable                  the row or base has fewer than two seeds
-better, worse, undecided      where the paper prints no such row
-not comparable                a perplexity per other pieces than those of the row that it would be compared with
+    reproduced                          |P| > tau, found, the same sign, compatible, resolved
+    same direction                      |P| > tau, found, the same sign, otherwise; with d / P and its interval, or
+                                        "size unclear" where it is compatible but not resolved
+    contradicted                        |P| > tau, found, the opposite sign
+    differs where the paper shows none  |P| <= tau, found, our interval outside P ± tau
+    found here, paper unclear           |P| <= tau, found, otherwise
+    smaller than printed                at full size alone: |P| > tau, not found, a one-sided 99 % bound below P / 2
+    no difference, as in the paper      |P| <= tau, not found, both one-sided tests at 5 % inside ± tau (TOST,
+                                        Schuirmann 1987)
+    undecided                           all else, with the number of seeds that would be needed
+    not testable                        too few seeds of the row or of base
+    diverged (k of n)                   so many of its seeds diverged (runs/divergence.py): no mean, no test
+    not comparable                      a perplexity per other pieces than those of the row it is compared with
+    better, worse                       found, of a row that the paper does not print
+    practically equal                   such a row, not found, both one-sided tests at 5 % inside ± tau
 
-log PPL is the primary metric. BLEU is a noisy copy of it and has words of its own.
-
-The tests behind "smaller than printed" and "no difference in either" are not corrected for the number of rows, and what
-they say of the paper is as noisy as its single run. How often each word is true of simulated studies:
-benchmarks/results/verdicts.txt.
+Log PPL is the primary metric. BLEU is a noisy copy of it, and a miniature's has no common unit with the paper's: there
+BLEU has no factor and only the words from "same direction" to "found here, paper unclear", and "undecided". Every word
+is one over seeds (`SCOPE`): another corpus or scale may say otherwise. The tests behind "smaller than printed" and the
+two that speak of equality are not corrected for the number of rows. How often each word is true of simulated studies:
+benchmarks/results/words.txt.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+
+from scipy import stats
 
 from lightning_tfm.report.power import MOST
 from lightning_tfm.report.statistics import ALPHA, Estimate
-from lightning_tfm.report.summary import Difference, SummaryRow
+from lightning_tfm.report.summary import Difference, Interval, SummaryRow
 
-REPRODUCED, CONTRADICTED, UNCLEAR = "reproduced", "contradicted", "found here, paper unclear"
-SMALLER, NEITHER = "smaller than printed", "no difference in either"
-BETTER, WORSE = "better", "worse"
-UNDECIDED, UNTESTABLE = "undecided", "not testable"
+DISC = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
+
+
+class Word(StrEnum):
+    """A verdict: its text, and all that is needed to print it. In the order in which words are counted and listed."""
+
+    clause: tuple[str, str]
+    """of one row, of several; {to} is what they are compared with"""
+    means: str
+    """the rule in a sentence"""
+    style: str
+    """its colour on the page: good, bad, found, less, open, untested"""
+    mark: str
+    """a path around (0, 0), filled by the even-odd rule; no two are alike, for no word hangs on its colour"""
+    latex: str
+    found: bool
+    """whether it stands on a difference that was found"""
+
+    def __new__(
+        cls, text: str, clause: tuple[str, str], means: str, style: str, mark: str, latex: str, found: bool = False
+    ) -> "Word":
+        word = str.__new__(cls, text)
+        word._value_ = text
+        word.clause, word.means, word.style, word.mark, word.latex, word.found = (
+            clause,
+            means,
+            style,
+            mark,
+            latex,
+            found,
+        )
+        return word
+
+    REPRODUCED = (
+        "reproduced",
+        ("reproduces the paper's difference to {to}", "reproduce the paper's difference to {to}"),
+        "clear in the paper, found here with the same sign, and compatible in size with an error of at most half of it",
+        "good",
+        DISC,
+        r"$\bullet$",
+        True,
+    )
+    SAME_DIRECTION = (
+        "same direction",
+        ("differs from {to} in the paper's direction", "differ from {to} in the paper's direction"),
+        "clear in the paper, found here with the same sign; beside it our difference over the printed one, or that the "
+        "size is unclear",
+        "found",
+        "M-3.6-4.8 4.8 0-3.6 4.8z",
+        r"$\triangleright$",
+        True,
+    )
+    CONTRADICTED = (
+        "contradicted",
+        ("goes against the paper's", "go against the paper's"),
+        "clear in the paper, found here with the opposite sign",
+        "bad",
+        "M-4.8-3-3-4.8 0-1.8 3-4.8 4.8-3 1.8 0 4.8 3 3 4.8 0 1.8-3 4.8-4.8 3-1.8 0z",
+        r"$\times$",
+        True,
+    )
+    DIFFERS = (
+        "differs where the paper shows none",
+        ("differs from {to} where the paper shows no difference", "differ from {to} where the paper shows none"),
+        "not clear in the paper, found here, and our interval lies outside the noise around the printed difference",
+        "bad",
+        "M-4.5-4.5h9v9h-9zM-1.2-3h2.4v6h-2.4z",
+        r"$\otimes$",
+        True,
+    )
+    UNCLEAR = (
+        "found here, paper unclear",
+        (
+            "differs from {to} where the paper's own difference is within the noise of its single runs",
+            "differ from {to} where the paper's own difference is within the noise of its single runs",
+        ),
+        "not clear in the paper, found here",
+        "found",
+        "M-4-4h8v8h-8z",
+        r"$\diamond$",
+        True,
+    )
+    SMALLER = (
+        "smaller than printed",
+        ("shows less than half of the printed difference", "show less than half of the printed difference"),
+        "at full size alone: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
+        "less",
+        DISC + "M0-3a3 3 0 0 1 0 6z",
+        r"$<$",
+    )
+    NEITHER = (
+        "no difference, as in the paper",
+        ("shows no difference, as in the paper", "show no difference, as in the paper"),
+        "not clear in the paper, and ours lies inside the noise of its single runs by two one-sided tests at 5 %",
+        "good",
+        "M-4.5-3.4h9v2.4h-9zM-4.5 1h9v2.4h-9z",
+        r"$\approx$",
+    )
+    BETTER = (
+        "better",
+        ("is better than {to}", "are better than {to}"),
+        "found to differ, of a row without printed numbers",
+        "found",
+        "M0-5 5 3.8H-5z",
+        r"$\uparrow$",
+        True,
+    )
+    WORSE = (
+        "worse",
+        ("is worse than {to}", "are worse than {to}"),
+        "found to differ, of a row without printed numbers",
+        "found",
+        "M0 5 5-3.8H-5z",
+        r"$\downarrow$",
+        True,
+    )
+    EQUAL = (
+        "practically equal",
+        ("is practically equal to {to}", "are practically equal to {to}"),
+        "of a row without printed numbers: inside the noise of full-size single runs by two one-sided tests at 5 %",
+        "found",
+        "M-3.4-4.5h2.4v9h-2.4zM1-4.5h2.4v9h-2.4z",
+        "$=$",
+    )
+    SUPPORTED = (
+        "supported",
+        ("is supported", "are supported"),
+        "of a claim: what it says of every one of its rows is found",
+        "good",
+        "M-4.8 0-1.8 3.6 4.8-3.4 3.4-4.8-1.8.2-3.4-1.4z",
+        r"$\surd$",
+        True,
+    )
+    UNDECIDED = (
+        "undecided",
+        ("is undecided", "are undecided"),
+        "all else, with the number of seeds that would be needed if the difference is as estimated",
+        "open",
+        DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z",
+        r"$\circ$",
+    )
+    UNTESTABLE = (
+        "not testable",
+        ("cannot be tested", "cannot be tested"),
+        "too few seeds of the row or of what it is compared with",
+        "untested",
+        "M-4-1.1h8v2.2h-8z",
+        "--",
+    )
+    DIVERGED = (
+        "diverged",
+        ("diverged in some of its seeds", "diverged in some of their seeds"),
+        "so many of its seeds diverged: no mean of the others is formed, and nothing is tested",
+        "less",
+        "M-1.3-5h2.6v6.2h-2.6zM-1.3 2.6h2.6v2.4h-2.6z",
+        r"$\infty$",
+    )
+    INCOMPARABLE = (
+        "not comparable",
+        ("cannot be compared", "cannot be compared"),
+        "a perplexity per other pieces than those of the row it would be compared with",
+        "untested",
+        "M-4.4 3.4 3.4-4.4 4.4-3.4-3.4 4.4z",
+        r"$\ast$",
+    )
+
+
+REPRODUCED, SAME_DIRECTION, CONTRADICTED = Word.REPRODUCED, Word.SAME_DIRECTION, Word.CONTRADICTED
+DIFFERS, UNCLEAR, SMALLER, NEITHER = Word.DIFFERS, Word.UNCLEAR, Word.SMALLER, Word.NEITHER
+BETTER, WORSE, EQUAL, SUPPORTED = Word.BETTER, Word.WORSE, Word.EQUAL, Word.SUPPORTED
+UNDECIDED, UNTESTABLE, DIVERGED, INCOMPARABLE = Word.UNDECIDED, Word.UNTESTABLE, Word.DIVERGED, Word.INCOMPARABLE
 ONE_SEED = "a single seed"
 """how the reason begins why a row is not testable, where seeds are missing"""
-INCOMPARABLE = "not comparable"
-WORDS = (REPRODUCED, CONTRADICTED, UNCLEAR, SMALLER, NEITHER, BETTER, WORSE, UNDECIDED, UNTESTABLE, INCOMPARABLE)
 OPEN = (UNDECIDED, UNTESTABLE)
+SCOPE = "over seeds: this corpus, this scale"
+"""what every word speaks of"""
+BIAS = (
+    "Among the rows found, d / P is biased upwards: in 19 rows with true differences of 2 standard deviations "
+    "1.45-fold at 3 seeds, 1.17-fold at 5"
+)
 
-SD_LOG_PPL, SD_BLEU = 0.005, 0.3
+SIGMA = {"ppl": 0.005, "bleu": 0.3}
 """standard deviation over seeds of one full-size run: some 0.3 BLEU between checkpoints near the end (NVIDIA's notes on
 its Transformer; published reproductions spread alike), 0.5 % of perplexity"""
-CLEAR = {"ppl": 2 * 2**0.5 * SD_LOG_PPL, "bleu": 2 * 2**0.5 * SD_BLEU}
+CLEAR = {metric: 2 * 2**0.5 * sigma for metric, sigma in SIGMA.items()}
 """tau: a difference of two single runs, as the paper prints them, is clear only beyond two of its standard deviations
 (1.4 % of perplexity, 0.85 BLEU)"""
 SMALLER_ALPHA = 0.01
@@ -82,8 +263,12 @@ class Evidence(Estimate):
 
 @dataclass(frozen=True)
 class Verdict:
-    word: str
+    word: Word
     why: str
+    beside: str = ""
+    """what is printed beside the word"""
+    factor: Interval | None = None
+    """d / P with the interval of d, where the two have a common unit; the printed number is taken as it stands"""
 
 
 def clear(paper: float, metric: str) -> bool:
@@ -109,41 +294,80 @@ def judge(
     if paper is None:
         if found:
             return Verdict(BETTER if (e.estimate < 0) == (metric != "bleu") else WORSE, f"differs from {to}")
-        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
+        if e.equivalent < alpha:
+            return Verdict(EQUAL, f"inside ± {_region(metric)} of {to}", f"± {_region(metric)}")
+        return _undecided(e, "no difference found")
     if clear(paper, metric):
-        if found and (e.estimate > 0) == (paper > 0):
-            return Verdict(REPRODUCED, f"differs from {to} in the paper's direction")
-        if found:
-            return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's")
-        if full_size and e.half < SMALLER_ALPHA:
-            return Verdict(SMALLER, "no difference found, and less than half of the printed one")
-        return Verdict(UNDECIDED, f"no difference found; {_seeds(e)}")
+        return _of_a_clear_one(e, paper, metric, found, full_size, to)
     if found:
+        tau = CLEAR[metric]
+        if e.lower > paper + tau or e.upper < paper - tau:
+            return Verdict(DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs")
         return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
-    if e.equivalent < alpha:
+    if e.equivalent < alpha and (full_size or metric != "bleu"):
         return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
-    return Verdict(UNDECIDED, f"neither a difference nor its absence shown; {_seeds(e)}")
+    return _undecided(e, "neither a difference nor its absence shown")
+
+
+def _of_a_clear_one(e: Evidence, paper: float, metric: str, found: bool, full_size: bool, to: str) -> Verdict:
+    if metric == "bleu" and not full_size:
+        if not found:
+            return _undecided(e, "no difference found")
+        word = SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else CONTRADICTED
+        return Verdict(word, f"differs from {to}; BLEU here and in the paper have no common unit")
+    lower, upper = sorted((e.lower / paper, e.upper / paper))
+    factor = Interval(float(e.estimate) / paper, lower, upper)
+    told = f"× {factor.estimate:.2f} [{lower:.2f}, {upper:.2f}]"
+    if found and (e.estimate > 0) != (paper > 0):
+        return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
+    if found:
+        compatible, resolved = agrees(e, paper, SIGMA[metric])
+        if compatible and resolved:
+            return Verdict(REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor)
+        beside = "size unclear" if compatible else told
+        return Verdict(SAME_DIRECTION, f"differs from {to} in the paper's direction", beside, factor)
+    if full_size and e.half < SMALLER_ALPHA:
+        return Verdict(SMALLER, "no difference found, and less than half of the printed one", told, factor)
+    return _undecided(e, "no difference found", factor)
+
+
+def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:
+    """(compatible, resolved): whether the sizes agree within the noise of both, and whether that noise lets one say."""
+    squared = float(e.se) ** 2 + 2 * sigma**2
+    nu = squared**2 / (float(e.se) ** 4 / float(e.df))
+    m = float(stats.t.isf(ALPHA / 2, nu)) * math.sqrt(squared)
+    return bool(abs(e.estimate - paper) <= m), bool(m <= abs(paper) / 2)
 
 
 def phrase(difference: Difference) -> str:
-    """A word with the number that belongs to it."""
-    word, factor = difference.verdict, difference.factor
-    if word in (REPRODUCED, SMALLER) and factor is not None:
-        return f"{word}, × {factor.estimate:.2f} [{factor.lower:.2f}, {factor.upper:.2f}]"
-    if word == UNDECIDED and difference.p is not None:
-        n = difference.needed
-        return f"{word}, " + (f"> {MOST} seeds" if n is None else f"about {n:.0f} seeds")
-    return word
+    """A word with what belongs beside it."""
+    word, beside = difference.verdict, difference.beside
+    return f"{word} ({beside})" if word == DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
 def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
     """How often each verdict occurs in the report's rows."""
     differences = [row.metric(metric).difference for row in rows]
     found = [difference.verdict for difference in differences if difference]
-    return {word: found.count(word) for word in WORDS if word in found}
+    return {word: found.count(word) for word in Word if word in found}
 
 
-def _seeds(evidence: Evidence) -> str:
-    if math.isinf(evidence.needed) or math.isnan(evidence.needed):
-        return f"more than {MOST} seeds would be needed if the difference is as estimated"
-    return f"about {evidence.needed:.0f} seeds would be needed if the difference is as estimated"
+def factors_printed(rows: Sequence[SummaryRow]) -> bool:
+    """Whether d / P stands beside a word that was found, so that `BIAS` belongs there too."""
+    found = [d for row in rows for d in (row.ppl.difference, row.bleu.difference) if d is not None]
+    return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
+
+
+def _region(metric: str) -> str:
+    """tau in print."""
+    if metric == "bleu":
+        return f"{CLEAR['bleu']:.2f} BLEU"
+    return f"{100 * CLEAR['ppl']:.1f} % PPL" if metric == "ppl" else f"{CLEAR['ppl']:.3f} nats per word"
+
+
+def _undecided(e: Evidence, why: str, factor: Interval | None = None) -> Verdict:
+    if math.isinf(e.needed) or math.isnan(e.needed):
+        said, beside = f"more than {MOST} seeds", f"> {MOST} seeds"
+    else:
+        said = beside = f"about {e.needed:.0f} seeds"
+    return Verdict(UNDECIDED, f"{why}; {said} would be needed if the difference is as estimated", beside, factor)

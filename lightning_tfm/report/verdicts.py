@@ -24,4 +24,4 @@ def _metric(row: SummaryRow, found: Metric) -> list[Value]:
         word = f"is {row.same_as}" if row.same_as else "base" if row.base else "reference"
         return [found.mean, None, None, None, None, None, word]
     shown = d.shown
-    return [found.mean, shown.estimate, shown.lower, shown.upper, d.p, d.holm, d.verdict]
+    return [found.mean, shown.estimate, shown.lower, shown.upper, d.p, d.holm, str(d.verdict)]

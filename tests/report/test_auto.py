@@ -82,7 +82,7 @@ def test_only_open_rows_and_base_get_more_seeds_until_the_budget_is_spent(traine
     assert "look 3 of at most 3; open: A-h4\n" in capsys.readouterr().err
     report = make("made", found.made.root).summary
     assert {r.name: r.n for r in report.rows} == {"base": 5, "A-h1": 3, "A-h4": 5}
-    assert report.rows[1].ppl.difference.verdict == "reproduced"
+    assert report.rows[1].ppl.difference.verdict == "same direction"
     assert report.finished == report.cells == 13
 
 

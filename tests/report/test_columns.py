@@ -118,7 +118,9 @@ def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
         told = re.sub(r"<(style|script|svg).*?</\1>", "", one, flags=re.DOTALL)
         assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", told)
     assert "<strong>worse</strong>" in shown[0] and "**worse**" in shown[1]
-    assert [row.ppl.difference.why for row in report.summary.rows[1:2]] == ["differs from base"]
+    assert [row.ppl.difference.why for row in report.summary.rows[1:2]] == [
+        "differs from base (over seeds: this corpus, this scale)"
+    ]
 
 
 def test_long_names_of_combinations_fit_eighty_columns(generator):

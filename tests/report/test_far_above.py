@@ -54,7 +54,9 @@ def test_the_terminal_counts_the_words_and_names_the_claims(generator):
     made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
     made.write_all({"A-h1": 0.3})
     lines = to_words(make("made", made.root).summary, 100).splitlines()
-    assert lines[0] == "PPL, 2 rows: 1 reproduced; 1 undecided" and lines[1].startswith("BLEU, 2 rows: ")
+    assert lines[0] == "PPL, 2 rows: 1 same direction; 1 undecided (over seeds: this corpus, this scale)" and lines[
+        1
+    ].startswith("BLEU, 2 rows: ")
     assert lines[2].startswith("“One attention head is worse than eight, the best setting.” supported (p ")
 
 

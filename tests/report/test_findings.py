@@ -6,6 +6,7 @@ import pytest
 
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.summary import Difference, LastEighth, Metric, Percent
+from lightning_tfm.report.verdict import Word
 from tests.records import summary, summary_row
 
 
@@ -34,7 +35,7 @@ def test_verdicts_effects_and_seeds():
     )
     assert found == [
         "In perplexity, of 4 rows beside base, 2 reproduce the paper's difference to base (a, d), 1 goes against the "
-        "paper's (b) and 1 is undecided.",
+        "paper's (b) and 1 is undecided (over seeds: this corpus, this scale).",
         "The largest gain found is b, -4.0 % PPL [-6.0, -2.0]; the largest loss d, +20.0 % PPL [+18.0, +22.0].",
         "The rows stand on 5 seeds each.",
     ], "the undecided row is no gain, however large its estimate"
@@ -42,7 +43,7 @@ def test_verdicts_effects_and_seeds():
 
 def test_nothing_found_says_what_would_have_been():
     first, second, _ = findings(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
-    assert first == "In perplexity, of 2 rows beside base, 2 are undecided."
+    assert first == "In perplexity, of 2 rows beside base, 2 are undecided (over seeds: this corpus, this scale)."
     assert second == (
         "No row is found to differ from base; a true difference of 4.0 % PPL would typically have been found with a "
         "probability of about 70%."
@@ -88,7 +89,10 @@ def test_rows_of_other_pieces_are_judged_by_nll_per_word():
     ]
     rows = [replace(r, word=Metric(3.0, 0.1, {}, d)) for r, d in zip(rows, words, strict=True)]
     first, second, _ = findings(replace(report(*rows), foreign=["a", "b"]))
-    assert first == "In nll per word, of 2 rows beside base, 1 is better than base (b) and 1 is worse than base (a)."
+    assert first == (
+        "In nll per word, of 2 rows beside base, 1 is better than base (b) and 1 is worse than base (a) "
+        "(over seeds: this corpus, this scale)."
+    )
     assert second.startswith(
         "The largest gain found is b, -0.250 nats per word [-0.350, -0.150]; the largest loss a, +0.5"
     )
@@ -107,14 +111,12 @@ def test_another_reference_is_named_and_a_name_with_braces_stays():
     made = replace(
         made, rows=[replace(r, ppl=replace(r.ppl, difference=None)) if r.name == "ref" else r for r in made.rows]
     )
-    assert findings(made)[0] == "In perplexity, of 1 row beside ref, 1 is better than ref ({to})."
+    assert findings(made)[0] == (
+        "In perplexity, of 1 row beside ref, 1 is better than ref ({to}) (over seeds: this corpus, this scale)."
+    )
 
 
 def test_every_verdict_has_words():
-    from lightning_tfm.report.findings import SAID
-    from lightning_tfm.report.verdict import WORDS
-
-    assert set(SAID) == set(WORDS)
-    for word in WORDS:
+    for word in Word:
         (first, *_) = findings(report(row("a", word, 1.0), row("b", "undecided", 1.0)))
         assert first.count("beside base") == 1 and "{" not in first

@@ -88,9 +88,9 @@ def test_an_undecided_row_tells_what_it_could_have_found(generator):
     page = make("few", few.root).render("html")
     assert re.search(r'title="[^"]*a true difference of [\d.]+ % PPL would have been found with a probability', page)
     words = re.search(r'aria-label="Marks of the words">(.*?)</ul>', page).group(1)
-    marks = re.findall(r'<span class="verdict (\w+)"><svg.*?></svg> (\w+)</span>', words)
-    assert marks[0] == ("good", "reproduced") and ("open", "undecided") in marks
-    assert "<strong>reproduced</strong>" in page  # Holm's p is below the level too
+    marks = re.findall(r'<span class="verdict (\w+)"><svg.*?></svg> ([\w ]+)</span>', words)
+    assert marks[0] == ("found", "same direction") and ("open", "undecided") in marks
+    assert "<strong>same direction</strong>" in page  # Holm's p is below the level too
 
 
 def test_same_records_same_bytes(made):

@@ -115,7 +115,7 @@ def test_the_report_shows_what_the_last_look_saw_and_judges_nothing_before_the_f
     assert [r.n for r in before.rows] == [3, 3, 3] and before.cells == 9
     path.write_bytes(to_json(looks_to_json(Course(linear(3, 6), [Look(first)], second))))
     after = make("made", made.root).summary
-    assert after.rows[1].ppl.difference.verdict == "reproduced"
+    assert after.rows[1].ppl.difference.verdict == "same direction"
     assert [r.n for r in after.rows] == [3, 3, 3] and after.cells == 11
     assert after.rows[2].missing == {"4": "waits for the next look"} and after.rows[1].missing == {}
 
@@ -129,7 +129,7 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
         summary_row("likely", "undecided", holm=0.3, prospect=0.05),
         summary_row("hopeless", "undecided", holm=1.0, prospect=0.049),
         summary_row("alone", "not testable"),
-        summary_row("neither", "no difference in either", holm=1.0),
+        summary_row("neither", "no difference, as in the paper", holm=1.0),
     ]
     claimed, certain, found = (
         ClaimFinding(name, "", None, None, None, None) for name in ("claimed", "certain", "found")

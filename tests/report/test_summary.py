@@ -36,7 +36,7 @@ def test_planted_effects_are_found_and_noise_is_not(generator):
     rows = rows_of(made)
     words = {name: row.ppl.difference and row.ppl.difference.verdict for name, row in rows.items()}
     assert words["base"] is None
-    assert words["A-h1"] == words["C-N2"] == "reproduced"
+    assert words["A-h1"] == words["C-N2"] == "same direction"
     assert words["A-h4"] == words["E-learned"] == "undecided"  # noise of 2 % against a tau of 1.4 %
     assert words["C-dff4096"] == "contradicted"
     d = rows["C-N2"].ppl.difference
@@ -191,7 +191,7 @@ def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may
         who = {k: float(x[i]) for k, x in numbers.items()}
         found = Evidence(estimate=float(d.estimate[i]), n=8, n_base=8, **who)
         words.append([judge(found, 0.05, "ppl", full_size).word for full_size in (True, False)])
-    assert words == [["smaller than printed", "undecided"], ["reproduced", "reproduced"]]
+    assert words == [["smaller than printed", "undecided"], ["same direction", "same direction"]]
 
 
 def test_full_size_is_the_papers_sizes_and_steps():

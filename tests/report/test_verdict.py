@@ -4,22 +4,27 @@ import math
 from dataclasses import replace
 
 import pytest
+from scipy import stats
 
-from lightning_tfm.report.marks import SHAPES, VERDICT_CLASS
-from lightning_tfm.report.summary import Difference, Interval
+from lightning_tfm.report.summary import Difference
 from lightning_tfm.report.verdict import (
     BETTER,
     CLEAR,
     CONTRADICTED,
+    DIFFERS,
+    DIVERGED,
+    EQUAL,
     NEITHER,
     REPRODUCED,
+    SAME_DIRECTION,
     SMALLER,
     UNCLEAR,
     UNDECIDED,
     UNTESTABLE,
-    WORDS,
     WORSE,
     Evidence,
+    Word,
+    agrees,
     counted,
     judge,
     phrase,
@@ -32,30 +37,52 @@ CLEARLY, BARELY = 0.05, 0.01
 
 
 def evidence(estimate=1.0, p=0.01, **other):
-    numbers = {"se": 0.3, "df": 8.0, "n": 3, "n_base": 3, "equivalent": 0.9, "half": 0.9, "needed": 9.0}
+    numbers = {
+        "se": 0.3,
+        "df": 8.0,
+        "lower": estimate - 0.7,
+        "upper": estimate + 0.7,
+        "n": 3,
+        "n_base": 3,
+        "equivalent": 0.9,
+        "half": 0.9,
+        "needed": 9.0,
+    }
     return Evidence(estimate=estimate, p=p, **numbers | other)
+
+
+def close(estimate, p=0.01, **other):
+    """Known to within some 0.006, less than the paper's single runs are."""
+    return evidence(estimate, p, se=0.0025, lower=estimate - 0.006, upper=estimate + 0.006, **other)
 
 
 @pytest.mark.parametrize(
     "found, paper, word",
     [
-        (evidence(+1.0), +CLEARLY, REPRODUCED),
-        (evidence(-1.0), -CLEARLY, REPRODUCED),
+        (close(+0.05), +CLEARLY, REPRODUCED),
+        (close(-0.05), -CLEARLY, REPRODUCED),
+        (close(+0.05, p=0.05), +CLEARLY, UNDECIDED),
+        (close(+0.36), +CLEARLY, SAME_DIRECTION),  # 7.27 times the printed difference is no reproduction
+        (evidence(+0.6), +CLEARLY, SAME_DIRECTION),  # compatible, and so would be nearly any other size
+        (close(+0.146), +0.006, DIFFERS),
+        (close(-0.12), 0.0, DIFFERS),
+        (close(+0.020), +0.006, UNCLEAR),
         (evidence(+1.0), -CLEARLY, CONTRADICTED),
         (evidence(-1.0), +CLEARLY, CONTRADICTED),
         (evidence(+1.0, p=0.05), +CLEARLY, UNDECIDED),
         (evidence(+1.0, p=0.05), -CLEARLY, UNDECIDED),
-        (evidence(+1.0), +BARELY, UNCLEAR),
-        (evidence(+1.0), -BARELY, UNCLEAR),
-        (evidence(+1.0), 0.0, UNCLEAR),  # found, whatever the paper prints
-        (evidence(+1.0, equivalent=0.001), 0.0, UNCLEAR),
+        (evidence(+0.6), +BARELY, UNCLEAR),
+        (evidence(+0.6), -BARELY, UNCLEAR),
+        (evidence(+0.6), 0.0, UNCLEAR),  # found, whatever the paper prints
+        (close(+0.01, equivalent=0.001), 0.0, UNCLEAR),
         (evidence(+0.1, p=0.9, equivalent=0.04), 0.0, NEITHER),
         (evidence(+0.1, p=0.9, equivalent=0.04), -BARELY, NEITHER),
         (evidence(+0.1, p=0.9, equivalent=0.06), 0.0, UNDECIDED),
         (evidence(+0.1, p=0.9, equivalent=0.04), +CLEARLY, UNDECIDED),  # that is for unclear rows alone
         (evidence(+1.0), None, WORSE),
         (evidence(-1.0), None, BETTER),
-        (evidence(-1.0, p=0.5, equivalent=0.01), None, UNDECIDED),
+        (evidence(-1.0, p=0.5, equivalent=0.01), None, EQUAL),
+        (evidence(-1.0, p=0.5, equivalent=0.06), None, UNDECIDED),
         (evidence(n=1, p=math.nan, untested="a single seed"), +CLEARLY, UNTESTABLE),
         (evidence(n_base=1, p=math.nan, untested="a single seed of base"), None, UNTESTABLE),
         (evidence(p=math.nan, untested="all seeds gave the same number"), +CLEARLY, UNDECIDED),
@@ -71,7 +98,7 @@ def test_smaller_than_printed_is_said_at_full_size_alone():
     assert judge(found, CLEARLY, "ppl", True).word == SMALLER
     assert judge(found, CLEARLY, "ppl", False).word == UNDECIDED
     assert judge(replace(found, half=0.011), CLEARLY, "ppl", True).word == UNDECIDED
-    assert judge(replace(found, p=0.01), CLEARLY, "ppl", True).word == REPRODUCED
+    assert judge(replace(found, p=0.01), CLEARLY, "ppl", True).word == SAME_DIRECTION
     assert judge(found, BARELY, "ppl", True).word == UNDECIDED
 
 
@@ -90,16 +117,44 @@ def test_which_printed_differences_are_clear():
     assert clear == {"A-h1", "C-N2", "C-dmodel256", "D-Pdrop0.0"}
 
 
-def test_the_number_beside_a_word():
-    open_ = Difference(UNDECIDED, "", None)
-    assert (
-        phrase(Difference(REPRODUCED, "", 0.2, factor=Interval(0.512, 0.4, 0.6))) == "reproduced, × 0.51 [0.40, 0.60]"
-    )
-    assert phrase(replace(open_, p=0.3, needed=14.0)) == "undecided, about 14 seeds"
-    assert phrase(replace(open_, p=0.3, needed=None)) == "undecided, > 500 seeds"
-    assert phrase(open_) == "undecided"
-    assert "about 9 seeds" in judge(evidence(p=0.5), CLEARLY, "ppl", False).why
-    assert "more than 500" in judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False).why
+def test_what_stands_beside_a_word():
+    same = judge(close(0.36), CLEARLY, "ppl", False)
+    assert same.beside == "× 7.20 [7.08, 7.32]" and same.factor is not None
+    assert judge(evidence(+0.6), CLEARLY, "ppl", False).beside == "size unclear"
+    assert judge(close(0.05), CLEARLY, "ppl", False).beside == "× 1.00 [0.88, 1.12]"
+    assert judge(evidence(p=0.5, needed=14.0), CLEARLY, "ppl", False).beside == "about 14 seeds"
+    assert judge(evidence(p=0.5, equivalent=0.01), None, "ppl", False).beside == "± 1.4 % PPL"
+    open_ = judge(evidence(p=0.5, needed=math.inf), CLEARLY, "ppl", False)
+    assert open_.beside == "> 500 seeds" and "more than 500" in open_.why
+    assert phrase(Difference(UNDECIDED, "", None, beside="about 14 seeds")) == "undecided, about 14 seeds"
+    assert phrase(Difference(UNDECIDED, "", None)) == "undecided"
+    assert phrase(Difference(DIVERGED, "", None, beside="2 of 4")) == "diverged (2 of 4)"
+
+
+def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
+    """m = t_nu sqrt(se^2 + 2 sigma^2), nu = (se^2 + 2 sigma^2)^2 / (se^4 / df); by hand."""
+    e = replace(close(0.05), se=0.01, df=4.0)
+    nu = (1e-4 + 5e-5) ** 2 / (1e-8 / 4)
+    m = stats.t.isf(0.025, nu) * math.sqrt(1.5e-4)
+    assert nu == pytest.approx(9.0) and m == pytest.approx(0.0277, abs=1e-4)
+    assert agrees(e, 2 * m + 1e-6, 0.005)[1] is True
+    assert agrees(e, 2 * m - 1e-6, 0.005)[1] is False
+    assert agrees(replace(e, estimate=0.1 + m - 1e-6), 0.1, 0.005)[0]
+    assert not agrees(replace(e, estimate=0.1 + m + 1e-6), 0.1, 0.005)[0]
+
+
+def test_a_miniatures_bleu_has_no_unit_in_common_with_the_papers():
+    """No factor, nothing reproduced in size, no absence; at full size it has all of them."""
+    found = evidence(-1.4, se=0.1, lower=-1.6, upper=-1.2)
+    small, full = (judge(found, -1.5, "bleu", size) for size in (False, True))
+    assert (small.word, small.beside, small.factor) == (SAME_DIRECTION, "", None)
+    assert full.word == SAME_DIRECTION and full.beside == "size unclear" and full.factor is not None
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", True).word == REPRODUCED
+    assert judge(replace(found, estimate=-3.0), -3.0, "bleu", False).word == SAME_DIRECTION
+    assert judge(replace(found, estimate=1.4), -1.5, "bleu", False).word == CONTRADICTED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", False).word == UNDECIDED
+    assert judge(replace(found, p=0.5, equivalent=0.01), 0.1, "bleu", True).word == NEITHER
+    assert judge(found, 0.1, "bleu", False).word == DIFFERS
 
 
 def test_words_are_counted_in_their_order():
@@ -107,8 +162,8 @@ def test_words_are_counted_in_their_order():
     assert list(counted(rows, "ppl").items()) == [(REPRODUCED, 1), (UNDECIDED, 2)]
 
 
-def test_every_word_has_a_colour_and_an_unclear_one_takes_no_side():
-    assert set(VERDICT_CLASS) == set(SHAPES) == {*WORDS, "supported"}
-    assert len({SHAPES[word] for word in WORDS}) == len(WORDS)
-    for word in (UNCLEAR, BETTER, WORSE, UNDECIDED, UNTESTABLE, SMALLER):
-        assert VERDICT_CLASS[word] not in ("good", "bad")
+def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_takes_no_side():
+    assert len({word.mark for word in Word}) == len({word.latex for word in Word}) == len(Word)
+    assert all(word.clause[0] and word.clause[1] and word.means and word.style for word in Word)
+    for word in (UNCLEAR, BETTER, WORSE, EQUAL, UNDECIDED, UNTESTABLE, SMALLER, SAME_DIRECTION, DIVERGED):
+        assert word.style not in ("good", "bad")
