@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from lightning_tfm.report import marks
 from lightning_tfm.report.text import NOTHING
-from lightning_tfm.report.verdict import Word
+from lightning_tfm.report.verdict import WORDS
 
 
 @cache
@@ -25,7 +25,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    found.globals |= {"shown": {}, "file": source, "icon": marks.icon, "Word": Word}
+    found.globals |= {"shown": {}, "file": source, "icon": marks.icon, "WORDS": WORDS}
     found.filters |= {
         "sort_key": lambda value: "" if value is None else str(value)[:80],
         "spec": spec,

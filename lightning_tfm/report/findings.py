@@ -9,7 +9,7 @@ from statistics import median
 from lightning_tfm.report import agreement_text
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
-from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, Word
+from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, WORDS, Word
 
 CALLED = {"ppl": "perplexity", "word": "nll per word"}
 UNITS = {"ppl": "% PPL", "word": "nats per word"}
@@ -73,7 +73,7 @@ def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     if not scored:
         return "There is no score to show."
     found = sorted(
-        ((d.shown.estimate, r, d) for r, d in tested if Word(d.verdict).found and d.shown.estimate is not None),
+        ((d.shown.estimate, r, d) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None),
         key=lambda one: one[0],
     )
     if found:

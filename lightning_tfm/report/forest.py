@@ -7,7 +7,7 @@ from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
 from lightning_tfm.report.text import NAMES
-from lightning_tfm.report.verdict import Word, phrase
+from lightning_tfm.report.verdict import WORDS, phrase
 
 FAR = 4.0
 """what lies beyond so many times the 80th percentile of all differences stands at the edge, as a number"""
@@ -43,7 +43,7 @@ def forest(report: Summary, metric: str) -> str:
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
-        body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {Word(d.verdict).style}")
+        body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {WORDS[d.verdict].style}")
     told = f"Differences to {to} in dev {NAMES[metric]}, with {report.level} % intervals"
     return figure(width, height, told, body)
 

@@ -7,7 +7,7 @@ from typing import Any
 from lightning_tfm.report import columns, tuning
 from lightning_tfm.report.summary import METRICS, Summary, SummaryRow, Table
 from lightning_tfm.report.text import looked, millions
-from lightning_tfm.report.verdict import SCOPE, Word
+from lightning_tfm.report.verdict import SCOPE, WORDS, Word
 
 TESTS = ("verdict", "p", "none")
 DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
@@ -199,7 +199,7 @@ def _test(rows: Sequence[SummaryRow], metric: str, tests: str) -> _Column:
     if tests == "p":
         return _Column("r", "$p$", [_p(d.p) if d else "" for d in found])
     return _Column(
-        "c", "", [Word(d.verdict).latex if d and row.n > 1 else "" for row, d in zip(rows, found, strict=True)]
+        "c", "", [WORDS[d.verdict].latex if d and row.n > 1 else "" for row, d in zip(rows, found, strict=True)]
     )
 
 

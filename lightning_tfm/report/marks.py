@@ -3,17 +3,17 @@
 from markupsafe import Markup
 
 from lightning_tfm.report.svg import number, tag
-from lightning_tfm.report.verdict import Word
+from lightning_tfm.report.verdict import WORDS
 
 
 def at(word: str, x: float, y: float) -> str:
     """The mark of a word in a picture."""
-    return tag("path", d=Word(word).mark, transform=f"translate({number(x)} {number(y)})", class_="mark")
+    return tag("path", d=WORDS[word].mark, transform=f"translate({number(x)} {number(y)})", class_="mark")
 
 
 def icon(word: str) -> Markup:
     """The mark of a word beside it in a text; its colour is the text's."""
-    return Markup(tag("svg", tag("path", d=Word(word).mark, class_="mark"), **ICON))
+    return Markup(tag("svg", tag("path", d=WORDS[word].mark, class_="mark"), **ICON))
 
 
 ICON = {"viewBox": "-5.5 -5.5 11 11", "width": "11", "height": "11", "class_": "icon", "aria_hidden": "true"}

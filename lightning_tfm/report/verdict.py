@@ -208,6 +208,7 @@ class Word(StrEnum):
     )
 
 
+WORDS = {word.value: word for word in Word}
 REPRODUCED, SAME_DIRECTION, CONTRADICTED = Word.REPRODUCED, Word.SAME_DIRECTION, Word.CONTRADICTED
 DIFFERS, UNCLEAR, SMALLER, NEITHER = Word.DIFFERS, Word.UNCLEAR, Word.SMALLER, Word.NEITHER
 BETTER, WORSE, EQUAL, SUPPORTED = Word.BETTER, Word.WORSE, Word.EQUAL, Word.SUPPORTED
@@ -335,8 +336,8 @@ def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:
     """(compatible, resolved): whether the sizes agree within the noise of both, and whether that noise lets one say."""
     squared = float(e.se) ** 2 + 2 * sigma**2
     nu = squared**2 / (float(e.se) ** 4 / float(e.df))
-    m = float(stats.t.isf(ALPHA / 2, nu)) * math.sqrt(squared)
-    return bool(abs(e.estimate - paper) <= m), bool(m <= abs(paper) / 2)
+    m: float = stats.t.isf(ALPHA / 2, nu).item() * math.sqrt(squared)
+    return abs(float(e.estimate) - paper) <= m, m <= abs(paper) / 2
 
 
 def phrase(difference: Difference) -> str:

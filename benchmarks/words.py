@@ -1,0 +1,131 @@
+"""How often each verdict word is true: simulated studies whose true differences, and the paper's, are known.
+
+    python benchmarks/words.py > benchmarks/results/words.txt        (some minutes on one thread)
+
+A study is one of benchmarks/verdicts.py: 19 rows beside base, both metrics, noise as named. Our true differences are
+the paper's x scale x exp(0.4 z); of 30 % of the rows they are drawn anew, as large but as they like. What the paper
+prints is its true difference with the noise of its two single runs. With delta our true difference, Pi the paper's true
+one, a word is true where, rules fixed before the first run:
+
+reproduced                          sign(delta) = sign(Pi) and 1/3 < delta / Pi < 3
+same direction                      sign(delta) = sign(Pi)
+contradicted                        sign(delta) = - sign(Pi)
+differs where the paper shows none  delta != 0 has the estimate's sign, and |delta - Pi| > tau / 2
+found here, paper unclear           delta has the estimate's sign
+smaller than printed                delta in the printed direction is below half of the printed difference
+no difference, as in the paper      |delta| <= tau and |Pi| <= 2 tau
+better, worse                       delta has that sign (the same rows, as if the paper printed none of them)
+practically equal                   |delta| <= tau
+
+undecided cannot be wrong. factor: of rows found with |P| > tau, the median of d / P over delta / P: how much larger the
+printed factor is than the true one, by chance and by having been found.
+"""
+
+import argparse
+import platform
+from collections import Counter
+from datetime import date
+
+import numpy as np
+import scipy
+
+from benchmarks.verdicts import FULL, METRICS, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
+from lightning_tfm.report.evidence import corrected
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.verdict import Evidence, Word, judge
+
+
+def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:
+    """Of our true difference and the paper's; `d`: ours as estimated, `printed`: theirs."""
+    match word:
+        case Word.REPRODUCED:
+            return delta * pi > 0 and 1 / 3 < delta / pi < 3
+        case Word.SAME_DIRECTION:
+            return delta * pi > 0
+        case Word.CONTRADICTED:
+            return delta * pi < 0
+        case Word.DIFFERS:
+            return delta * d > 0 and abs(delta - pi) > tau / 2
+        case Word.UNCLEAR | Word.BETTER | Word.WORSE:
+            return delta * d > 0
+        case Word.SMALLER:
+            return bool(delta * np.sign(printed) < abs(printed) / 2)
+        case Word.NEITHER:
+            return abs(delta) <= tau and abs(pi) <= 2 * tau
+        case Word.EQUAL:
+            return abs(delta) <= tau
+    return True
+
+
+def simulate(name: str, N: int, kind: str, scale: float, n: int, full_size: bool, table: np.ndarray) -> None:
+    said: list[Counter[tuple[str, bool]]] = [Counter(), Counter()]
+    wrong, factors = np.zeros((2, 2)), []
+    rng = np.random.default_rng(24)
+    for some in chunks(24, N, 19, n, kind, True, np.tile(FULL, 20) if full_size else table):
+        M, theirs = len(some.y), paper_effects()
+        here = true_effects(rng, M, scale)
+        prints = theirs + rng.standard_normal(here.shape) * (TAU / 2)[:, None]
+        for m, d in enumerate(judged(some.plus(here), np.full((M, 20), n))):
+            adjusted = benjamini_hochberg(d.p)
+            numbers = corrected(d, d.p, prints[:, m], TAU[m], 1.0) | {"p": adjusted}
+            false = np.zeros((2, M), dtype=bool)
+            for i, r in np.ndindex(M, 20):
+                if r == 0:
+                    continue
+                mine = {k: float(x[i, r]) for k, x in numbers.items()}
+                e = Evidence(estimate=float(d.estimate[i, r]), n=n, n_base=n, **mine)
+                delta, pi, printed = here[i, m, r], theirs[m, r], float(prints[i, m, r])
+                for k, paper in enumerate((printed, None)):
+                    found = judge(e, paper, METRICS[m], full_size)
+                    if k and not (found.word.found or found.word == Word.EQUAL):
+                        continue
+                    fine = is_true(found.word, e.estimate, delta, pi, printed, TAU[m])
+                    said[m][found.word, bool(fine)] += 1
+                    false[k, i] |= not fine
+                    if m == 0 and k == 0 and found.word.found and abs(printed) > TAU[m] and delta * printed > 0:
+                        factors.append(float(e.estimate) / delta)
+            wrong[m] += false.sum(1)
+    print(f"\n{name} (noise: {kind}; {N} studies)")
+    for word in Word:
+        parts = []
+        for m, metric in enumerate(METRICS):
+            false, true = said[m][word, False], said[m][word, True]
+            share = f"{100 * false / (false + true):5.2f} % false" if false + true else "never said   "
+            parts.append(f"{metric.upper():4} {(false + true) / N:6.3f} a study, {share}")
+        if any(said[m][word, fine] for m in range(2) for fine in (False, True)):
+            print(f"  {word.value:34} " + "    ".join(parts))
+    rates = " / ".join(f"{100 * x / N:.1f}" for x in (*wrong[:, 0], *wrong[:, 1]))
+    print(f"  studies with any false word, %: PPL / BLEU beside the paper's numbers, then without them: {rates}")
+    low, high = np.quantile(factors, (0.05, 0.95))
+    print(f"  factor: {np.median(factors):.2f} (5-95 %: {low:.2f}-{high:.2f})", flush=True)
+
+
+def planted(N: int, n: int, table: np.ndarray) -> None:
+    """d / delta among the rows found, all true differences being two standard deviations of one training."""
+    ratio, found = [], 0
+    for some in chunks(25, N, 19, n, "equal", False, table):
+        signs = np.where(np.arange(20) % 2, 2.0, -2.0) * (np.arange(20) > 0)
+        effect = signs * some.sd[:, :1, :]
+        d = judged(some.plus(np.concatenate([effect, 0 * effect], axis=1)), np.full((len(some.y), 20), n))[0]
+        hit = benjamini_hochberg(d.p) < 0.05
+        found += hit.sum()
+        ratio += (d.estimate[hit] / effect[:, 0][hit]).tolist()
+    middle, share = np.median(ratio), 100 * found / (19 * N)
+    print(f"  {n} seeds: {share:4.0f} % found, mean factor {np.mean(ratio):.2f}, median {middle:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=500)
+    N, table = parser.parse_args().studies, measured()
+    print(f"benchmarks/words.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
+    print(f"numpy {np.__version__}, scipy {scipy.__version__}; seeds 24 and 25; one thread")
+    for name, *setting in SETTINGS:
+        simulate(name, N, *setting, table)
+    print("\nBias of d / P among the rows found: 19 rows, each with a true difference of 2 standard deviations")
+    for n in (3, 5):
+        planted(N, n, table)
+
+
+if __name__ == "__main__":
+    main()
