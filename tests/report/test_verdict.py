@@ -135,7 +135,7 @@ def test_the_error_of_a_size_is_that_of_both_runs_of_the_paper_and_ours():
     """m = t_nu sqrt(se^2 + 2 sigma^2), nu = (se^2 + 2 sigma^2)^2 / (se^4 / df); by hand."""
     e = replace(close(0.05), se=0.01, df=4.0)
     nu = (1e-4 + 5e-5) ** 2 / (1e-8 / 4)
-    m = stats.t.isf(0.025, nu) * math.sqrt(1.5e-4)
+    m = float(stats.t.isf(0.025, nu)) * math.sqrt(1.5e-4)
     assert nu == pytest.approx(9.0) and m == pytest.approx(0.0277, abs=1e-4)
     assert agrees(e, 2 * m + 1e-6, 0.005)[1] is True
     assert agrees(e, 2 * m - 1e-6, 0.005)[1] is False
