@@ -7,12 +7,12 @@ from lightning_tfm.report.blocks import Figures, Notes, Section, Table, blocks_o
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.document import p_value
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.html import to_html
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.summary import METRICS, Difference
-from lightning_tfm.report.text import NOTHING
 
 UNITS = {"ppl": "dev PPL to base, %", "bleu": "dev BLEU to base"}
 DIGITS = {"ppl": 1, "bleu": 2}

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightning_tfm.report import marks
-from lightning_tfm.report.text import NOTHING
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.verdict import WORDS
 
 

@@ -14,7 +14,7 @@ from lightning_tfm.report.far_above import FAR, said
 from lightning_tfm.report.render import markdown
 from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
-from lightning_tfm.report.verdict import BIAS, INCOMPARABLE, factors_printed, phrase
+from lightning_tfm.report.verdict import BIAS, DIVERGED, INCOMPARABLE, factors_printed, phrase
 
 PAPER = ["paper PPL", "paper BLEU", "paper params"]
 
@@ -222,8 +222,8 @@ def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[
     """Score, difference, both p and the word."""
     found = row.metric(metric)
     value, d = text.score(found, digits), found.difference
-    if d is not None and d.verdict == INCOMPARABLE:
-        return [value, "", "", "", d.verdict]
+    if d is not None and d.verdict in (DIVERGED, INCOMPARABLE):
+        return [value, "", "", "", phrase(d)]
     if found.mean is None or d is None or d.estimate is None:
         return [value, "reference" if row.name == report.reference else "", "", "", ""]
     word = phrase(d) if row.n > 1 else ""

@@ -158,7 +158,7 @@ def _metric(report: Summary | Table, metric: str, tests: str, paper: bool) -> li
     scores = []
     for row in rows:
         found = row.metric(metric)
-        value = "--" if found.mean is None else f"{found.mean:.{digits}f}"
+        value = latex(found.instead) if found.mean is None else f"{found.mean:.{digits}f}"
         spread = "" if found.sd is None else rf"\,$\pm$\,{found.sd:.{digits}f}"
         bold = value == best and not (metric == "ppl" and row.name in (report.foreign or []))
         scores.append((rf"\textbf{{{value}}}" if bold else value) + spread)

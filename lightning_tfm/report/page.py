@@ -28,11 +28,12 @@ from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
-from lightning_tfm.report.records import Cells
+from lightning_tfm.report.records import Cells, FilledCell, read_lines_of
 from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_printed
+from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
 
@@ -49,7 +50,7 @@ def page(
         report=report,
         live=live,
         texts=texts,
-        head=_head(report),
+        head=_head(report, cells),
         findings=findings(report),
         notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
         extras=extras,
@@ -108,12 +109,20 @@ def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
     return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric != "bleu")
 
 
-def _head(report: Summary) -> list[str]:
+def _course_of(cell: FilledCell) -> Divergence | Undefined | None:
+    return diverged(read_lines_of(cell.folder), cell.record.V)
+
+
+def _head(report: Summary, cells: Cells) -> list[str]:
     parts = [
         f"{report.finished} of {report.cells} runs finished",
         f"seeds {', '.join(map(str, report.seeds))}",
         f"corpus {report.corpus}, {' to '.join(report.languages)}",
     ]
+    if gone := sum(len(row.diverged or []) for row in report.rows):
+        parts.insert(1, f"{gone} diverged")
+    if unknown := sum(isinstance(_course_of(cell), Undefined) for cell in cells.filled.values()):
+        parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")
     if report.scale:

@@ -6,11 +6,12 @@ from typing import Any
 from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.far_above import said
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import NOTHING, millions
-from lightning_tfm.report.verdict import INCOMPARABLE, UNDECIDED
+from lightning_tfm.report.text import millions
+from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED
 
 DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
 SHOWN = {"ppl": 1, "word": 3, "bleu": 2}
@@ -147,7 +148,7 @@ def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
     printed = {"ppl": r.paper.ppl, "bleu": r.paper.bleu}.get(metric)
     cells = {f"{metric}-paper": Cell("" if printed is None else f"{printed:.{digits}f}", sort=printed)}
     if found.mean is None:
-        cells[metric] = Cell(NOTHING, title=_missing(r))
+        cells[metric] = Cell(found.instead, title=_missing(r))
     else:
         cells[metric] = replace(_score(found, digits), note=said(r) if metric == "ppl" else "")
     if r.name == report.reference:
@@ -174,6 +175,8 @@ def _difference(report: Summary, r: SummaryRow, metric: str, d: Difference) -> d
         clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
         cells[f"{metric}-pd"] = Cell(f"{paper:+.{digits}f}", sort=paper, title=clear)
     of = d.shown
+    if d.verdict == DIVERGED:
+        cells[f"{metric}-word"] = Cell(small=d.beside, sort=d.verdict, word=d.verdict, title=d.why)
     if of.estimate is None:
         return cells
     interval = "" if of.lower is None or of.upper is None else f"[{of.lower:+.{digits}f}, {of.upper:+.{digits}f}]"

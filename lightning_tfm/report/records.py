@@ -7,9 +7,10 @@ record that does not belong in its cell is left out with the reason; nothing is 
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.divergence import Divergence, diverged
 from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
 from lightning_tfm.study.rows import Row, differences
@@ -27,6 +29,7 @@ from lightning_tfm.sums import DamagedFile, check_files
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
+OVERFLOWED = "its training diverged: dev PPL is infinite"
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
 
@@ -51,17 +54,20 @@ def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
 
 def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing:
     found = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
-    return found if folder.result.exists() else Missing(_why_not(folder))
+    if not folder.result.exists():
+        return _why_not(folder)
+    course = diverged(read_lines_of(folder.path), found.V) if isinstance(found, RunRecord) else None
+    return Missing(str(course), diverged=True) if isinstance(course, Divergence) else found
 
 
-def _why_not(folder: RunFolder) -> str:
+def _why_not(folder: RunFolder) -> Missing:
     outcome, progress = folder.read_outcome(), folder.read_progress()
     at = f" at step {progress.step} of {progress.steps}" if progress else ""
     if is_alive(folder.path):
-        return f"running{at}"
+        return Missing(f"running{at}")
     if outcome is not None and outcome.outcome != "interrupted":
-        return f"{outcome.outcome}{at}: {outcome.reason}"
-    return f"interrupted{at}" if progress else "not run yet"
+        return Missing(f"{outcome.outcome}{at}: {outcome.reason}", diverged=outcome.outcome == "nan_loss")
+    return Missing(f"interrupted{at}" if progress else "not run yet")
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Cells:
 
     study: Ablation
     filled: dict[tuple[str, int], FilledCell]
-    empty: dict[tuple[str, int], str]
+    empty: dict[tuple[str, int], Missing]
     signature: str
     """of every BLEU in the table, empty while there is none"""
     sources: list[str] = field(default_factory=list)
@@ -128,6 +134,20 @@ class Cells:
         """Rows with other pieces than the one that all are compared with: no perplexity of theirs is comparable."""
         return self.study.foreign(self.against)
 
+    @property
+    def diverged(self) -> dict[str, list[int]]:
+        """row -> its seeds that diverged, of rows that have any."""
+        found: dict[str, list[int]] = {}
+        for (row, seed), why in self.empty.items():
+            if why.diverged:
+                found.setdefault(row, []).append(seed)
+        return found
+
+    def comparable(self) -> "Cells":
+        """Without the rows that have diverged seeds: their other seeds are no sample of the row."""
+        without = self.diverged
+        return replace(self, filled={key: cell for key, cell in self.filled.items() if key[0] not in without})
+
     def of(self, row: str) -> list[FilledCell]:
         """A row's cells, in the order of seeds."""
         return [self.filled[row, seed] for seed in sorted(self.study.seeds) if (row, seed) in self.filled]
@@ -141,17 +161,17 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
     rows = {row.name: row for row in study.rows}
     filled: dict[tuple[str, int], FilledCell] = {}
-    empty: dict[tuple[str, int], str] = {}
+    empty: dict[tuple[str, int], Missing] = {}
     for (name, seed), record in found.items():
         if isinstance(record, Missing):
-            empty[name, seed] = record.reason
+            empty[name, seed] = record
             continue
         folder = RunFolder(root, record.training_hash)
         try:
             scores = folder.scores(study.evaluation_of(rows[name]))
             filled[name, seed] = _cell(name, seed, folder, record, scores, split, counts)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
-            empty[name, seed] = f"its scores cannot be read: {error}"
+            empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     return Cells(study, filled, empty, signature, sources, references)
 
 
@@ -177,7 +197,9 @@ def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) ->
     made by the one evaluation that all cells share.
     """
     reason = None if isinstance(found, Missing) else _misfit(found, study, row, seed)
-    return found if reason is None else Missing(reason)
+    if reason is None:
+        return found
+    return Missing(reason, diverged=reason.startswith(OVERFLOWED))
 
 
 def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | None:
@@ -197,7 +219,7 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
         return f"no nll per reference word (an older record): lightning-tfm validate {record.training_hash[:16]}"
     if math.isinf(dev.ppl):
         nats = dev.nll / dev.tokens
-        return f"its training diverged: dev PPL is infinite (nll {nats:,.0f} per piece), which no mean can hold"
+        return f"{OVERFLOWED} (nll {nats:,.0f} per piece), which no mean can hold"
     if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None
@@ -276,17 +298,9 @@ def read_validations(folder: Path) -> dict[int, float]:
 
     Where the run was resumed with another dev text, only what belongs to the last one: two texts make no curve.
     """
-    try:
-        lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
-    except OSError:
-        return {}
     found: dict[int, float] = {}
     text: str | None = None
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            continue
+    for record in read_lines_of(folder):
         try:
             step, value = int(record["step"]), float(record["dev_ppl"])
         except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
@@ -296,6 +310,21 @@ def read_validations(folder: Path) -> dict[int, float]:
         if math.isfinite(value) and value > 0:
             found[step] = value
     return found
+
+
+def read_lines_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records of metrics.jsonl in a run's folder, without damaged lines; none where there is no such file."""
+    try:
+        lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ chosen for its score differs from the others by that choice alone (benchmarks/re
 
 from lightning_tfm.report import columns, nats, text
 from lightning_tfm.report.summary import Summary, SummaryRow
-from lightning_tfm.report.verdict import INCOMPARABLE
+from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, phrase
 from lightning_tfm.study.study import Ablation, check_reference
 
 CHOSEN = "p and words hold for a reference that was named before the results were seen, not for the best row of them"
@@ -68,7 +68,7 @@ def _line(report: Summary, row: SummaryRow, metric: str, digits: int) -> list[st
     if report.against is not None and row.name == report.against.name:
         return [*first, "reference", "", "", ""]
     if d is None or d.estimate is None:
-        return [*first, "", "", "", INCOMPARABLE if d is not None and d.verdict == INCOMPARABLE else ""]
+        return [*first, "", "", "", phrase(d) if d is not None and d.verdict in (DIVERGED, INCOMPARABLE) else ""]
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
     return [*first, text.compared(d, digits), *ps, d.verdict if row.n > 1 else ""]
 

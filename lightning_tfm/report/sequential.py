@@ -23,7 +23,7 @@ from typing import Any
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
-from lightning_tfm.report.verdict import OPEN, Evidence
+from lightning_tfm.report.verdict import DIVERGED, OPEN, Evidence
 from lightning_tfm.study.study import LOOKS
 
 FILE = LOOKS
@@ -106,6 +106,8 @@ def waiting(summary: Summary) -> set[str]:
 
 def _waits(difference: Difference, claimed: bool, alpha: float) -> bool:
     p = difference.holm
+    if difference.verdict == DIVERGED:
+        return False
     return difference.verdict in OPEN or (claimed and (p is None or not p < alpha))
 
 

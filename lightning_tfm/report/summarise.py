@@ -15,6 +15,7 @@ from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.records import Cells, Found, belonging, read_validations
 from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
 from lightning_tfm.report.summary import (
@@ -61,14 +62,18 @@ def _row(
 ) -> SummaryRow:
     exact = apply(study.base, row).scaled(f"row '{row.name}'")
     values = columns.values_of(exact, held)
-    missing, runs = {}, {}
+    missing, runs, diverged = {}, {}, []
     for seed in study.seeds:
         record = found.get((row.name, seed), Missing("not asked for"))
         if isinstance(record, Missing):
             missing[str(seed)] = record.reason
+            diverged += [seed] * record.diverged
         else:
             runs[str(seed)] = record
     counts = {record.parameters.total for record in runs.values()}
+    n = len(runs) + len(diverged)
+    instead = f"{verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
+    of_all = {} if diverged else runs
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -78,17 +83,18 @@ def _row(
         values=values,
         blank=sorted(name for name in values if values[name] == base[name] and row.name != study.base_row),
         parameters=counts.pop() if len(counts) == 1 else _counted(exact.model, study.data_of(row).V),
-        n=len(runs),
+        n=n,
+        diverged=diverged or None,
         flops=mean(record.flops for record in runs.values()) if runs else None,
         seconds=mean(record.seconds.total for record in runs.values()) if runs else None,
         paper=row.paper,
         missing=missing,
-        ppl=_metric({seed: record.scores["dev"].ppl for seed, record in runs.items()}),
-        bleu=_metric({seed: record.scores["dev"].bleu for seed, record in runs.items()}),
+        ppl=replace(_metric({seed: record.scores["dev"].ppl for seed, record in of_all.items()}), instead=instead),
+        bleu=_metric({seed: record.scores["dev"].bleu for seed, record in of_all.items()}),
         body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
-        word=_where_known({seed: record.scores["dev"].nll_per_word for seed, record in runs.items()}),
+        word=_where_known({seed: record.scores["dev"].nll_per_word for seed, record in of_all.items()}),
         elsewhere=row.elsewhere or None,
-        character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in runs.items()}),
+        character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in of_all.items()}),
     )
 
 
@@ -116,16 +122,18 @@ def _counted(model: Model, V: int) -> int | None:
 def summarise(cells: Cells, course: Course | None = None) -> Summary:
     """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
     study = cells.study
-    found: Found = {key: Missing(why) for key, why in cells.empty.items()}
-    found |= {key: cell.record for key, cell in cells.filled.items()}
+    found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)
     names = [row.name for row in table.rows if row.same_as is None]
     finished = sum(row in names for row, _ in cells.filled)  # a row that is another's experiment has no run of its own
+    asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in names)
+    diverged, cells = cells.diverged, cells.comparable()
+    tried = [name for name in names if name not in diverged]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
         table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
     paper, full_size = paper_differences(table, cells.against), _full_size(study.base)
-    looks = _each_look(cells, names, paper, full_size, course)
+    looks = _each_look(cells, tried, paper, full_size, course)
     evidence = over_looks(looks)
     far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
@@ -139,6 +147,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
         row = replace(row, missing=missing, far_above=far.get(row.name, []))
         alone = row.name == cells.against or row.same_as
         row = row if alone else _compared(row, evidence, paper, full_size, cells.reference or "base")
+        if not alone and (row.diverged or cells.against in diverged):
+            row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"other pieces than {cells.reference or 'base'}: see the nll per reference word"
             row = replace(row, ppl=replace(row.ppl, difference=Difference(verdict.INCOMPARABLE, why, None)))
@@ -162,7 +172,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             power=power.ABOUT,
             clear=verdict.CLEAR,
             finished=finished,
-            cells=finished + sum(why != NOT_ASKED for (row, _), why in cells.empty.items() if row in names),
+            cells=finished + asked,
             agreement=None if cells.reference else agreed,
             last_eighth=fall,
             claims=[_claim(one) for one in weighed],
@@ -233,6 +243,21 @@ def _compared(
 
     word = metric("word") if (row.name, "word") in evidence else row.word
     return replace(row, ppl=metric("ppl"), bleu=metric("bleu"), word=word)
+
+
+def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
+    """A row of which seeds diverged, or beside one of which they did: no test."""
+    made = Difference(verdict.UNTESTABLE, f"seeds of {to} diverged", None)
+    if row.diverged:
+        k_of_n = f"{len(row.diverged)} of {row.n}"
+        made = Difference(verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
+
+    def metric(found: Metric) -> Metric:
+        printed = found.difference.paper if found.difference else None
+        percent = found.difference.paper_percent if found.difference else None
+        return replace(found, difference=replace(made, paper=printed, paper_percent=percent))
+
+    return replace(row, ppl=metric(row.ppl), bleu=metric(row.bleu))
 
 
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:

@@ -108,6 +108,8 @@ class Metric:
     by_seed: dict[str, float]
     difference: Difference | None = None
     """to base; None for base itself"""
+    instead: str = field(default="–", metadata={"key": ""})
+    """what stands where there is no mean"""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class SummaryRow:
     """seed -> why its cell is empty"""
     ppl: Metric
     bleu: Metric
+    diverged: list[int] | None = field(default=None, metadata=OPTIONAL)
+    """seeds whose training diverged: the row has no mean then, of the others neither"""
     far_above: list[int] = field(default_factory=list)
     """seeds far above the others of the row, as a plateau of the loss leaves them (report/far_above.py)"""
     body: int | None = field(default=None, metadata={"key": ""})

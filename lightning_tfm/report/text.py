@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tuning
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
-from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import ONE_SEED, SCOPE, UNTESTABLE, counted
@@ -27,7 +26,7 @@ def millions(count: int | None) -> str:
 def score(found: Metric, digits: int) -> str:
     """Mean, with ± the standard deviation from two seeds on; a dash for none."""
     if found.mean is None:
-        return NOTHING
+        return found.instead
     return f"{found.mean:.{digits}f}" + ("" if found.sd is None else f" ± {found.sd:.{digits}f}")
 
 

@@ -219,8 +219,8 @@ OPEN = (UNDECIDED, UNTESTABLE)
 SCOPE = "over seeds: this corpus, this scale"
 """what every word speaks of"""
 BIAS = (
-    "Among the rows found, d / P is biased upwards: in 19 rows with true differences of 2 standard deviations "
-    "1.45-fold at 3 seeds, 1.17-fold at 5"
+    "Among the rows found, d / P is biased upwards: of 19 rows, half of which differ by 2 standard deviations, "
+    "1.44-fold at 3 seeds, 1.17-fold at 5"
 )
 
 SIGMA = {"ppl": 0.005, "bleu": 0.3}

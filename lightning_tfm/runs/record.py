@@ -300,6 +300,8 @@ class Missing:
     reason: str
     damaged: bool = False
     """there is a file, but no record of a run in it"""
+    diverged: bool = False
+    """the run was trained, and its training diverged (runs/divergence.py)"""
 
 
 class _Malformed(ValueError):

@@ -84,7 +84,7 @@ def test_one_malformed_record_is_one_refused_cell(made, kind):
         assert [row.n for row in table.rows] == [2, 1]
         if kind in ("cut off", "no flops"):  # from here on all are alike
             report = make("made", made.root)
-            assert list(report.cells.empty) == [("A-h1", 2)] and reason in report.cells.empty["A-h1", 2]
+            assert list(report.cells.empty) == [("A-h1", 2)] and reason in report.cells.empty["A-h1", 2].reason
             assert "1 cell empty or refused" in report.render("html")
     finally:
         path.write_bytes(before)
@@ -99,7 +99,7 @@ def test_a_malformed_later_score_or_curve_spoils_no_more(made):
         later.write_text("{")
         curve.write_text('7\n[1]\n{"dev_ppl": null, "step": 1}\n{"dev_ppl": 3}\n')
         report = make("made", made.root)
-        assert "cannot be read" in report.cells.empty["A-h1", 2]
+        assert "cannot be read" in report.cells.empty["A-h1", 2].reason
         later.write_bytes(before[0])
         report = make("made", made.root)
         assert not report.cells.empty and report.render("html")

@@ -86,7 +86,7 @@ def shown(one: Ablation, run: Path) -> Any:
     """What a table and a report show of the run; a text where they refuse it."""
     cells = read_cells(one, run.parents[1], collect(one, run.parents[1]))
     if not cells.filled:
-        return cells.empty["base", 1]
+        return cells.empty["base", 1].reason
     cell = cells.filled["base", 1]
     assert cell.bleu_S10 is not None
     return cell.dev, cell.nll_S2.tolist(), cell.bleu_S10.tolist(), read_curve(cell)
