@@ -39,11 +39,11 @@ from scipy import stats
 
 from lightning_tfm.report import claims, power, verdict
 from lightning_tfm.report import statistics as ours
-from lightning_tfm.report.evidence import corrected, prospect
+from lightning_tfm.report.evidence import may_be_equal, prospect
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.sequential import HOPELESS, Plan, late, linear
 from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
-from lightning_tfm.report.verdict import CLEAR, Evidence
+from lightning_tfm.report.verdict import CLEAR
 from lightning_tfm.study.rows import all_rows
 
 S = 200
@@ -241,7 +241,7 @@ def looks(
                 about[:, [1 + names.index(name) for name in claim.says]] |= (claim_p[:, k] >= ALPHA)[:, None]
             open_by = last if both_metrics else last[:1]
             chances = [
-                prospect(d, n, printed, tau, False, plan.budget, plan.shares[-1])
+                prospect(d, n, printed, may_be_equal(printed, tau, True), tau, False, plan.budget, plan.shares[-1])
                 for d, tau in zip(open_by, TAU, strict=False)
             ]
             chance = np.max(chances, axis=0)
@@ -500,29 +500,6 @@ def true_effects(rng: np.random.Generator, N: int, scale: float) -> np.ndarray:
     return mixed
 
 
-def right(word: str, d: float, ours_: float, theirs: float, printed: float, tau: float) -> bool:
-    """Whether a word is true of our true difference and the paper's; `d`: ours as estimated, `printed`: theirs."""
-    match word:
-        case verdict.REPRODUCED:
-            return ours_ * theirs > 0
-        case verdict.CONTRADICTED:
-            return ours_ * theirs < 0
-        case verdict.UNCLEAR:
-            return ours_ * d > 0
-        case verdict.SMALLER:
-            return ours_ * np.sign(printed) < abs(printed) / 2
-        case verdict.NEITHER:
-            return max(abs(ours_), abs(theirs)) <= tau
-    return True
-
-
-def signs_alone(found: bool, d: float, printed: float) -> str:
-    """The words before these: the sign of whatever is found, and of whatever the paper prints."""
-    if not found or printed == 0:
-        return verdict.UNDECIDED
-    return verdict.REPRODUCED if d * printed > 0 else verdict.CONTRADICTED
-
-
 FULL = np.array([[verdict.SIGMA[m]] for m in METRICS])
 SETTINGS = (
     ("miniature, scale 1, 3 seeds", "measured", 1.0, 3, False),
@@ -532,69 +509,6 @@ SETTINGS = (
     ("full size, scale 1, 3 seeds", "equal", 1.0, 3, True),
     ("full size, scale 0.5, 8 seeds", "equal", 0.5, 8, True),
 )
-SAID = (verdict.REPRODUCED, verdict.CONTRADICTED, verdict.UNCLEAR, verdict.SMALLER, verdict.NEITHER, verdict.UNDECIDED)
-
-
-@dataclass(frozen=True)
-class Said:
-    """The words of N studies."""
-
-    counts: np.ndarray
-    """how often said, how often true, [2, words, 2]"""
-    wrong: np.ndarray
-    """whether a study holds one that is not true, [N, 2]"""
-    signs: np.ndarray
-    """the same for the signs alone, [N]"""
-
-
-def words_of(N: int, kind: str, scale: float, n: int, full_size: bool, table: np.ndarray) -> Said:
-    rng, counts, wrong, signs = np.random.default_rng(9), np.zeros((2, len(SAID), 2), dtype=int), [], []
-    for some in chunks(9, N, 19, n, kind, True, np.tile(FULL, 20) if full_size else table):
-        M, theirs = len(some.y), paper_effects()
-        here = true_effects(rng, M, scale)
-        printed = theirs + rng.standard_normal(here.shape) * (TAU / 2)[:, None]
-        both = judged(some.plus(here), np.full((M, 20), n))
-        old = holm(np.concatenate([d.p for d in both], axis=-1)).reshape(M, 2, -1) < ALPHA
-        false, before = np.zeros((M, 2), dtype=bool), np.zeros(M, dtype=bool)
-        for m, d in enumerate(both):
-            numbers = corrected(d, d.p, printed[:, m], TAU[m], 1.0)
-            for i, r in np.ndindex(M, 20):
-                if r == 0:
-                    continue
-                mine = {k: float(x[i, r]) for k, x in numbers.items()}
-                e = Evidence(estimate=float(d.estimate[i, r]), n=n, n_base=n, **mine)
-                word = verdict.judge(e, float(printed[i, m, r]), METRICS[m], full_size).word
-                facts = (float(e.estimate), here[i, m, r], theirs[m, r], printed[i, m, r], TAU[m])
-                fine = right(word, *facts)
-                counts[m, SAID.index(word)] += (1, fine)
-                false[i, m] |= not fine
-                shown = round(float(printed[i, m, r]), (4, 1)[m])  # BLEU has one decimal: a printed 0 has no sign
-                before[i] |= not right(signs_alone(bool(old[i, m, r]), float(e.estimate), shown), *facts)
-        wrong.append(false), signs.append(before)
-    return Said(counts, np.concatenate(wrong), np.concatenate(signs))
-
-
-def words_right(N: int, table: np.ndarray) -> None:
-    head(
-        "Words: our true differences are the paper's x scale x exp(0.4 z), 30 % of the rows idiosyncratic; what the "
-        f"paper prints has the noise of its single runs; {N} studies of 19 rows. For each word and metric: how often "
-        "it is said in a study, and how often it is true (of both true differences; undecided cannot be wrong). any "
-        "wrong: % of studies with one; signs: the same for words that compare the signs of whatever is found (Holm "
-        "over both metrics) and printed."
-    )
-    for name, *setting in SETTINGS:
-        found = words_of(N, *setting, table)
-        print(f"{name} (noise: {setting[0]})")
-        for k, word in enumerate(SAID):
-            parts = []
-            for m, metric in enumerate(METRICS):
-                said, true = found.counts[m, k]
-                share = f"{100 * true / said:5.1f} % true" if said else "never said  "
-                parts.append(f"{metric.upper():4} {said / N:5.2f} a study, {share}")
-            print(f"  {word:26} " + "    ".join(parts))
-        wrong = found.wrong
-        rates = [f"{100 * x.mean():.1f} %" for x in (wrong[:, 0], wrong[:, 1], wrong.any(1), found.signs)]
-        print(f"  any wrong: PPL {rates[0]}, BLEU {rates[1]}, either {rates[2]}; signs: {rates[3]}", flush=True)
 
 
 def main() -> None:
@@ -612,7 +526,6 @@ def main() -> None:
     references(N, table)
     discoveries(N // 4, late(), table)
     plans(N // 4, table)
-    words_right(N // 4, table)
     planted(N // 2, table)
     how_cautious(N, table)
 

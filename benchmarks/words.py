@@ -24,6 +24,7 @@ printed factor is than the true one, by chance and by having been found.
 import argparse
 import platform
 from collections import Counter
+from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
@@ -58,8 +59,24 @@ def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: 
     return True
 
 
-def simulate(name: str, N: int, kind: str, scale: float, n: int, full_size: bool, table: np.ndarray) -> None:
-    said: list[Counter[tuple[str, bool]]] = [Counter(), Counter()]
+@dataclass(frozen=True)
+class Said:
+    """The words of N studies."""
+
+    counts: list[Counter[tuple[Word, bool]]]
+    """of each metric: how often a word was said and true, said and false"""
+    wrong: np.ndarray
+    """studies with any false word, [metric, (beside the paper's numbers, without them)]"""
+    factors: list[float]
+
+    def times(self, word: Word) -> tuple[int, int]:
+        """(said, false) in both metrics."""
+        false, true = (sum(one[word, fine] for one in self.counts) for fine in (False, True))
+        return false + true, false
+
+
+def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np.ndarray) -> Said:
+    said: list[Counter[tuple[Word, bool]]] = [Counter(), Counter()]
     wrong, factors = np.zeros((2, 2)), []
     rng = np.random.default_rng(24)
     for some in chunks(24, N, 19, n, kind, True, np.tile(FULL, 20) if full_size else table):
@@ -67,8 +84,7 @@ def simulate(name: str, N: int, kind: str, scale: float, n: int, full_size: bool
         here = true_effects(rng, M, scale)
         prints = theirs + rng.standard_normal(here.shape) * (TAU / 2)[:, None]
         for m, d in enumerate(judged(some.plus(here), np.full((M, 20), n))):
-            adjusted = benjamini_hochberg(d.p)
-            numbers = corrected(d, d.p, prints[:, m], TAU[m], 1.0) | {"p": adjusted}
+            numbers = corrected(d, d.p, prints[:, m], TAU[m], 1.0)
             false = np.zeros((2, M), dtype=bool)
             for i, r in np.ndindex(M, 20):
                 if r == 0:
@@ -86,6 +102,11 @@ def simulate(name: str, N: int, kind: str, scale: float, n: int, full_size: bool
                     if m == 0 and k == 0 and found.word.found and abs(printed) > TAU[m] and delta * printed > 0:
                         factors.append(float(e.estimate) / delta)
             wrong[m] += false.sum(1)
+    return Said(said, wrong, factors)
+
+
+def show(name: str, N: int, kind: str, found: Said) -> None:
+    said, wrong, factors = found.counts, found.wrong, found.factors
     print(f"\n{name} (noise: {kind}; {N} studies)")
     for word in Word:
         parts = []
@@ -122,7 +143,7 @@ def main() -> None:
     print(f"benchmarks/words.py --studies {N}; {date.today()}; python {platform.python_version()}, ", end="")
     print(f"numpy {np.__version__}, scipy {scipy.__version__}; seeds 24 and 25; one thread")
     for name, *setting in SETTINGS:
-        simulate(name, N, *setting, table)
+        show(name, N, setting[0], simulate(N, *setting, table))
     print("\nBias of d / P among the rows found: 19 rows, ten of which differ by 2 standard deviations")
     for n in (3, 5):
         planted(N, n, table)

@@ -75,9 +75,10 @@ def _weigh(
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = CLEAR.get(metric, CLEAR["ppl"])
         numbers = corrected(d, p_R, printed_R, tau, share)
-        numbers |= planning(d, share * numbers["p"], printed_R, tau, share)
+        equal_R = may_be_equal(printed_R, tau, full_size or metric != "bleu")
+        numbers |= planning(d, share * numbers["p"], equal_R, tau, share)
         if last is not None:
-            numbers["prospect"] = prospect(d, n_R, printed_R, tau, full_size, *last)
+            numbers["prospect"] = prospect(d, n_R, printed_R, equal_R, tau, full_size, *last)
         for i, name in enumerate(order[1:], 1):
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
@@ -120,21 +121,34 @@ def corrected(
 
 
 def planning(
-    d: Differences, adjusted_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float
+    d: Differences, adjusted_R: np.ndarray, equal_R: np.ndarray, tau: float, share: float
 ) -> dict[str, np.ndarray]:
-    """The fields of Evidence that say what other seeds would do."""
+    """The fields of Evidence that say what other seeds would do. `equal_R`: rows that a word may call equal to base."""
     alpha = ALPHA * share
     level = next_level(adjusted_R, alpha)
     difference = power.needed(d, np.abs(d.estimate), level / 2)
     absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
     return {
         "smallest": power.smallest(d, level),
-        "needed": np.where(np.abs(printed_R) > tau, difference, np.minimum(difference, absence)),
+        "needed": np.where(equal_R, np.minimum(difference, absence), difference),
     }
 
 
+def may_be_equal(printed_R: np.ndarray, tau: float, same_unit: bool) -> np.ndarray:
+    """Rows of which a verdict may say that they do not differ: those without a clear printed difference; where ours has
+    no unit in common with the paper's, those without any."""
+    return ~(np.abs(printed_R) > tau) & (same_unit | np.isnan(printed_R))
+
+
 def prospect(
-    d: Differences, n_R: np.ndarray, printed_R: np.ndarray, tau: float, full_size: bool, last: int, share: float
+    d: Differences,
+    n_R: np.ndarray,
+    printed_R: np.ndarray,
+    equal_R: np.ndarray,
+    tau: float,
+    full_size: bool,
+    last: int,
+    share: float,
 ) -> np.ndarray:
     """Chance that the last look, at `last` seeds and this share of the level, decides a row, predicted from this one.
 
@@ -147,7 +161,8 @@ def prospect(
     inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)
     bound = 0.5 * np.abs(printed_R) - one
     smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
-    return chance + np.where(np.abs(printed_R) > tau, np.where(full_size, smaller, 0.0), inside)
+    clear = full_size & (np.abs(printed_R) > tau)
+    return chance + np.where(equal_R, inside, np.where(clear, smaller, 0.0))
 
 
 def bootstraps(cells: Cells) -> Boots:

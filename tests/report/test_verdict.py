@@ -3,9 +3,11 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from lightning_tfm.report.evidence import may_be_equal
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.report.verdict import (
     BETTER,
@@ -167,3 +169,9 @@ def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_take
     assert all(word.clause[0] and word.clause[1] and word.means and word.style for word in Word)
     for word in (UNCLEAR, BETTER, WORSE, EQUAL, UNDECIDED, UNTESTABLE, SMALLER, SAME_DIRECTION, DIVERGED):
         assert word.style not in ("good", "bad")
+
+
+def test_seeds_are_promised_for_an_absence_only_where_a_word_can_say_it():
+    printed = np.array([np.nan, 0.1, 0.0, 2.0])
+    assert may_be_equal(printed, CLEAR["bleu"], True).tolist() == [True, True, True, False]
+    assert may_be_equal(printed, CLEAR["bleu"], False).tolist() == [True, False, False, False]
