@@ -111,7 +111,7 @@ def test_table_sorts_and_filters(page):
     page.fill("#find", "dmodel")
     assert names(page) == ["C-dmodel256", "C-dmodel1024"] and "2 of 20" in page.locator("#count").inner_text()
     page.fill("#find", "")
-    page.select_option("#verdict", "reproduced")
+    page.select_option("#verdict", "same direction")
     assert {"A-h1", "C-N2"} <= set(names(page)) < set(whole)
 
 
