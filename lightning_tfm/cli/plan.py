@@ -65,8 +65,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_search_options(parser)
     add_options(parser)
     asked = parse_own(parser, argv)
-    if asked["rate"] < 0 or asked["pieces"] < 1:
-        raise UserError(f"--rate={asked['rate']}, --pieces={asked['pieces']}: no negative rate, at least 1 piece")
+    if asked["rate"] < 0:
+        raise UserError(f"--rate={asked['rate']}: must not be negative")
+    if asked["pieces"] < 1:
+        raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
     searched = is_search_file(asked["sweep"])
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     check_seed(asked, sweep)

@@ -19,7 +19,7 @@ from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_lev
 from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.statistics import ALPHA, Differences
 from lightning_tfm.report.summary import METRICS
-from lightning_tfm.report.verdict import CLEAR, ONE_SEED, SMALLER_ALPHA, Evidence
+from lightning_tfm.report.verdict import CLEAR, FEWER, SMALLER_ALPHA, Evidence
 
 Key = tuple[str, str]
 """(row, metric)"""
@@ -71,7 +71,7 @@ def _weigh(
     parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots, metrics)
     found: dict[Key, Evidence] = {}
     for metric, d in parts.items():
-        p_R = np.where((n_R > 1) & (n_R[0] > 1), d.p, np.nan)
+        p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = CLEAR.get(metric, CLEAR["ppl"])
         numbers = corrected(d, p_R, printed_R, tau, share)
@@ -84,10 +84,16 @@ def _weigh(
                 continue
             n, n_base = int(n_R[i]), int(n_R[0])
             found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference))
+            tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
             if not np.isnan(p_R[i]):
-                tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
                 found[name, metric] = replace(found[name, metric], untested="", **tested)
+            elif min(n, n_base) > 1:
+                found[name, metric] = replace(found[name, metric], **{k: tested[k] for k in INTERVAL})
     return found
+
+
+INTERVAL = ("se", "df", "lower", "upper")
+"""what is known of a row with too few seeds for a verdict"""
 
 
 def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
@@ -96,8 +102,10 @@ def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
 
 
 def _why_not(n: int, n_base: int, reference: str | None) -> str:
-    if min(n, n_base) < 2:
-        return ONE_SEED if n < 2 else f"{ONE_SEED} of {reference or 'base'}"
+    if min(n, n_base) < statistics.LEAST:
+        few = min(n, n_base)
+        whose = "" if n == few else f" of {reference or 'base'}"
+        return f"{few} seed{'s' * (few > 1)}{whose}, {FEWER} {statistics.LEAST}"
     return "all seeds gave the same number"
 
 

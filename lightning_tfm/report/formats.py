@@ -127,8 +127,6 @@ def _untested(metric: Metric) -> dict[str, Any]:
 
 # --- with tests ---
 
-TWO_SEEDS = "with two seeds even a difference of 4 standard deviations is seldom detected"
-
 
 def to_json(report: Summary) -> str:
     """Everything the report says, as data."""
@@ -189,8 +187,6 @@ def _notes(report: Summary) -> list[str]:
         for row in report.rows
         if row.far_above
     ]
-    if two_seeds(report):
-        notes.append(TWO_SEEDS)
     return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]
 
 
@@ -231,12 +227,6 @@ def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[
         word = word.replace(d.verdict, f"**{d.verdict}**")
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
     return [value, text.compared(d, digits), *ps, word]
-
-
-def two_seeds(report: Summary) -> bool:
-    """Whether any row is tested with two seeds of it or of the one that it is compared with."""
-    base = report.against.n if report.against else 0
-    return base > 1 and 2 in (base, *(row.n for row in report.rows))
 
 
 CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")

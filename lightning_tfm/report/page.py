@@ -8,7 +8,6 @@ from lightning_tfm.report import (
     agreement_text,
     columns,
     figures,
-    formats,
     nats,
     page_table,
     probes,
@@ -86,7 +85,6 @@ def page(
         attention=attention(cells) if texts else {},
         runs=_runs(report, cells, texts, link),
         far=FAR,
-        two_seeds=_capital(formats.TWO_SEEDS) if formats.two_seeds(report) else "",
     )
 
 
@@ -96,10 +94,6 @@ def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
         figures.lengths_section(report, cells),
         figures.calibration_section(report, cells),
     ]
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def _map(found: FactorSummary, shown: HeatMap) -> Shaded:

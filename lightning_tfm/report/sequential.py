@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.statistics import LEAST
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import DIVERGED, OPEN, Evidence
 from lightning_tfm.study.study import LOOKS
@@ -29,7 +30,7 @@ from lightning_tfm.study.study import LOOKS
 FILE = LOOKS
 
 
-FIRST, BUDGET = 3, 8
+FIRST, BUDGET = LEAST, 8
 """seeds at the first look and at the last, where nothing else is asked for"""
 LATE = (0.1, 0.2, 0.7)
 HOPELESS = 0.05
@@ -63,7 +64,7 @@ class Plan:
 def late(first: int = FIRST, budget: int = BUDGET) -> Plan:
     """Looks at `first`, at the geometric mean of both (rounded) and at `budget` seeds, with LATE of the level.
 
-    3 and 8: looks at 3, 5, 8. Where the middle one falls on the first, it and its share are the first's; where all
+    5 and 8: looks at 5, 6, 8. Where the middle one falls on the first, it and its share are the first's; where all
     fall together, the seeds are fixed. Raises UserError.
     """
     _check(first, budget)

@@ -20,6 +20,12 @@ false verdicts: Var(log sigma^2) is not taken at its estimate but `CAUTION` stan
 limit and a few rows cannot talk themselves into being alike; it is estimated from both metrics together; and v_i is
 never below s_i^2, for what pulls down the variance of noisy rows makes false findings. v_i has d_0 + d_i degrees of
 freedom, at most those of the whole study.
+A row that is far noisier than the others, as one that diverged, would ruin what they learn from each other: one spread
+among twenty makes d_0 small for all. With e_i = log s_i^2 - psi(d_i/2) + log(d_i/2), unbiased for log sigma_i^2, a row
+stands apart where e_i exceeds the median of the others by more than the 99.9 % point of that difference at equal
+variances plus 2 ln 3 (`outlying`; three times the standard deviation is allowed for), found once more with the first
+ones left out. It keeps its own variance and degrees of freedom, base too, and counts neither for d_0, nor for s_0^2,
+nor for the degrees of freedom of the study.
 A base noisier than all rows is the worst case: every comparison shares its variance.
 Rows share seeds; where that makes them alike (mean correlation of the residuals between base and rows 0.6 over 5 seeds
 of those 20 rows, none over 3 seeds of 12 on Multi30k) a difference varies less than v_i / n + v_0 / n_0, so leaving it
@@ -35,15 +41,23 @@ How often all this is wrong, family by family and noise by noise: benchmarks/res
 Arrays may have leading axes (simulated studies); R rows, base first.
 """
 
+import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
 from scipy.special import digamma, polygamma
 
 ALPHA = 0.05
+LEAST = 5
+"""seeds of a row, and of base, for a verdict: with fewer, plateaus make false ones (benchmarks/results/plateaus.txt)"""
 CAUTION = 3.0
 """standard errors by which the spread of the rows' variances is taken above its estimate"""
+APART = 0.001
+"""chance that a row of the same variance as the others stands apart, before the allowance"""
+ALLOWED = 2 * math.log(3)
+"""of log variance, above what chance does"""
 BASE = 0
 
 
@@ -130,13 +144,68 @@ def sentence_noise(boot_RB: np.ndarray, row_R: np.ndarray, rows: int, S: int) ->
     return SentenceNoise(np.where(n > 0, shared, 0.0), own)
 
 
-def prior_df(variance_MR: np.ndarray, df_R: np.ndarray) -> np.ndarray:
+def outlying(variance_R: np.ndarray, df_R: np.ndarray) -> np.ndarray:
+    """Rows whose variance stands apart from the others' (see above), [..., R]; none where fewer than three have any."""
+    df_R = np.broadcast_to(np.asarray(df_R, dtype=float), np.shape(variance_R))
+    if df_R.shape[-1] < 3:
+        return np.zeros(df_R.shape, dtype=bool)
+    used = (df_R > 0) & (np.asarray(variance_R) > 0)
+    log = np.where(used, _log_variance(variance_R, df_R), np.nan)
+    apart = np.zeros(log.shape, dtype=bool)
+    for _ in range(2):
+        kept = np.where(apart, np.nan, log)
+        count = (~np.isnan(kept)).sum(-1, keepdims=True) - ~np.isnan(kept)  # others
+        with np.errstate(invalid="ignore"):
+            apart = used & (count > 1) & (log - _median_of_others(kept) > ALLOWED + _by_chance(df_R, kept, count))
+    return apart
+
+
+def _median_of_others(log_R: np.ndarray) -> np.ndarray:
+    """Of each place the median over the other places, NaN left out, [..., R]."""
+    R = log_R.shape[-1]
+    others = np.stack([np.delete(log_R, i, -1) for i in range(R)], axis=-2)
+    order = np.sort(others, axis=-1)  # NaN last
+    count = (~np.isnan(others)).sum(-1)
+    low, high = ((np.maximum(count - 1, 0) // 2), (count // 2))
+    ends = [np.take_along_axis(order, np.minimum(i, R - 2)[..., None], -1)[..., 0] for i in (low, high)]
+    return (ends[0] + ends[1]) / 2
+
+
+def _by_chance(df_R: np.ndarray, kept_R: np.ndarray, count_R: np.ndarray) -> np.ndarray:
+    """The 99.9 % point of a row's log variance less the median of `count` others', all variances equal, [..., R]."""
+    with_seeds = np.where(np.isnan(kept_R), np.nan, df_R)
+    typical = np.broadcast_to(_middle(with_seeds), df_R.shape)
+    keys = np.stack([df_R, typical, np.broadcast_to(count_R, df_R.shape)], axis=-1).astype(int).reshape(-1, 3)
+    different, where = np.unique(keys, axis=0, return_inverse=True)
+    return np.array([_chance_point(*key) for key in different.tolist()])[where.reshape(-1)].reshape(df_R.shape)
+
+
+def _middle(values_R: np.ndarray) -> np.ndarray:
+    """The median, NaN left out, [..., 1]; 1 where all are."""
+    order, count = np.sort(values_R, axis=-1), (~np.isnan(values_R)).sum(-1, keepdims=True)
+    found = np.take_along_axis(order, np.maximum(count - 1, 0) // 2, -1)
+    return np.where(count > 0, found, 1.0)
+
+
+@cache
+def _chance_point(df: int, others_df: int, others: int, draws: int = 100_000) -> float:
+    if min(df, others_df) < 1 or others < 2:
+        return math.inf
+    rng = np.random.default_rng(0)
+    own, middle = (np.log(rng.chisquare(d, n) / d) for d, n in ((df, draws), (others_df, (draws, others))))
+    found = own - digamma(df / 2) + math.log(df / 2) - np.median(middle, 1) + digamma(others_df / 2)
+    return float(np.quantile(found - math.log(others_df / 2), 1 - APART))
+
+
+def prior_df(variance_MR: np.ndarray, df_R: np.ndarray, apart_MR: np.ndarray | None = None) -> np.ndarray:
     """d_0: what the study's typical variance counts for in a row's own, from both metrics together.
 
-    [..., M, R] -> [...]. 0 where fewer than two rows have seeds that differ: then every row stands for itself.
+    [..., M, R] -> [...]. 0 where fewer than two rows have seeds that differ: then every row stands for itself. `apart`:
+    rows that do not count, by default those of `outlying`.
     """
     df_MR = np.broadcast_to(np.asarray(df_R, dtype=float), np.shape(variance_MR))
-    used, half = (df_MR > 0) & (variance_MR > 0), np.maximum(df_MR, 1) / 2
+    apart = outlying(variance_MR, df_MR) if apart_MR is None else apart_MR
+    used, half = (df_MR > 0) & (variance_MR > 0) & ~apart, np.maximum(df_MR, 1) / 2
     count = used.sum(-1)
     log = np.where(used, _log_variance(variance_MR, df_MR), 0.0)
     middle = log.sum(-1, keepdims=True) / np.maximum(count, 1)[..., None]
@@ -165,22 +234,27 @@ def _inverse_trigamma(value: np.ndarray) -> np.ndarray:
     return x
 
 
-def moderated(variance_R: np.ndarray, df_R: np.ndarray, prior: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+def moderated(
+    variance_R: np.ndarray, df_R: np.ndarray, prior: np.ndarray | float, apart_R: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(variance of one training, its degrees of freedom) of each row from its own seeds and the study's. [..., R].
 
-    `prior`: d_0, [...]. Rows with one seed (df 0) take the study's; NaN where no row has two seeds.
+    `prior`: d_0, [...]. Rows with one seed (df 0) take the study's; NaN where no row has two seeds. `apart`: rows that
+    have their own alone, by default those of `outlying`.
     """
     variance_R = np.asarray(variance_R, dtype=float)
     df_R = np.broadcast_to(np.asarray(df_R, dtype=float), variance_R.shape)
-    used = (df_R > 0) & (variance_R > 0)
+    apart = outlying(variance_R, df_R) if apart_R is None else apart_R
+    used = (df_R > 0) & (variance_R > 0) & ~apart
     count = used.sum(-1, keepdims=True)
     log = np.where(used, _log_variance(variance_R, df_R), 0.0).sum(-1, keepdims=True) / np.maximum(count, 1)
     typical = np.where(count > 0, np.exp(log), np.where((df_R > 0).any(-1, keepdims=True), 0.0, np.nan))
     own = np.where(df_R > 0, variance_R, 0.0)
-    d_0 = np.asarray(prior, dtype=float)[..., None]
+    d_0 = np.where(apart, 0.0, np.asarray(prior, dtype=float)[..., None])
     with np.errstate(divide="ignore", invalid="ignore"):
         v = np.where(d_0 + df_R > 0, (d_0 * typical + df_R * own) / (d_0 + df_R), typical)
-    return np.maximum(v, own), np.minimum(d_0 + df_R, df_R.sum(-1, keepdims=True))
+    most = np.where(apart, df_R, np.where(apart, 0.0, df_R).sum(-1, keepdims=True))
+    return np.maximum(v, own), np.minimum(d_0 + df_R, most)
 
 
 def joined(
@@ -209,13 +283,14 @@ def compare(
     """Every row against base. `variance_R`: sample variance over seeds (n-1); `S`: sentences of the test set; `prior`:
     d_0, by default from this metric alone."""
     n_R = np.asarray(n_R, dtype=float)
-    d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1) if prior is None else prior
-    v, f = moderated(variance_R, n_R - 1, d_0)
+    apart = outlying(variance_R, n_R - 1)
+    d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1, apart[..., None, :]) if prior is None else prior
+    v, f = moderated(variance_R, n_R - 1, d_0, apart)
     count = np.maximum(n_R, 1)
     part, part_0 = v / count, (v / count)[..., BASE : BASE + 1]
     own, own_0 = noise.own / count, (noise.own / count)[..., BASE : BASE + 1]
     pair = np.maximum(v + v[..., BASE : BASE + 1], noise.own + noise.own[..., BASE : BASE + 1])
-    seeds, whole = part + part_0, (np.broadcast_to(n_R, v.shape) - 1).sum(-1, keepdims=True)
+    seeds, whole = part + part_0, np.where(apart, 0.0, n_R - 1).sum(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (part**2 / f + part_0**2 / f[..., BASE : BASE + 1])
     squared, df, share = joined(seeds, df_seeds, noise.shared, noise.shared + own + own_0, whole, S)

@@ -4,12 +4,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report import agreement_text, beyond_text, columns, nats, tuning
+from lightning_tfm.report import agreement_text, beyond_text, columns, nats, statistics, tuning
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
-from lightning_tfm.report.verdict import ONE_SEED, SCOPE, UNTESTABLE, counted
+from lightning_tfm.report.verdict import FEWER, SCOPE, UNTESTABLE, counted
 
 NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
@@ -214,10 +214,10 @@ def _untested(report: Summary) -> list[str]:
     found = [found for row in report.rows for metric in report.metrics if (found := row.metric(metric).difference)]
     if not found or any(one.verdict != UNTESTABLE for one in found):
         return []
-    if len(report.seeds) > 1 or any(not one.why.startswith(ONE_SEED) for one in found):
+    if any(FEWER not in one.why for one in found):
         return [findings(report)[0]]
     first = min(report.seeds)
-    more = f"--seeds {first}-{first + 2} gives every row a verdict; finished runs are not repeated."
+    more = f"--seeds {first}-{first + statistics.LEAST - 1} gives every row a verdict; finished runs are not repeated."
     return [findings(report)[0], more]
 
 

@@ -37,6 +37,7 @@ from enum import StrEnum
 
 from scipy import stats
 
+from lightning_tfm.report import statistics
 from lightning_tfm.report.power import MOST
 from lightning_tfm.report.statistics import ALPHA, Estimate
 from lightning_tfm.report.summary import Difference, Interval, SummaryRow
@@ -213,8 +214,8 @@ REPRODUCED, SAME_DIRECTION, CONTRADICTED = Word.REPRODUCED, Word.SAME_DIRECTION,
 DIFFERS, UNCLEAR, SMALLER, NEITHER = Word.DIFFERS, Word.UNCLEAR, Word.SMALLER, Word.NEITHER
 BETTER, WORSE, EQUAL, SUPPORTED = Word.BETTER, Word.WORSE, Word.EQUAL, Word.SUPPORTED
 UNDECIDED, UNTESTABLE, DIVERGED, INCOMPARABLE = Word.UNDECIDED, Word.UNTESTABLE, Word.DIVERGED, Word.INCOMPARABLE
-ONE_SEED = "a single seed"
-"""how the reason begins why a row is not testable, where seeds are missing"""
+FEWER = "a verdict needs"
+"""in the reason why a row is not testable, where seeds are missing"""
 OPEN = (UNDECIDED, UNTESTABLE)
 SCOPE = "over seeds: this corpus, this scale"
 """what every word speaks of"""
@@ -290,7 +291,8 @@ def judge(
     if evidence is None:
         return Verdict(UNTESTABLE, "no scores")
     if evidence.untested:
-        return Verdict(UNTESTABLE if min(evidence.n, evidence.n_base) < 2 else UNDECIDED, evidence.untested)
+        few = min(evidence.n, evidence.n_base) < statistics.LEAST
+        return Verdict(UNTESTABLE if few else UNDECIDED, evidence.untested)
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:

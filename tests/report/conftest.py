@@ -1,6 +1,6 @@
 """Synthetic studies (see synthetic.py)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,3 +13,11 @@ def generator(tmp_path) -> Callable[..., Generator]:
         return Generator(tmp_path, rows, seeds, name)
 
     return make
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_seeds() -> Iterator[None]:
+    """Two seeds are enough for a verdict, so that studies are small; the rule has tests of its own, in test_verdict."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lightning_tfm.report.statistics.LEAST", 2)
+        yield

@@ -139,7 +139,7 @@ def test_what_would_break_the_correction_is_refused(trainer, generator):
         found.run(NONE | {"max_seeds": 7})
     with pytest.raises(UserError, match="rows base, A-h1, A-h4, and they are fixed"):
         auto.begin(replace(found.study, rows=found.study.rows[:2]), NONE, found.made.root)
-    fixed = generator(ROWS, [1, 2, 3, 4], "fixed").study
+    fixed = generator(ROWS, [1, 2, 3, 4, 5, 6], "fixed").study
     with pytest.raises(UserError, match=r"fixed beforehand.*--name"):
         auto.begin(replace(fixed, seeds=[1]), NONE, found.made.root)
 

@@ -28,7 +28,8 @@ from tests.records import summary, summary_row
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():
-    assert late() == Plan((3, 5, 8), (0.1, 0.2, 0.7))
+    assert late() == Plan((5, 6, 8), (0.1, 0.2, 0.7))
+    assert late(3, 8) == Plan((3, 5, 8), (0.1, 0.2, 0.7))
     assert late(3, 20) == Plan((3, 8, 20), (0.1, 0.2, 0.7))
     assert late(2, 3) == Plan((2, 3), (0.3, 0.7))  # nothing lies between
     assert late(5, 5) == Plan((5,), (1.0,))
@@ -147,7 +148,7 @@ def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results(
     asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
     made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
-    assert Course(late(), [Look(asked)], None).further(made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    assert Course(late(3, 8), [Look(asked)], None).further(made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
     course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
     more = course.further(made, asked, [1, 2, 3, 4])

@@ -10,6 +10,7 @@ from lightning_tfm.report.statistics import (
     SentenceNoise,
     compare,
     moderated,
+    outlying,
     prior_df,
     sentence_noise,
     spearman,
@@ -40,7 +41,7 @@ def test_prior_df_is_a_lower_limit_of_what_was_planted(d_0, n):
     rng = np.random.default_rng(7)
     sigma = np.sqrt(d_0 / rng.chisquare(d_0, (2000, 2, 20, 1)))
     variance = (rng.normal(size=(2000, 2, 20, n)) * sigma).var(-1, ddof=1)
-    found = prior_df(variance, np.full(20, n - 1))
+    found = prior_df(variance, np.full(20, n - 1), np.zeros(variance.shape, dtype=bool))
     assert (found < d_0).mean() > 0.95
     assert np.median(found) > 0.4 * d_0
 
@@ -125,3 +126,45 @@ def test_one_sided_tests_and_equivalence_are_students():
     low, high = d.interval(0.1)
     inside = (low > -0.5) & (high < 0.5)  # the 90 % interval says the same as two tests at 5 %
     assert ((d.equivalence(0.5) < 0.05) == inside).all() and inside.tolist() == [True, False]
+
+
+def compared(y_NRn):
+    """Of rows against the first, without the noise of sentences: (interval's half width, estimate, p)."""
+    R, n = y_NRn.shape[1:]
+    noise = SentenceNoise(np.zeros(R), np.zeros(R))
+    found = compare(y_NRn.mean(-1), y_NRn.var(-1, ddof=1), np.full(R, n), noise)
+    return (found.interval()[1] - found.interval()[0]) / 2, found.estimate, found.p
+
+
+@pytest.mark.parametrize(("R", "n"), [(4, 4), (5, 3), (20, 3), (6, 5)])
+def test_a_row_that_diverged_changes_nothing_that_is_said_of_the_others(R, n):
+    """Four rows at four seeds: -7.27 % [-10.93, -3.47] became [-13.66, -0.41] beside a row at 100 times the rate."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(200, R, n))
+    with_it = np.concatenate([y, 1e4 * rng.normal(size=(200, 1, n)) + 1e5], axis=1)
+    assert outlying(with_it.var(-1, ddof=1), np.full(R + 1, n - 1))[:, -1].all()
+    for alone, beside in zip(compared(y), compared(with_it), strict=True):
+        assert np.array_equal(alone[:, 1:], beside[:, 1:R])
+
+
+def test_a_row_apart_keeps_its_own_variance_and_a_base_apart_too():
+    variance, df = np.array([1.0, 1.3, 0.8, 1.1, 900.0]), np.full(5, 3)
+    v, f = moderated(variance, df, prior_df(np.stack([variance, variance]), df))
+    assert v[-1] == 900 and f[-1] == 3 and f[0] <= 12
+    v, f = moderated(variance[::-1], df, 5.0)
+    assert v[0] == 900 and f[0] == 3
+
+
+def test_a_noisier_row_that_stays_hardly_moves_the_others():
+    rng, ratios = np.random.default_rng(4), {}
+    for R, n in ((5, 4), (5, 5), (20, 3)):
+        y = rng.normal(size=(1000, R, n))
+        beside = compared(np.concatenate([y, 3 * rng.normal(size=(1000, 1, n))], axis=1))[0][:, 1:R]
+        ratios[R, n] = float(np.median(beside / compared(y)[0][:, 1:]))
+    assert max(ratios.values()) <= 1.05, ratios
+
+
+def test_rows_of_one_variance_seldom_stand_apart():
+    rng = np.random.default_rng(5)
+    assert outlying(rng.chisquare(2, (4000, 19)) / 2, np.full(19, 2)).mean() < 0.001
+    assert not outlying(np.array([1.0, 900.0]), np.array([3, 3])).any(), "two rows: neither is the typical one"
