@@ -39,6 +39,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "study",
         "runs.directory",
         "runs.as_scored",
+        "runs.divergence",
         "runs.glance",
         "runs.record",
         "data.prepare",

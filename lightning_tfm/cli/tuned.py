@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lightning_tfm.cli.arguments import Parser
 
 
-TUNE_SEEDS = "1001"
+TUNE_SEEDS = "1001-1003"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.softmax import softmax
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.tuning import read_tuning
+from lightning_tfm.report.tuning import read_tuning, weighed
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.study import Ablation, folder_of, load_as
@@ -29,7 +29,7 @@ def write_table(study: Ablation, root: Path) -> Table:
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
     agreed, fall = agreement.of_table(table, {key: read_validations(runs[key].path) for key in scored})
     folder = folder_of(root, study.name)
-    table = replace(table, agreement=agreed, last_eighth=fall, tuning=read_tuning(folder))
+    table = replace(table, agreement=agreed, last_eighth=fall, tuning=weighed(read_tuning(folder), table.rows))
     for name, text in (
         ("table.md", formats.table_markdown(table)),
         ("table.csv", formats.table_csv(table)),
@@ -79,5 +79,5 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     against = reference_of(study, reference)
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     course = read_looks(folder_of(root, name))
-    found = replace(summarise(cells, course), tuning=read_tuning(folder_of(root, name)), softmax=softmax(cells))
+    found = replace(summarise(cells, course), softmax=softmax(cells))
     return Report(found, cells, extras(cells, folder_of(root, name), found))

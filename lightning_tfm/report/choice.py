@@ -3,8 +3,9 @@
 The estimand is the row at the value of its grid whose expected log PPL is least. A few tuning seeds may take a
 neighbour of it, and no number of reported seeds shows that. The rule:
 
-1. m_v is the log of the row's mean dev PPL over the n_t tuning seeds at value v; sigma^2, the variance of one training,
-   that of the row's reported seeds, moderated (report/statistics.py).
+1. m_v is the log of the row's mean dev PPL over the n_t tuning seeds at value v, at most one above the row's least (a
+   value that diverged decides nothing); sigma^2, the variance of one training, that of the row's reported seeds,
+   moderated (report/statistics.py).
 2. f_v, the response, is quadratic in log v: level and slope are the row's own, by least squares; the curvature is the
    median of the rows' own, at least 0, so that one row on a plateau bends no other. With two values, or values that are
    no positive numbers, f is m.
@@ -50,16 +51,18 @@ class Choice:
     """share of the draws that take another value"""
 
 
-def weigh(tuning: TuningSummary, log_ppl: Mapping[str, Sequence[float]]) -> dict[str, Choice]:
+def weigh(tuning: TuningSummary | None, log_ppl: Mapping[str, Sequence[float]]) -> dict[str, Choice]:
     """row -> its choice. `log_ppl`: of the reported seeds. Without rows that joined later, or have no variance yet."""
-    rows = [row for row in tuning.rows if log_ppl.get(row.row)]
-    if not rows:
+    finite = [row for row in tuning.rows if math.isfinite(min(row.ppl.values()))] if tuning else []
+    rows = [row for row in finite if log_ppl.get(row.row)]
+    if not tuning or not rows:
         return {}
     seeds = [log_ppl[row.row] for row in rows]
     df_R = np.array([len(x) - 1 for x in seeds])
     variance_R = np.array([np.var(x, ddof=1) if len(x) > 1 else 0.0 for x in seeds])
     variance_R, _ = statistics.moderated(variance_R, df_R, statistics.prior_df(variance_R[None], df_R))
     m_RV = np.log([[row.ppl[str(value)] for value in tuning.values] for row in rows])
+    m_RV = np.minimum(m_RV, m_RV.min(1, keepdims=True) + 1)
     taken_R = np.array([tuning.values.index(row.value) for row in rows])
     loss_R, other_R = redrawn(m_RV, response(m_RV, tuning.values), variance_R / len(tuning.seeds), taken_R)
     known = zip(rows, loss_R, variance_R, other_R, strict=True)

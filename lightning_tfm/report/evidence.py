@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from lightning_tfm.report import power, resampling, statistics
+from lightning_tfm.report import choice, power, resampling, statistics
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.statistics import ALPHA, Differences
@@ -70,7 +70,10 @@ def _weigh(
     n_R = np.array([len(runs[name]) for name in order])
     parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots, metrics)
     found: dict[Key, Evidence] = {}
-    for metric, d in parts.items():
+    chosen = choice.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
+    loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])
+    for metric, without in parts.items():
+        d = choice.widened(without, loss_R)
         p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
         tau = CLEAR.get(metric, CLEAR["ppl"])

@@ -18,6 +18,8 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
 from lightning_tfm.report.sequential import Course, read_looks
+from lightning_tfm.report.summary import TuningSummary
+from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, diverged
@@ -118,6 +120,7 @@ class Cells:
     references: list[str] = field(default_factory=list)
     reference: str | None = None
     """row that differences are to, where it is not base (reference.py)"""
+    tuning: TuningSummary | None = None
 
     @property
     def against(self) -> str | None:
@@ -172,7 +175,8 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
             filled[name, seed] = _cell(name, seed, folder, record, scores, split, counts)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
-    return Cells(study, filled, empty, signature, sources, references)
+    tuning = read_tuning(folder_of(root, study.name))
+    return Cells(study, filled, empty, signature, sources, references, tuning=tuning)
 
 
 def belonging(study: Ablation, found: Found) -> tuple[Found, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, verdict
+from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
@@ -181,6 +181,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
             beyond=beyond.analyse(cells),
+            tuning=tuning.weighed(cells.tuning, table.rows),
         )
     )
 

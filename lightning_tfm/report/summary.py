@@ -393,6 +393,8 @@ class TunedRow:
     value: Any
     ppl: dict[str, float]
     """value -> mean dev PPL over the tuning seeds"""
+    other: float | None = field(default=None, metadata=OPTIONAL)
+    """share of the redrawn choices that take another value (report/choice.py)"""
 
 
 @dataclass(frozen=True)

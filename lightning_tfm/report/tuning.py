@@ -1,12 +1,16 @@
 """Which value every row of a tuned study took (`sweep --tune`), of how many, and what the choice cost."""
 
 import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.report import choice
 from lightning_tfm.report.heat_map import Shaded, shaded
-from lightning_tfm.report.summary import TunedRow, TuningSummary
+from lightning_tfm.report.summary import SummaryRow, TunedRow, TuningSummary
 from lightning_tfm.study.tuned import FILE, at_edge
 
 
@@ -40,6 +44,14 @@ def from_plain(plain: dict[str, Any]) -> TuningSummary:
     )
 
 
+def weighed(tuning: TuningSummary | None, rows: Sequence[SummaryRow]) -> TuningSummary | None:
+    """With how open every choice is, by the noise of the table's rows."""
+    if tuning is None:
+        return None
+    found = choice.weigh(tuning, {row.name: [math.log(x) for x in row.ppl.by_seed.values()] for row in rows})
+    return replace(tuning, rows=[replace(r, other=found[r.row].other) if r.row in found else r for r in tuning.rows])
+
+
 def notes(tuning: TuningSummary | None) -> list[str]:
     """In words; empty where nothing was tuned."""
     if tuning is None:
@@ -49,7 +61,17 @@ def notes(tuning: TuningSummary | None) -> list[str]:
         f"tuned: every row at its best {tuning.key} of {len(tuning.values)} ({tried}), chosen by dev PPL at seed "
         f"{seeds}, apart from the seeds shown; {cost(tuning)}",
         "tuned: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in _taken(tuning).items()),
+        *_how_sure(tuning),
     ]
+
+
+def _how_sure(tuning: TuningSummary) -> list[str]:
+    """Which choices are open, and what intervals and p hold of it."""
+    if all(row.other is None for row in tuning.rows):
+        return []
+    is_open = [f"{row.row} ({100 * row.other:.0f} %)" for row in tuning.rows if row.other and row.other > choice.OPEN]
+    found = f"open for {', '.join(is_open)}: so often other seeds would take another value" if is_open else "clear"
+    return [f"tuned: the choice is {found}; its error is part of intervals and p of the differences"]
 
 
 def cost(tuning: TuningSummary) -> str:

@@ -135,7 +135,9 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
-    "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4": Parsed("176 runs"),
+    "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001": Parsed(
+        "176 runs"
+    ),
     "lightning-tfm sweep sweeps/heads-tuned.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001,1002": Parsed(
         "55 runs"
     ),
