@@ -57,7 +57,7 @@ def test_row_and_base_add_their_losses_to_the_error_and_no_seed_makes_them_small
     wide = choice.widened(d, np.array([0.1, 0.0, 0.3]))
     assert wide.se[1:] ** 2 - d.se[1:] ** 2 == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
     assert (wide.p[1:] > d.p[1:]).all() and (wide.df[1:] < d.df[1:]).all() and np.isnan(wide.p[0])
-    assert wide.shared[1:] == pytest.approx([0.1 * 1e-4, 0.4 * 1e-4])
+    assert wide.shared[1:] == pytest.approx(np.array([0.1, 0.4]) * d.seed_variance[1:])
     same = choice.widened(d, zero)
     assert same.p[1:] == pytest.approx(d.p[1:], rel=1e-12) and same.df[1:] == pytest.approx(d.df[1:], rel=1e-12)
 
