@@ -34,6 +34,10 @@ def check(experiment: Experiment) -> None:
     for name, value in unit.items():
         if not 0 <= value < 1:
             raise UserError(f"{name}={value}: must lie in [0, 1)")
+        if name.startswith("model.P_") and t.masks == "sentence" and round(65536 * value) == 65536:
+            raise UserError(
+                f"{name}={value}: masks keyed by sentence drop a multiple of 1/65536, here all of them: at most 0.99999"
+            )
     for name, value in {"data.share": d.share, "training.cooldown": t.cooldown}.items():
         if not 0 < value <= 1:
             raise UserError(f"{name}={value}: must lie in (0, 1]")

@@ -173,6 +173,23 @@ def test_the_loss_of_rows_is_the_formula_s(number):
         assert z.isfinite().all()
 
 
+def test_a_row_that_begins_with_excluded_pieces_has_a_finite_nll_and_gradient():
+    """As many logits of -inf as one program reads at a time, and more; the smoothed loss is infinite, as the formula's."""
+    from lightning_tfm.model.kernels.loss import BLOCK, formula, over_rows
+
+    for excluded in (BLOCK, 2 * BLOCK + 5):
+        z = torch.randn(3, 2 * BLOCK + 9, generator=torch.Generator().manual_seed(1))
+        z[1, :excluded] = -torch.inf
+        y = torch.tensor([0, z.shape[1] - 1, 5])
+        weights = smoothing_weights(0.1, z.shape[1], "vocabulary")
+        loss, nll, gradient = formula(z.double(), y, *weights)
+        found_loss, found_nll = over_rows(z, y, *weights)
+        assert found_loss[1] == loss[1] == torch.inf
+        assert float((found_loss - loss)[[0, 2]].abs().max()) < 1e-5
+        assert float((found_nll - nll).abs().max()) < 1e-5
+        assert float((z - gradient).abs().max()) < 1e-6
+
+
 @pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
 def test_loss_and_gradients_are_today_s(smoothing):
     from lightning_tfm.model.kernels import loss as kernel

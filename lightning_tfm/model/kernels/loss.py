@@ -38,7 +38,8 @@ def rows(z, y, loss, nll, V, q_y, b, BLOCK: tl.constexpr):
     for start in range(0, V, BLOCK):
         part = tl.load(z + start + column, mask=start + column < V, other=-float("inf")).to(tl.float32)
         higher = tl.maximum(top, tl.max(part, 0))
-        exp_sum = exp_sum * tl.exp(top - higher) + tl.sum(tl.exp(part - higher), 0)
+        shift = tl.where(higher == -float("inf"), 0.0, higher)  # where nothing was above it: inf - inf is nan
+        exp_sum = exp_sum * tl.exp(top - shift) + tl.sum(tl.exp(part - shift), 0)
         z_sum += tl.sum(tl.where(start + column < V, part, 0.0), 0)
         top = higher
     nll_y = tl.log(exp_sum) + (top - z_y)

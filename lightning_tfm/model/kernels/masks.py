@@ -14,18 +14,21 @@ from lightning_tfm.model.kernels.jit import kernel
 
 FACTOR_0, FACTOR_1 = tl.constexpr(0xD2E7470EE14C6C93), tl.constexpr(0xCA5A826395121157)
 WEYL_0, WEYL_1 = tl.constexpr(0x9E3779B97F4A7C15), tl.constexpr(0xBB67AE8584CAA73B)
-MOST = 256
-"""blocks of sixteen words that one program draws at most"""
+LEAST, MOST = 32, 256
+"""blocks of sixteen words that one program draws"""
+VARYING = ("key", "index", "lengths", "B", "L", "step", "side", "limit")
+"""arguments that one compiled kernel takes at any value, 1 and multiples of sixteen included"""
 
 
 def draw(out, kept, key, index, lengths, B, L, D, step, side, limit, BLOCK: tl.constexpr):
     """out [streams, B, L, D]: `kept` where a word, read as signed, is at least `limit`, else 0; beyond a sentence's
-    length the word is 0. Programs (part of a row, row = stream * B + sentence)."""
-    row = tl.program_id(1)
+    length the word is 0. Programs (row = stream * B + sentence, part of a row): only the first axis of a grid may pass
+    65,535."""
+    row = tl.program_id(0)
     sentence = row % B
     cells = tl.load(lengths + sentence) * D  # words of this sentence in one stream
     begin = (row // B) * cells
-    block = begin // 16 + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    block = begin // 16 + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k0 = tl.load(key).to(tl.uint64, bitcast=True)
     k1 = tl.load(key + 1).to(tl.uint64, bitcast=True)
     c0 = (block + 1).to(tl.uint64)
@@ -60,8 +63,8 @@ def masks(
     out = torch.empty(streams, B, L, D, dtype=kept.dtype, device=kept.device)
     if out.numel():
         blocks = L * D // 16 + 2 * bool(D % 16)  # a block may lie across two streams
-        one = min(MOST, triton.next_power_of_2(blocks))
+        one = min(MOST, max(LEAST, triton.next_power_of_2(D // 2)))  # of eight positions: the same in every batch
         numbers = (B, L, D, step, side, dropped - 32768)
-        grid = (triton.cdiv(blocks, one), streams * B)
-        kernel(draw)[grid](out, kept, key, index_B, lengths_B, *numbers, BLOCK=one)
+        grid = (streams * B, triton.cdiv(blocks, one))
+        kernel(draw, VARYING)[grid](out, kept, key, index_B, lengths_B, *numbers, BLOCK=one)
     return out
