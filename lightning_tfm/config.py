@@ -296,7 +296,7 @@ class Hardware:
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["masks", "all", "none"] = "masks"
     """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, also
-    loss and residuals, equal up to rounding (not yet tried on a GPU); none"""
+    the loss, equal up to rounding (9.4e-7 on an H100); none"""
     products: Literal["torch", "onednn"] = "torch"
     """who multiplies matrices in float32 on a CPU, equal up to rounding: torch, which takes MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""

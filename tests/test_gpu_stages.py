@@ -49,6 +49,46 @@ def test_unknown_stages_are_refused(capsys):
     assert "unknown stages guesses" in capsys.readouterr().err
 
 
+def test_the_first_stages_fit_ten_minutes_and_all_of_them_thirty():
+    assert sum(gpu.STAGES[name][0] for name in gpu.FIRST.split(",")) <= 600
+    assert sum(seconds for seconds, _ in gpu.STAGES.values()) <= 1800
+
+
+def test_first_is_the_stages_that_ten_minutes_hold(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(gpu, "run", lambda names, *_: asked.extend(names) or 0)
+    assert gpu.main(["--stages", "first", "--out", str(tmp_path)]) == 0
+    assert asked == gpu.FIRST.split(",")
+
+
+def test_the_clock_starts_when_nothing_was_compiled_for_twenty_steps(tmp_path):
+    from types import SimpleNamespace
+
+    from benchmarks.gpu.setting import WARM, Pace, Place
+
+    watch = Pace(Place(tmp_path, True, "today"), seconds=0.0)
+    compiled = iter([1, 2, 2, 2, 3] + [3] * WARM)
+    watch.compiled, trainer = lambda: next(compiled), SimpleNamespace(should_stop=False)
+    batch = SimpleNamespace(target_tokens=7, source_tokens=5)
+    for _ in range(4 + WARM):
+        watch.on_train_batch_end(trainer, None, None, batch, 0)
+        assert watch._began is None
+    for _ in range(2):
+        watch.on_train_batch_end(trainer, None, None, batch, 0)
+    assert (watch.steps, watch.tokens, watch.warm, trainer.should_stop) == (1, 7, True, True)
+
+
+def test_sentences_of_the_benchmark_are_slices_of_one_array():
+    from benchmarks.gpu.setting import News
+
+    text = News(500, 60, 40)
+    for side, draw in enumerate((text.source, text.target)):
+        for i in (0, 7, 499):
+            piece = draw(i)
+            assert piece.base is text.pieces and len(piece) == text.lengths[side][i] - 1
+            assert piece.min() >= 4 and piece.max() < 60
+
+
 def test_the_stages_need_neither_optuna_nor_wandb_nor_sacrebleu():
     """Nor pydantic: whoever rents a GPU takes the machine as it is."""
     missing = "import sys; sys.modules.update(dict.fromkeys(('optuna', 'wandb', 'sacrebleu', 'pydantic', 'triton')))\n"

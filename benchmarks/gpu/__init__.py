@@ -1,6 +1,6 @@
 """`python -m benchmarks gpu`: what a rented half hour on a GPU answers, the most decisive first.
 
-    python -m benchmarks gpu [--stages facts,exact,…] [--minutes 30] [--out DIR]
+    python -m benchmarks gpu [--stages first | facts,exact,…] [--minutes 30] [--out DIR]
 
 Each stage is a process of its own with a limit; what it found is in DIR/gpu.json as soon as it is found, so that a
 machine that is taken away leaves all but its last line. `--tiny` is the rehearsal: every stage at sizes for a CPU.
@@ -19,32 +19,34 @@ from typing import Any
 from lightning_tfm.durable import to_json, write_atomic
 
 STAGES = {
-    "facts": (60, "device, versions, commit"),
-    "ceilings": (120, "rates of the nine products of base, of a copy, and the cost of a launch"),
-    "exact": (300, "masks, gradients, steps against a CPU and against themselves; kill, resume; attention's backends"),
-    "today": (420, "target tokens a second of base: precision, masks, compiled"),
-    "trace": (120, "ten steps of base in bfloat16, for Perfetto"),
-    "parts": (300, "base in bfloat16 with all kernels, and with each part left out"),
+    "facts": (30, "device, versions, commit"),
+    "exact": (270, "masks, gradients, steps against a CPU and against themselves; kill, resume; attention's backends"),
+    "today": (300, "target tokens a second of base, and the device's busy share: precision, masks, compiled"),
+    "ceilings": (90, "rates of the nine products of base, of a copy, and the cost of a launch"),
+    "trace": (60, "ten steps of base in bfloat16, for Perfetto"),
+    "parts": (240, "base in bfloat16 with all kernels, and with each part left out"),
     "alone": (60, "each kernel beside its formula on the rows of base"),
-    "small": (360, "the miniature by 1, 2, 4, 8 processes on one device, by turns and under MPS"),
-    "decoding": (120, "sentences a second of beam search"),
-    "checkpoints": (90, "seconds and bytes of a checkpoint of base"),
+    "small": (240, "the miniature by several processes on one device, by turns and under MPS"),
+    "decoding": (90, "sentences a second of beam search"),
+    "checkpoints": (60, "seconds and bytes of a checkpoint of base"),
     "miniature": (300, "steps a second of each of the paper's rows, and the time of the whole table"),
 }  # fmt: skip
 """stage -> (most seconds, what it answers), in order"""
+FIRST = "facts,exact,today"
+"""what ten rented minutes must answer: does it start, is it right, how fast is base, does the host starve the device"""
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__)
     add = parser.add_argument
-    add("--stages", default=",".join(STAGES), help="names joined by commas, run in this order: " + "; ".join(
-        f"{name}: {what}" for name, (_, what) in STAGES.items()
-    ))  # fmt: skip
+    named = "; ".join(f"{name}: {what}" for name, (_, what) in STAGES.items())
+    asked = f"first ({FIRST}: ten minutes) or names joined by commas, run in this order: {named}"
+    add("--stages", default=",".join(STAGES), help=asked)
     add("--minutes", type=float, default=30.0, help="for all stages together [30]")
     add("--out", type=Path, default=Path("gpu"), help="folder for gpu.json, traces and logs [gpu]")
     add("--tiny", action="store_true", help="a rehearsal at sizes for a CPU")
     options = parser.parse_args(argv)
-    names = options.stages.split(",")
+    names = (FIRST if options.stages == "first" else options.stages).split(",")
     if unknown := [name for name in names if name not in STAGES]:
         parser.error(f"unknown stages {', '.join(unknown)}: there are {', '.join(STAGES)}")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,14 +20,17 @@ from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
 from lightning_tfm.keys import generator
+from lightning_tfm.model import kernels
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 
 NEWS = (3.25, 0.6)
 """log-normal lengths in pieces, mean 31, as of the WMT training text"""
-WARM = 5
-"""steps before the clock starts"""
+WARM, PATIENCE = 20, 40.0
+"""steps in a row that compile nothing before the clock starts; seconds after which it starts anyway, and says so"""
+PROFILED = 5
+"""steps after the clock stopped whose kernels' seconds on the device are summed"""
 
 
 @dataclass(frozen=True)
@@ -88,22 +92,23 @@ class Place:
 
 
 class News:
-    """Sentences of random pieces, drawn when they are asked for."""
+    """Sentences that are slices of one array of random pieces: a text that costs a step nothing."""
 
     def __init__(self, sentences: int, V: int, longest: int = 256):
-        draw, self.V = generator("gpu", "lengths"), V
+        draw, self.pieces = generator("gpu", "lengths"), generator("gpu", "pieces").integers(4, V, 1 << 20)
         source = np.clip(draw.lognormal(*NEWS, sentences), 2, longest).astype(np.int64)
         target = np.clip(source * draw.lognormal(0, 0.2, sentences), 2, longest).astype(np.int64)
         self.lengths = source, target
 
-    def _pieces(self, side: int, i: int) -> np.ndarray:
-        return generator("gpu", side, i).integers(4, self.V, self.lengths[side][i] - 1)
+    def _slice(self, side: int, i: int) -> np.ndarray:
+        start = (i * 7919 + side * 104_729) % (len(self.pieces) - 256)
+        return self.pieces[start : start + int(self.lengths[side][i]) - 1]
 
     def source(self, i: int) -> np.ndarray:
-        return self._pieces(0, i)
+        return self._slice(0, i)
 
     def target(self, i: int) -> np.ndarray:
-        return self._pieces(1, i)
+        return self._slice(1, i)
 
 
 @dataclass(frozen=True)
@@ -130,31 +135,78 @@ class Work:
         return TransformerModule(self.experiment, self.V)
 
 
-class Pace(pl.Callback):
-    """Counts the steps of `seconds` and stops the training."""
+class Compiled:
+    """How many kernels this process has compiled or loaded, by Triton and by torch's compiler."""
 
-    def __init__(self, place: Place, seconds: float, steps: int = 1 << 30):
-        self.place, self.limit, self.most = place, seconds, steps
-        self.steps = self.tokens = 0
-        self.pairs = AttentionPairs(0, 0, 0)
-        self.source = 0
+    def __init__(self) -> None:
+        self.by_triton = 0
+        if kernels.has_triton():
+            from triton import knobs
+
+            knobs.runtime.jit_post_compile_hook = self._count
+
+    def _count(self, *_: Any, **__: Any) -> None:
+        self.by_triton += 1
+
+    def __call__(self) -> int:
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        return self.by_triton + (dynamo.counters["frames"]["total"] if dynamo else 0)
+
+
+class Pace(pl.Callback):
+    """Waits until nothing is compiled any more, counts the steps of `seconds`, sums what the device did in a few more,
+    and stops the training."""
+
+    def __init__(self, place: Place, seconds: float):
+        self.place, self.limit, self.compiled = place, seconds, Compiled()
+        self.steps = self.tokens = self.source = 0
         self.seconds = 0.0
-        self._done = 0
-        self._began = 0.0
+        self.warm = True
+        self.device_seconds = 0.0
+        """of the kernels of a step; 0 on a CPU"""
+        self._began: float | None = None
+        self._first = time.perf_counter()
+        self._quiet, self._seen, self._profiled = 0, 0, 0
+        self._profiler: torch.profiler.profile | None = None
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Step, batch_idx: int) -> None:
-        self._done += 1
-        if self._done == WARM:
+        if self._began is None:
+            self._warm_up()
+        elif not self.seconds:
+            self._count(trainer, batch)
+        else:
+            self._profile(trainer)
+
+    def _warm_up(self) -> None:
+        seen = self.compiled()
+        self._quiet, self._seen = (self._quiet + 1, seen) if seen == self._seen else (0, seen)
+        late = time.perf_counter() - self._first > PATIENCE
+        if self._quiet >= WARM or late:
+            self.warm = not late
             self.place.wait()
             self._began = time.perf_counter()
-        elif self._done > WARM:
-            self.steps += 1
-            self.tokens += batch.target_tokens
-            self.source += batch.source_tokens
-            if time.perf_counter() - self._began > self.limit or self.steps >= self.most:
-                self.place.wait()
-                self.seconds = time.perf_counter() - self._began
-                trainer.should_stop = True
+
+    def _count(self, trainer: Any, batch: Step) -> None:
+        assert self._began is not None
+        self.steps, self.tokens = self.steps + 1, self.tokens + batch.target_tokens
+        self.source += batch.source_tokens
+        if time.perf_counter() - self._began > self.limit:
+            self.place.wait()
+            self.seconds = time.perf_counter() - self._began
+            trainer.should_stop = not self.place.gpu
+            if self.place.gpu:
+                self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+                self._profiler.start()
+
+    def _profile(self, trainer: Any) -> None:
+        self._profiled += 1
+        if self._profiled == PROFILED:
+            assert self._profiler is not None
+            self.place.wait()
+            self._profiler.stop()
+            microseconds = sum(event.self_device_time_total for event in self._profiler.key_averages())
+            self.device_seconds = microseconds / 1e6 / PROFILED
+            trainer.should_stop = True
 
 
 def pace(
@@ -170,8 +222,6 @@ def pace(
     trainer = make_trainer(work.experiment, hardware, [watch])
     if hardware.compile:
         compile_layers(module.transformer)
-    else:
-        module.formulas.install(module.transformer, trainer.strategy.root_device)
     if prepare is not None:
         prepare(module)
     loader: Any = work.loader()
@@ -183,11 +233,18 @@ def pace(
     mean = [float(x.mean()) for x in work.text.lengths]
     pairs = AttentionPairs(round(S * mean[0]), round(T * mean[1]), round(T * mean[0]))
     flops = training_flops(work.experiment.model, work.V, S, T, pairs)
+    wall = watch.seconds / watch.steps
     found = {
         "target_tokens_per_second": round(T / watch.seconds),
-        "ms_step": round(1e3 * watch.seconds / watch.steps, 3),
+        "ms_step": round(1e3 * wall, 3),
         "steps": watch.steps,
         "tflops": round(flops / watch.seconds / 1e12, 3),
+        "compiled": watch.compiled(),
+        "warm": watch.warm,
         "ran": what_ran(module),
     }
-    return found | ({"peak_GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)} if place.gpu else {})
+    if place.gpu:
+        found["device_ms_step"] = round(1e3 * watch.device_seconds, 3)
+        found["device_busy"] = round(watch.device_seconds / wall, 3)
+        found["peak_GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return found

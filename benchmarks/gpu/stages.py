@@ -22,7 +22,7 @@ import torch
 from benchmarks.gpu.setting import Place, Work, pace
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.model import kernels
-from lightning_tfm.model.layers import Residual, joined
+from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.queue import mps
 from lightning_tfm.queue.devices import Devices, visible_gpus
 from lightning_tfm.runs.environment import cpu_model, git_state
@@ -109,7 +109,6 @@ def exact(place: Place) -> None:
     checks: list[Callable[[Place], dict[str, Any]]] = [
         masks_are_numpys,
         gradients_are_those_of_a_cpu,
-        residuals_are_their_formula,
         kernels_are_their_formulas,
         the_same_step_twice,
         no_step_waits,
@@ -142,11 +141,15 @@ def attended(place: Place) -> dict[str, Model]:
 
 
 def checked(place: Place, **training: Any) -> Work:
-    """A model small enough for a CPU beside it."""
+    """A model small enough for a CPU beside it; smooth, for a ReLU near 0 within rounding moves every gradient."""
     model = Model(N=2, d_model=128, d_ff=256, h=4, d_k=32, d_v=32)
     model = Model(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8) if place.tiny else model
     e = place.base(**training)
-    e = replace(e, model=model, training=replace(e.training, tokens=200 if place.tiny else 2000, warmup=20))
+    e = replace(
+        e,
+        model=replace(model, feed_forward="gelu"),
+        training=replace(e.training, tokens=200 if place.tiny else 2000, warmup=20),
+    )
     return Work(place, e, 60 if place.tiny else 1000)
 
 
@@ -164,13 +167,18 @@ def masks_are_numpys(place: Place) -> dict[str, Any]:
     return {"passed": same, "elements": wanted.source.numel() + wanted.target.numel()}
 
 
-def gradients(work: Work, device: torch.device, wanted: str = "none") -> dict[str, torch.Tensor]:
-    """Of step 1, on the CPU and in float64 for comparing."""
+def gradients(
+    work: Work, device: torch.device, wanted: str = "none", open_units: list[torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Of step 1, on the CPU and in float64 for comparing. `open_units` collects which inputs of ReLUs are above 0."""
     t = work.experiment.training
     set_flags(t.precision, device.type == "cuda")
     module = work.module().to(device).train()
     module.formulas.wanted = wanted
-    module.formulas.install(module.transformer, device)
+    if open_units is not None:
+        for part in module.modules():
+            if isinstance(part, ReLU):
+                part.W_1.register_forward_hook(lambda _, __, z: open_units.append((z > 0).cpu()))
     batch = work.loader().step(1).micro[0].to(device)
     with torch.autocast(device.type, torch.bfloat16, enabled=t.precision == "bfloat16"):
         loss, _ = module.batch_loss(batch, module._noise(1, batch))
@@ -192,38 +200,19 @@ def gradients_are_those_of_a_cpu(place: Place) -> dict[str, Any]:
     for kind in BOUNDS:
         work = checked(place, precision=kind)
         found[kind] = apart(gradients(work, place.device), gradients(work, torch.device("cpu")))
-    return {"passed": all(found[kind] <= bound for kind, bound in BOUNDS.items()), **found}
+    return {"passed": all(found[kind] <= bound for kind, bound in BOUNDS.items()), **found, **by_relu(place)}
 
 
-def residual(place: Place, kind: torch.dtype) -> tuple[tuple[torch.Tensor, ...], torch.nn.Module, torch.Tensor]:
-    """(x, y, keep), the norm and a gradient of the rows of base."""
-    N, D = (70, 32) if place.tiny else (28_000, 512)
-    draw = torch.Generator(place.device).manual_seed(4)
-    x, y, keep, grad = (torch.randn(N, D, device=place.device, generator=draw) for _ in range(4))
-    norm = torch.nn.LayerNorm(D, 1e-6, device=place.device)
-    torch.nn.init.normal_(norm.weight, 1.0, generator=draw)
-    return (x.requires_grad_(), y.to(kind).requires_grad_(), (keep > -1.2).float() / 0.9), norm, grad
-
-
-def residuals_are_their_formula(place: Place) -> dict[str, Any]:
-    """Against float64 on the device; where the sub-layer's output is bfloat16, so is its gradient."""
-    if not kernels.runs_on(place.device):
-        return {"why": HERE + "no GPU beside Triton"}
-    from lightning_tfm.model.kernels import residual as kernel
-
-    found = {}
-    for name, kind in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        (x, y, keep), norm, grad = residual(place, kind)
-        parameters = dict(norm.named_parameters())
-        exact = [t.detach().double().requires_grad_() for t in (x, y, *parameters.values())]
-        wanted = kernel.formula(*exact[:2], keep.double(), *exact[2:], 1e-6, True)
-        wanted.backward(grad.double())
-        out = kernel.joined(x, y, keep, norm)
-        out.backward(grad)
-        theirs = dict(zip(("x", "y", *parameters), (t.grad for t in exact), strict=True)) | {"out": wanted.detach()}
-        ours = {"x": x.grad, "y": y.grad, "out": out.detach()} | {n: p.grad for n, p in parameters.items()}
-        found[name] = apart({n: t.double() for n, t in ours.items()}, theirs)
-    return {"passed": all(found[kind] <= bound for kind, bound in BOUNDS.items()), **found}
+def by_relu(place: Place) -> dict[str, Any]:
+    """The paper's activation in float32, beside the number of its inputs whose sign is another on the device."""
+    work = checked(place, precision="float32")
+    e = work.experiment
+    work = replace(work, experiment=replace(e, model=replace(e.model, feed_forward="relu")))
+    here: list[torch.Tensor] = []
+    there: list[torch.Tensor] = []
+    moved = apart(gradients(work, place.device, "none", here), gradients(work, torch.device("cpu"), "none", there))
+    flips = sum(int((a != b).sum()) for a, b in zip(here, there, strict=True))
+    return {"relu": moved, "relu_flips": flips, "relu_inputs": sum(a.numel() for a in here)}
 
 
 def kernels_are_their_formulas(place: Place) -> dict[str, Any]:
@@ -254,17 +243,28 @@ def no_step_waits(place: Place) -> dict[str, Any]:
         return {"why": HERE + "no GPU"}
     work = checked(place, precision="bfloat16")
 
+    strict = []
+
     class Strict(pl.Callback):
+        """Steps 3 to 8; Lightning's teardown, after the last one, waits and may."""
+
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-            torch.cuda.set_sync_debug_mode("error" if 3 <= batch_idx < 9 else "default")
+            if batch_idx >= 3:
+                torch.cuda.set_sync_debug_mode("error")
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            torch.cuda.set_sync_debug_mode("default")
+            strict.extend([batch_idx] * (batch_idx >= 3))
 
     from lightning_tfm.data.ahead import Ahead
 
     steps = replace(work.experiment, training=replace(work.experiment.training, steps=9))
     trainer = make_trainer(steps, place.hardware(), [Strict()])
-    trainer.fit(work.module(), train_dataloaders=Ahead(work.loader(), True))
-    torch.cuda.set_sync_debug_mode("default")
-    return {"passed": True}
+    try:
+        trainer.fit(work.module(), train_dataloaders=Ahead(work.loader(), True))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return {"passed": strict == [3, 4, 5, 6, 7, 8]}
 
 
 class Killer(pl.Callback):
@@ -312,14 +312,23 @@ def a_checkpoint_is_read_on_a_cpu(place: Place) -> dict[str, Any]:
 
 
 def today(place: Place) -> None:
-    """Masks by sentence are NumPy's on the CPU (`numpy`) or the kernel's (`kernel`), or the device's own (`device`)."""
-    ways = {"numpy": ("sentence", "none"), "kernel": ("sentence", "masks"), "device": ("device", "none")}
-    kinds = ["bfloat16", "float32"] + (["tfloat32"] if place.gpu else [])
-    for compiled in (False, True) if not place.tiny else (False,):
-        for kind in kinds:
-            for name, (masks, wanted) in (ways if not compiled else {"kernel": ways["kernel"]}).items():
-                work = Work(place, place.base(precision=kind, masks=masks), place.V)
-                attempt(place, work, place.hardware(kernels=wanted, compile=compiled), precision=kind, masks=name)
+    """The most decisive first. Masks by sentence are the kernel's, NumPy's (`none`), or the device's own (`device`)."""
+    everything = "all" if kernels.runs_on(place.device) else "masks"
+    ways: list[tuple[str, str, str, bool]] = [
+        ("bfloat16", "sentence", everything, False),
+        ("float32", "sentence", everything, False),
+        ("bfloat16", "sentence", "masks", False),
+        ("bfloat16", "device", everything, False),
+        ("bfloat16", "sentence", everything, True),
+        ("bfloat16", "sentence", "none", False),
+    ]
+    if place.gpu:
+        ways.insert(1, ("tfloat32", "sentence", everything, False))
+    for kind, masks, wanted, compiled in ways if not place.tiny else ways[:4]:
+        work = Work(place, place.base(precision=kind, masks=masks), place.V)
+        attempt(
+            place, work, place.hardware(kernels=wanted, compile=compiled), precision=kind, masks=masks, kernels=wanted
+        )
 
 
 def attempt(place: Place, work: Work, hardware: Any, **named: Any) -> None:
@@ -347,19 +356,8 @@ def parts(place: Place) -> None:
     """What each part of the way is worth: base in bfloat16, everything on, and one thing off at a time."""
     everything = "all" if kernels.runs_on(place.device) else "masks"
     work = Work(place, place.base(precision="bfloat16"), place.V)
-    flags = {
-        "everything": {},
-        "without loss and residuals": {"kernels": "masks"},
-        "without kernels": {"kernels": "none"},
-    }
-    for name, how in flags.items():
-        attempt(place, work, place.hardware(**{"kernels": everything} | how), left_out=name)
-
-    def by_torch(module: TransformerModule) -> None:
-        for part in module.modules():
-            if isinstance(part, Residual):
-                part.joined = joined
-        module.formulas.residuals = 0
+    for name, wanted in {"nothing": everything, "the loss kernel": "masks"}.items():
+        attempt(place, work, place.hardware(kernels=wanted), left_out=name)
 
     def read_every_step(module: TransformerModule) -> None:
         module.on_train_start = lambda: (type(module).on_train_start(module), setattr(module.unread, "every", 1))[0]
@@ -368,35 +366,19 @@ def parts(place: Place) -> None:
         torch.use_deterministic_algorithms(False)
 
     hardware = place.hardware(kernels=everything)
-    place.say("pace", left_out="residuals", **pace(work, hardware, prepare=by_torch))
     place.say("pace", left_out="steps made ahead", **pace(work, hardware, ahead=False))
     place.say("pace", left_out="losses read together", **pace(work, hardware, prepare=read_every_step))
     place.say("pace", left_out="determinism", **pace(work, hardware, prepare=in_any_order))
 
 
 def alone(place: Place) -> None:
-    """Each kernel and its formula on the rows of base, forward and backward; bytes are those that must pass."""
+    """Each kernel and its formula on the rows of base, forward and backward."""
     if not kernels.runs_on(place.device):
         place.say("kernels", why=HERE + "no GPU beside Triton")
         return
     from lightning_tfm.model.kernels import loss
-    from lightning_tfm.model.kernels import residual as kernel
     from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 
-    for name, kind in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        (x, y, keep), norm, grad = residual(place, kind)
-        least = x.numel() * 2 * (16 + y.element_size())
-        for who, compute in (("kernel", kernel.joined), ("formula", joined)):
-
-            def both(compute: Any = compute, parts: Any = (x, y, keep, norm), grad: Any = grad) -> None:
-                lowered = parts[1].dtype is torch.bfloat16
-                with torch.autocast(place.device.type, torch.bfloat16, enabled=lowered):
-                    out = compute(*parts)
-                out.backward(grad)
-
-            seconds = place.clock(both, place.seconds / 40)
-            rate = round(least / seconds / 1e9, 1)
-            place.say("residual", who=who, dtype=name, ms=round(1e3 * seconds, 4), GB_per_second=rate)
     N, D = (64, 32) if place.tiny else (25_000, 512)
     rows, matrix = (torch.randn(n, D, device=place.device, requires_grad=True) for n in (N, place.V))
     wanted = torch.randint(place.V, (N,), device=place.device)
@@ -438,16 +420,16 @@ def small_experiment(place: Place) -> Experiment:
 
 def small(place: Place) -> None:
     """Processes that take turns on the device, and clients of an MPS where one can be started."""
-    together(place, {}, "turns")
+    together(place, {}, "turns", (1, 4))
     if place.gpu:
-        devices = Devices(visible_gpus()[:1], True, 1, 8)
+        devices = Devices(visible_gpus()[:1], True, 1, 14)
         with mps.served(devices, 1, place.out, lambda text: place.say("mps", said=text)) as shared:
             for client in shared.clients.values() if shared else ():
-                together(place, client, "MPS")
+                together(place, client, "MPS", (4, 14))
 
 
-def together(place: Place, client: dict[str, str], way: str) -> None:
-    for count in (2,) if place.tiny else (1, 2, 4, 8):
+def together(place: Place, client: dict[str, str], way: str, counts: tuple[int, ...]) -> None:
+    for count in (2,) if place.tiny else counts:
         words = [sys.executable, "-m", "benchmarks.gpu.stages", "one_small", str(place.out), *["--tiny"] * place.tiny]
         where = {**os.environ, **client}
         running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=where) for _ in range(count)]

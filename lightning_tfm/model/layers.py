@@ -4,8 +4,6 @@ Dropout takes its mask from outside where one is given (`keep`: 0 or 1/(1-P_drop
 training can key masks by sentence; without one it asks torch's generator.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,11 +29,6 @@ class Dropout(nn.Module):
         return F.dropout(y_BTD, self.P_drop, self.training) if keep is None else y_BTD * keep
 
 
-def joined(x_BTD: Tensor, y_BTD: Tensor, keep: Tensor, norm: nn.Module) -> Tensor:
-    """Norm(x + y * keep)."""
-    return norm(torch.addcmul(x_BTD, y_BTD, keep))
-
-
 class Residual(nn.Module):
     """Norm(x + Dropout(Sublayer(x))) (5.4), or x + Dropout(Sublayer(Norm(x))) where `norm` is pre.
 
@@ -48,8 +41,6 @@ class Residual(nn.Module):
         self.norm = make_norm(c)
         self.outer_norm = make_norm(c) if c.norm == "sandwich" else None
         self.P_drop, self.pre = c.P_drop, c.norm != "post"
-        self.joined: Callable[[Tensor, Tensor, Tensor, nn.Module], Tensor] = joined
-        """the formula; or what computes it where training runs (training/formulas.py)"""
 
     def before(self, x_BTD: Tensor) -> Tensor:
         return self.norm(x_BTD) if self.pre else x_BTD
@@ -59,10 +50,8 @@ class Residual(nn.Module):
             y_BTD = self.outer_norm(y_BTD)
         if keep is None:
             x_BTD = x_BTD + F.dropout(y_BTD, self.P_drop, self.training)
-        elif self.pre:
-            x_BTD = torch.addcmul(x_BTD, y_BTD, keep)
         else:
-            return self.joined(x_BTD, y_BTD, keep, self.norm)
+            x_BTD = torch.addcmul(x_BTD, y_BTD, keep)
         return x_BTD if self.pre else self.norm(x_BTD)
 
 

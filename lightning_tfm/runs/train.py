@@ -89,8 +89,6 @@ class Run:
         trainer = make_trainer(self.experiment, self.hardware, callbacks)
         if self.hardware.compile:
             compile_layers(module.transformer)
-        else:  # a compiler fuses them itself
-            module.formulas.install(module.transformer, trainer.strategy.root_device)
         tally.here["device"] = trainer.strategy.root_device.type
         precision, device = self.experiment.training.precision, trainer.strategy.root_device
         with module.formulas.multiplied(module.transformer, self.hardware.products, precision, device):

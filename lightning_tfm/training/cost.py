@@ -87,7 +87,6 @@ def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[st
     steps = generator("cost", exact.training.seed).choice(plan.steps_per_epoch, min(40, plan.steps_per_epoch), False)
     module = TransformerModule(exact, V).to(device)
     module.formulas.wanted = hardware.kernels
-    module.formulas.install(module.transformer, device)
     optimizer = module.configure_optimizers()
     flops = float(np.mean([_step_flops(module.transformer, plan, step) for step in steps.tolist()]))
     micro_tokens = hardware.micro_tokens

@@ -16,7 +16,6 @@ from torch import Tensor
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
-from lightning_tfm.model.layers import Residual, joined
 from lightning_tfm.model.products import OneDNNProducts, has_onednn, linear_by_onednn
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
@@ -76,8 +75,6 @@ class Formulas:
     def __init__(self, masks: SentenceMasks | None, wanted: str = "masks"):
         self.masks, self.wanted = masks, wanted
         self._drawing: dict[torch.device, SentenceMasks | DeviceMasks] = {}
-        self.residuals = 0
-        """of the model that a kernel computes"""
         self.products = BY_TORCH
 
     def noise(self, step: int, batch: Batch, like: Tensor) -> Noise:
@@ -105,23 +102,6 @@ class Formulas:
 
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
         return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
-
-    def install(self, model: Transformer, device: torch.device) -> None:
-        """Let the residuals of `model` that a kernel knows be computed by it: those of post-norm, under keyed masks.
-
-        Not for layers that are compiled: there the compiler fuses them. Raises UserError as smoothed_nll does.
-        """
-        self.residuals = 0
-        found = [module for module in model.modules() if isinstance(module, Residual)]
-        wanted = self._all_here(model.embedding_WD, device) and self.masks is not None
-        for residual in found:
-            residual.joined = joined
-            if wanted and not residual.pre:
-                from lightning_tfm.model.kernels import residual as kernel
-
-                if kernel.takes(residual.norm):
-                    residual.joined = kernel.joined
-                    self.residuals += 1
 
     @contextmanager
     def multiplied(self, model: Transformer, products: str, precision: str, device: torch.device) -> Iterator[None]:
@@ -155,5 +135,4 @@ class Formulas:
         """What computes here in a way that is not a CPU's, for the record."""
         drawn = any(isinstance(masks, DeviceMasks) for masks in self._drawing.values())
         found = ["dropout masks by Triton, the same bits"] if drawn else []
-        found += [f"{self.residuals} residuals by Triton"] if self.residuals else []
         return found + (["loss by Triton"] if self.wanted == "all" else [])

@@ -90,7 +90,7 @@ class FakeGPU(DriverBase):
 
 
 def refuse_grid(grid: tuple[int, int, int]) -> None:
-    """As cuLaunchKernelEx does. Triton's launcher multiplies the three as a C int and launches nothing where that wraps."""
+    """As cuLaunchKernelEx does, and where their product wraps: Triton's launcher, in C, then launches nothing."""
     if any(count > most for count, most in zip(grid, GRID, strict=True)):
         raise RuntimeError(f"Triton Error [CUDA]: invalid argument: a grid of {grid}")
     if prod(grid) >= 2**31:

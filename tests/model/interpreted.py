@@ -11,12 +11,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.norms import RMSNorm
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.formulas import DeviceMasks
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
@@ -76,74 +74,6 @@ def test_a_step_with_them_is_the_step_without():
     assert losses[0] == losses[1]
 
 
-# --- residuals ---
-
-
-@pytest.mark.parametrize("number", range(9))
-def test_residuals_are_their_formula(number):
-    """To 1e-6 of float64; a gradient in bfloat16 element by element to 2^-7, since the interpreter cuts bits off."""
-    from lightning_tfm.model.kernels import residual as kernel
-
-    draw = random.Random(number)
-    torch.manual_seed(number)
-    D = draw.choice([5, 16, 17, 31, 64, 96])
-    shape = (70, 8) if number == 8 else (draw.randint(1, 4), draw.randint(1, 9), D)  # 70: more than one program takes
-    norms = (nn.LayerNorm(shape[-1], 1e-6), nn.LayerNorm(shape[-1], 1e-5, bias=False), RMSNorm(shape[-1], 1e-6))
-    norm, kind = norms[number % 3], (torch.float32, torch.bfloat16)[number % 2]
-    for parameter in norm.parameters():
-        nn.init.normal_(parameter)
-    x, y = (torch.randn(shape) * 3 + 2).requires_grad_(), torch.randn(shape).to(kind).requires_grad_()
-    keep, grad = (torch.rand(shape) > draw.random()).float() * 1.7, torch.randn(shape)
-    out = kernel.joined(x, y, keep, norm)
-    out.backward(grad)
-    exact = [t.detach().double().requires_grad_() for t in (x, y, *norm.parameters())]
-    shift = exact[3] if len(exact) > 3 else None
-    wanted = kernel.formula(*exact[:2], keep.double(), exact[2], shift, norm.eps, isinstance(norm, nn.LayerNorm))
-    wanted.backward(grad.double())
-    assert out.dtype is torch.float32 and y.grad.dtype is kind
-    assert float((out - wanted).detach().norm() / wanted.detach().norm()) < 1e-6
-    for ours, theirs in zip((x, y, *norm.parameters()), exact, strict=True):
-        if ours.dtype is kind and kind is torch.bfloat16:
-            assert bool(((ours.grad - theirs.grad).abs() <= 2**-7 * theirs.grad.abs() + 1e-6).all())
-        else:
-            assert float((ours.grad - theirs.grad).norm() / theirs.grad.norm().clamp(min=1e-6)) < 1e-6
-
-
-def test_a_row_without_variance_stays_finite():
-    from lightning_tfm.model.kernels import residual as kernel
-
-    x, y, norm = torch.full((2, 8), 3.0, requires_grad=True), torch.zeros(2, 8), nn.LayerNorm(8, 1e-6)
-    out = kernel.joined(x, y, torch.ones(2, 8), norm)
-    out.sum().backward()
-    assert not out.any() and x.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
-def test_a_step_with_fused_residuals_is_the_step_without(norm_kind):
-    model = Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6, norm_kind=norm_kind)
-    batch, found = ragged(random.Random(4)), []
-    for wanted in ("masks", "all"):
-        module = TransformerModule(Experiment(model=model, training=Training(seed=5)), 31).train()
-        module.formulas.wanted = wanted
-        module.formulas.install(module.transformer, CPU)
-        masks = module.formulas.masks.noise(3, batch, module.transformer.embedding_WD)
-        module.batch_loss(batch, masks)[0].backward()
-        assert module.formulas.said() == ([] if wanted == "masks" else ["5 residuals by Triton", "loss by Triton"])
-        found.append([p.grad for p in module.parameters() if p.grad is not None])
-    assert max(float((b - a).norm() / a.norm()) for a, b in zip(*found, strict=True)) < 1e-5
-    module.formulas.wanted = "masks"
-    module.formulas.install(module.transformer, CPU)
-    assert module.formulas.said() == [], "left again"
-
-
-def test_other_orders_of_the_norm_keep_the_formula():
-    for norm in ("pre", "sandwich"):
-        module = TransformerModule(Experiment(model=Model(N=1, d_model=8, h=2, d_k=4, d_v=4, norm=norm)), 31)
-        module.formulas.wanted = "all"
-        module.formulas.install(module.transformer, CPU)
-        assert module.formulas.said() == ["loss by Triton"]
-
-
 # --- the loss ---
 
 
@@ -174,7 +104,7 @@ def test_the_loss_of_rows_is_the_formula_s(number):
 
 
 def test_a_row_that_begins_with_excluded_pieces_has_a_finite_nll_and_gradient():
-    """As many logits of -inf as one program reads at a time, and more; the smoothed loss is infinite, as the formula's."""
+    """As many logits of -inf as a program reads at a time, and more; the smoothed loss is infinite, as it should be."""
     from lightning_tfm.model.kernels.loss import BLOCK, formula, over_rows
 
     for excluded in (BLOCK, 2 * BLOCK + 5):
@@ -217,7 +147,6 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
     for wanted in ("masks", "all"):
         module = TransformerModule(e, 31).train()
         module.formulas.wanted = wanted
-        module.formulas.install(module.transformer, CPU)
         with Products() as products:
             with torch.autocast("cpu", torch.bfloat16):
                 loss, _ = module.batch_loss(batch, module._noise(3, batch))
@@ -226,7 +155,6 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
         found.append((loss.item(), module.transformer.embedding_WD.grad))
     assert module.formulas.said() == [
         "dropout masks by Triton, the same bits",
-        "5 residuals by Triton",
         "loss by Triton",
     ]
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
@@ -243,7 +171,7 @@ def test_a_run_is_computed_by_them_and_says_so(tmp_path):
         run = tiny.in_child(tiny.train, e, tmp_path / wanted, Hardware(kernels=wanted))
         found[wanted] = json.loads((run / "result.json").read_text())
     assert found["none"]["inexact"] == []
-    said = {"5 residuals by Triton", "loss by Triton", "dropout masks by Triton, the same bits"}
+    said = {"loss by Triton", "dropout masks by Triton, the same bits"}
     assert set(found["all"]["inexact"]) == said
     ppl = [record["scores"]["test"]["ppl"] for record in found.values()]
     assert ppl[1] == pytest.approx(ppl[0], rel=1e-5)

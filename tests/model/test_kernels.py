@@ -10,7 +10,6 @@ import torch
 from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import kernels
-from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.formulas import Formulas
@@ -46,8 +45,6 @@ def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
     x, E = torch.zeros(3, 4), torch.zeros(5, 4)
     with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU beside Triton, and this run is on cpu"):
         Formulas(None, "all").smoothed_nll(x, E, torch.zeros(3, dtype=torch.long), 0.1, "vocabulary")
-    with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU beside Triton, and this run is on cpu"):
-        Formulas(None, "all").install(Transformer(Model(N=1, d_model=8, h=2, d_k=2, d_v=2), 9), CPU)
     with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
         check_accelerator(Hardware(kernels="all", accelerator="cpu"))
     monkeypatch.setattr("lightning_tfm.queue.devices.visible_gpus", lambda: [])

@@ -26,10 +26,12 @@ class Compiled:
     types: dict[str, str]
     constants: dict[str, Any]
     divisible: tuple[str, ...]
-    """arguments that sixteen divides, beside all pointers"""
+    """arguments that sixteen divides, beside pointers"""
     elements: int
     """that one program passes, over its loops once"""
     warps: int = 4
+    varying: tuple[str, ...] = ()
+    """arguments, pointers too, of which nothing is promised"""
 
 
 def kernels() -> dict[str, Compiled]:
@@ -37,43 +39,14 @@ def kernels() -> dict[str, Compiled]:
 
     numbers = dict.fromkeys(("B", "L", "D", "step", "side", "limit"), "i32")
     places = {"key": "*i64", "index": "*i64", "lengths": "*i64"}
-    block = {"BLOCK": masks.MOST}
     rows = {"y": "*i64", "loss": "*fp32", "nll": "*fp32", "V": "i32", "q_y": "fp32", "b": "fp32"}
-    return (
-        {
-            f"loss {kind}": Compiled(
-                loss.rows, {"z": f"*{kind}", **rows}, {"BLOCK": loss.BLOCK}, (), 2 * loss.BLOCK, loss.WARPS
-            )
-            for kind in ("fp32", "bf16")
-        }
-        | {
-            f"masks {kind}": Compiled(
-                masks.draw, {"out": f"*{kind}", "kept": f"*{kind}", **places, **numbers}, block, ("D",), 16 * masks.MOST
-            )
-            for kind in ("fp32", "bf16")
-        }
-        | residuals()
-    )
-
-
-def residuals() -> dict[str, Compiled]:
-    """Under autocast (bf16) and without (fp32): of sub-layers' outputs, everything else is float32 anyway."""
-    from lightning_tfm.model.kernels import residual
-
-    def floats(*names: str) -> dict[str, str]:
-        return dict.fromkeys(names, "*fp32")
-
-    D, found = 512, {}
-    for norm, centred in (("layer", True), ("rms", False)):
-        how: dict[str, Any] = {"CENTRED": centred, "SHIFTED": centred}
-        for kind in ("fp32", "bf16"):
-            to = {"x": "*fp32", "y": f"*{kind}", **floats("keep", "gain", "shift", "out", "total", "mean", "scale")}
-            back = {**floats("grad", "total", "keep", "gain", "mean", "scale", "grad_x"), "grad_y": f"*{kind}"}
-            back |= {**floats("of_gain", "of_shift"), "N": "i32", "D": "i32"}
-            forward = Compiled(residual.forward, {**to, "D": "i32", "eps": "fp32"}, {**how, "BLOCK": D}, ("D",), D)
-            blocks = {"ROWS": residual.ROWS, "BLOCK": D}
-            backward = Compiled(residual.backward, back, how | blocks, ("D",), D)
-            found |= {f"residual {norm} {kind}": forward, f"residual {norm} {kind} backward": backward}
+    found = {}
+    for kind in ("fp32", "bf16"):
+        z, out = {"z": f"*{kind}", **rows}, {"out": f"*{kind}", "kept": f"*{kind}", **places, **numbers}
+        found[f"loss {kind}"] = Compiled(loss.rows, z, {"BLOCK": loss.BLOCK}, (), 2 * loss.BLOCK, loss.WARPS)
+        found[f"masks {kind}"] = Compiled(
+            masks.draw, out, {"BLOCK": masks.MOST}, ("D",), 16 * masks.MOST, varying=masks.VARYING
+        )
     return found
 
 
@@ -84,6 +57,7 @@ def measured(one: Compiled, capability: int) -> dict[str, int]:
 
     names = [*one.types, *one.constants]
     aligned = {name for name, kind in one.types.items() if kind.startswith("*")} | set(one.divisible)
+    aligned -= set(one.varying)
     hints = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in aligned}
     source = ASTSource(
         fn=triton.jit(one.fn),
