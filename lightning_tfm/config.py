@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.parts import LAYERS, SCHEMES, may_act
 
 T = TypeVar("T")
 
@@ -47,8 +48,7 @@ class Model:
     P_drop: float = 0.1
     """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""
     positions: str = "sinusoidal"
-    """sinusoidal, learned, learned_scaled, none, rotary, shaw, shaw_values, t5, alibi, kerple, fire, or the import path
-    of a class of your own"""
+    """{parts}, or the import path of a class of your own"""
     max_positions: int = 512
     """longest sequence, in pieces, for which a learned scheme has vectors"""
     norm: Literal["post", "pre", "sandwich"] = "post"
@@ -65,9 +65,9 @@ class Model:
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
     feed_forward: str = "relu"
-    """relu (the paper), gelu, relu2, swiglu, geglu, or the import path of a class of your own"""
+    """{parts}, or the import path of a class of your own"""
     norm_kind: str = "layer"
-    """layer (the paper), rms, or the import path of a class of your own"""
+    """{parts}, or the import path of a class of your own"""
     bias: bool = True
     """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
     kv_heads: int = 0
@@ -77,8 +77,8 @@ class Model:
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
     layer: str = "attention"
-    """what relates the positions of one text: attention (the paper), restricted, lstm, gru, convolution, separable,
-    dilated, or the import path of a class of your own; attention over the memory stays"""
+    """what relates the positions of one text: {parts}, or the import path of a class of your own; attention over the
+    memory stays"""
     kernel: int = 3
     """positions that one convolution sees"""
     neighbourhood: int = 8
@@ -101,7 +101,7 @@ class Data:
     """Where the text comes from and how it becomes pieces (5.1)."""
 
     corpus: str = "builtin"
-    """builtin, files, or the import path of a class of your own"""
+    """{parts}, or the import path of a class of your own"""
     folder: str = ""
     """folder of parallel files `<split>.<language>` or `<split>.<language>.gz`, for corpus=files"""
     source: str = "en"
@@ -202,7 +202,7 @@ class Training:
     seed: int = 1
     """decides initial weights, order of the data and dropout"""
     optimizer: str = "adam"
-    """adam (the paper), adamw, muon (with AdamW for all but linear maps), or the import path of a class of your own"""
+    """{parts}, or the import path of a class of your own; muon has AdamW for all but linear maps"""
     weight_decay: float = 0.0
     """of all matrices, embeddings included; adam adds it to the gradient, the others shrink weights by rate times it"""
     cooldown: float = 0.2
@@ -386,9 +386,6 @@ IDENTIFYING = {
 }
 """The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
 
-INNER_WIDTH = ("lstm", "gru", "convolution", "separable", "dilated")
-"""layer types whose inner width is a choice (Model.layer_width)"""
-
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,
     "model.norm_kind": lambda e: True,
@@ -397,13 +394,13 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.qk_norm": lambda e: True,
     "model.tie": lambda e: True,
     "model.layer": lambda e: True,
-    "model.kernel": lambda e: e.model.layer not in ("attention", "restricted", "lstm", "gru"),
-    "model.neighbourhood": lambda e: e.model.layer not in ("attention", *INNER_WIDTH),
-    "model.layer_width": lambda e: e.model.layer in INNER_WIDTH,
+    "model.kernel": lambda e: may_act(LAYERS, e.model.layer, "kernel"),
+    "model.neighbourhood": lambda e: may_act(LAYERS, e.model.layer, "neighbourhood"),
+    "model.layer_width": lambda e: e.model.layer in LAYERS and may_act(LAYERS, e.model.layer, "layer_width"),
     "model.scores": lambda e: True,
     "model.P_attention": lambda e: True,
     "model.P_ff": lambda e: True,
-    "model.clip": lambda e: e.model.positions in ("shaw", "shaw_values") or {".", ":"} & {*e.model.positions} != set(),
+    "model.clip": lambda e: may_act(SCHEMES, e.model.positions, "clip"),
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",

@@ -1,10 +1,8 @@
 """Values of an experiment that lie outside their range or contradict each other."""
 
-from lightning_tfm.config import INNER_WIDTH, Experiment
+from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
-
-WITHIN_SCORES = ("shaw", "shaw_values", "t5", "alibi", "kerple", "fire")
-"""positional schemes that add to the scores of every query and key"""
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES
 
 
 def check(experiment: Experiment) -> None:
@@ -55,24 +53,22 @@ def check(experiment: Experiment) -> None:
             raise UserError(f"{name}={value}: must not be negative")
     if m.kv_heads < 0 or (m.kv_heads and m.h % m.kv_heads):
         raise UserError(f"model.kv_heads={m.kv_heads}: must divide model.h={m.h}, or be 0 for as many")
-    within = WITHIN_SCORES if m.layer == "restricted" else (*WITHIN_SCORES, "rotary") if m.layer in INNER_WIDTH else ()
-    if m.positions in within:
+    scheme, layer = SCHEMES.traits(m.positions), LAYERS.traits(m.layer)
+    if m.positions in SCHEMES and m.layer in LAYERS and scheme.acts not in ("embedding", *layer.takes):
         raise UserError(
             f"model.positions={m.positions} needs full self-attention, which model.layer={m.layer} replaces: "
             "take sinusoidal, learned or none"
         )
     if m.P_attention and m.layer == "restricted":
         raise UserError("model.P_attention drops weights of full attention: model.layer=restricted has it at 0")
-    if m.P_ff and {".", ":"} & {*m.feed_forward}:
+    if m.P_ff and m.feed_forward not in FEED_FORWARDS:
         raise UserError(f"model.P_ff acts in feed-forwards that ship: {m.feed_forward} has dropout of its own, or none")
     if m.scores == "cosine" and m.qk_norm:
         raise UserError("model.scores=cosine norms queries and keys already: leave model.qk_norm at false")
-    if m.layer_width == "parameters" and m.layer not in INNER_WIDTH:
-        raise UserError(f"model.layer_width=parameters is for {', '.join(INNER_WIDTH)}, not for model.layer={m.layer}")
-    if m.d_model % 2 and m.positions == "sinusoidal":
-        raise UserError(f"model.d_model={m.d_model}: sinusoidal positions need an even width")
-    if m.d_k % 2 and m.positions == "rotary":
-        raise UserError(f"model.d_k={m.d_k}: rotary positions turn pairs of channels and need an even d_k")
+    if m.layer_width == "parameters" and "layer_width" not in layer.reads:
+        takers = ", ".join(name for name, part in LAYERS.items() if "layer_width" in part.reads)
+        raise UserError(f"model.layer_width=parameters is for {takers}, not for model.layer={m.layer}")
+    scheme.check(m)
     if e.weights == "average" and t.average_last < 1:
         raise UserError("evaluation.weights=average needs training.average_last of at least 1")
     if t.average_last and (t.average_last - 1) * t.average_every >= t.steps:

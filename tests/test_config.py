@@ -169,7 +169,7 @@ def test_malformed_overrides_say_what_and_where(changes, message):
         ("evaluation", {"weights": "average"}, "needs training.average_last"),
         ("training", {"average_last": 100}, "do not fit into training.steps"),
         ("data", {"corpus": "files"}, "needs data.folder"),
-        ("model", {"d_model": 511}, "even width"),
+        ("model", {"d_model": 511}, "needs an even d_model"),
         ("model", {"positions": "rotary", "d_k": 63}, "even d_k"),
     ],
 )

@@ -16,8 +16,8 @@ from lightning_tfm.data.long import LongText
 from lightning_tfm.data.module import StepLoader, TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.schemes import SCHEMES
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import evaluate_lines

@@ -15,12 +15,13 @@ PACKAGE = Path(lightning_tfm.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
 TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
-BASE = {"config", "errors", "keys"}
+BASE = {"config", "errors", "keys", "parts"}
 MAY = {  # room or file -> rooms and files of ours that it may import
     "errors": set(),
     "keys": set(),
-    "config": {"errors"},
-    "contradictions": {"config", "errors"},
+    "parts": {"errors", "config"},  # config's types alone
+    "config": {"errors", "parts"},
+    "contradictions": {"config", "errors", "parts"},
     "yaml_files": {"errors"},
     "durable": set(),
     "scoring": {"errors"},
@@ -29,8 +30,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "model": BASE,
     "data": BASE | {"yaml_files", "durable", "sums", "user_modules"},
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
-    "study": BASE
-    | {"contradictions", "model.size", "model.flops", "model.layer_sizes", "yaml_files", "durable", "user_modules"},
+    "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "data.long", "training.schedule"},
     "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
@@ -47,7 +47,6 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "durable",
         "sums",
         "model.size",
-        "model.layer_sizes",
         "measure.record",
     },
     "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
@@ -82,7 +81,7 @@ TORCH_FREE = [
     "yaml_files.py",
     "model/size.py",
     "model/flops.py",
-    "model/layer_sizes.py",
+    "parts.py",
     "data/plan.py",
     "data/store.py",
 ]

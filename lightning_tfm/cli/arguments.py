@@ -18,6 +18,7 @@ import yaml
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.parts import KINDS
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 
@@ -129,7 +130,8 @@ def documentation(module: str) -> dict[tuple[str, str], str]:
             for line, below in zip(node.body, node.body[1:], strict=False):
                 if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
                     assert isinstance(line.target, ast.Name)
-                    texts[node.name, line.target.id] = ast.literal_eval(below.value)
+                    text, field = ast.literal_eval(below.value), f"{node.name.lower()}.{line.target.id}"
+                    texts[node.name, line.target.id] = text.replace("{parts}", ", ".join(KINDS.get(field, ())))
     return texts
 
 

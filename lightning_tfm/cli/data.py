@@ -10,6 +10,7 @@ from typing import Any
 from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, only_printed, parse, words
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.parts import CORPORA
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
@@ -22,7 +23,7 @@ PAIRS = 5
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it; move it to another machine.")
     parser.add_argument("action", help=" | ".join(ACTIONS))
-    names = "wmt14-en-de, wmt14-en-fr, multi30k, files, or the import path of a class of yours [data.corpus]"
+    names = f"{', '.join(CORPORA)}, or the import path of a class of yours [data.corpus]"
     parser.add_argument("corpus", nargs="?", help=names)
     parser.add_argument(
         "--sets",
@@ -66,8 +67,8 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
         check_asked(settings.base, verb)
     if name is None or name == data.corpus:
         return settings, data
-    if name not in (*SOURCES, "files", "builtin") and "." not in name:
-        raise UserError(f"data {action} {name}: {nearest(name, [*SOURCES, 'files'])}")
+    if name not in CORPORA and not {".", ":"} & {*name}:
+        raise UserError(f"data {action} {name}: {nearest(name, CORPORA)}")
     if name == "files" and not data.folder:
         raise UserError(f"data {action} files needs --data.folder, the folder of the parallel files")
     return settings, replace(data, corpus=name)

@@ -9,7 +9,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
+from lightning_tfm.parts import LAYERS
 from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.study.study import check_exists
 
@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if d < 2 * base.h or d % (2 * base.h):
         raise UserError(f"--d_model={d}: must be divisible by {2 * base.h}: {base.h} heads, and two directions")
 
-    table = measure_layers([replace(base, layer=name) for name in options["layer"] or BUILTIN_LAYERS], d, options)
+    table = measure_layers([replace(base, layer=name) for name in options["layer"] or LAYERS], d, options)
     from lightning_tfm.report import layer_figure, layer_table
 
     print(layer_table.to_json(table) if options["format"] == "json" else layer_table.to_text(table), end="")
@@ -65,14 +65,13 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
     import torch
 
     from lightning_tfm.measure.layers import measure, sized
-    from lightning_tfm.model.classes import find_class
-    from lightning_tfm.model.layer_types import LAYERS, LayerType
+    from lightning_tfm.model.layer_types import find_layer
     from lightning_tfm.yaml_files import see_working_directory
 
     see_working_directory()
     if options["threads"]:
         torch.set_num_threads(options["threads"])
     for model in models:
-        find_class("model.layer", model.layer, LAYERS, (LayerType,))
+        find_layer(model.layer)
     machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"
     return measure([sized(model, d) for model in models], options["longest"], machine)

@@ -19,8 +19,9 @@ from lightning_tfm.cli.study import (
 )
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
+from lightning_tfm.parts import OWN_WEIGHTS
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.study.mistakes import BASES, check_classes, check_peak, check_trainable
+from lightning_tfm.study.mistakes import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.study import Search, file_of, folder_of, load_as, save
@@ -104,7 +105,7 @@ def check_space(search: Search) -> None:
     for p in search.space:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
-        for value in p.values if p.name in BASES else ():
+        for value in p.values if p.name in OWN_WEIGHTS else ():
             check_classes(override(search.base, {p.name: value}, search.name))
 
 

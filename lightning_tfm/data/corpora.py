@@ -1,14 +1,13 @@
 """Where text comes from: a corpus yields the raw pairs of a split and knows how errors call them.
 
-A new corpus is one class here and one line in CORPORA; or a class of your own with a method `lines(split)`, named by
-its import path in `data.corpus`. Where it has an `__init__`, that is given the `Data` section.
+A new corpus is one class here and one line in `parts.CORPORA`; or a class of your own with a method `lines(split)`,
+named by its import path in `data.corpus`. Where it has an `__init__`, that is given the `Data` section.
 """
 
 import hashlib
-import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +16,9 @@ from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import read_pairs
-from lightning_tfm.data.wmt.manifest import SOURCES
-from lightning_tfm.data.wmt.official import OfficialCorpus
-from lightning_tfm.errors import NotHere, UserError, nearest
+from lightning_tfm.data.wmt.official import OfficialCorpus as OfficialCorpus
+from lightning_tfm.errors import NotHere, UserError
+from lightning_tfm.parts import CORPORA
 from lightning_tfm.sums import sha256
 from lightning_tfm.user_modules import reached
 from lightning_tfm.yaml_files import see_working_directory
@@ -113,28 +112,10 @@ class OwnCorpus(Corpus):
         return f"{self._path}, {split}.{language}"
 
 
-CORPORA: dict[str, Callable[[Data], Corpus]] = {
-    "builtin": BuiltinCorpus,
-    "files": FilesCorpus,
-    **dict.fromkeys(SOURCES, OfficialCorpus),
-}
-
-
 def make_corpus(data: Data) -> Corpus:
-    """The corpus that `data.corpus` names: a key of CORPORA or the import path of a class."""
-    if data.corpus in CORPORA:
-        return CORPORA[data.corpus](data)
-    module, _, name = data.corpus.rpartition(".")
-    if not module:
-        known = nearest(data.corpus, CORPORA)
-        raise UserError(f"data.corpus={data.corpus}: unknown corpus; {known} Or give the import path of a class")
+    """The corpus that `data.corpus` names: one that ships, or the import path of a class."""
     see_working_directory()
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"data.corpus={data.corpus}: cannot be imported ({error}); is its folder on PYTHONPATH?"
-        ) from error
+    found = CORPORA.find(data.corpus, __name__)
     if not (isinstance(found, type) and callable(getattr(found, "lines", None))):
         raise UserError(f"data.corpus={data.corpus}: must be a class with a method lines(split)")
     if not issubclass(found, Corpus):
@@ -145,16 +126,17 @@ def make_corpus(data: Data) -> Corpus:
             f"data.corpus={data.corpus}: a subclass of Corpus must define {lacking} too; a class with lines(split) "
             "that does not derive from it need not"
         )
-    return cast("Callable[[Data], Corpus]", found)(data)
+    made: Any = found
+    return cast(Corpus, made(data))
 
 
 def corpus_fingerprint(corpus: Corpus, split: str) -> str:
     """`corpus.fingerprint`, and for a class from outside the package the hash of its source file, and of what of the
     user's own that imports.
     """
-    if type(corpus) in CORPORA.values():
-        return corpus.fingerprint(split)
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
+    if made_by.__module__.startswith("lightning_tfm."):
+        return corpus.fingerprint(split)
     digest = hashlib.sha256(inspect.getsource(sys.modules[made_by.__module__]).encode())
     for name, source in reached([made_by.__module__]).items():
         digest.update(name.encode() + b"\0" + source)

@@ -16,6 +16,7 @@ from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import EncodedText
 from lightning_tfm.errors import UserError
+from lightning_tfm.parts import SCHEMES
 
 PER_LIMIT = 2
 """classes to a training length"""
@@ -86,7 +87,8 @@ def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
     has to reach a translation of the longest length, too, lest it be cut where other schemes' are not.
     """
     m, data = experiment.model, experiment.data
-    if not m.positions.startswith("learned"):
+    ends_at = SCHEMES.traits(m.positions).ends_at
+    if not ends_at:
         return
     texts: list[tuple[str, Split | EncodedText, int]] = []
     texts += [(split, prepared.split(split), 0) for split in (data.dev, data.test) if split]
@@ -94,10 +96,10 @@ def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
         texts.append((data.long, LongText(prepared, data).split(data.long), experiment.evaluation.extra_len))
     for split, text, extra in texts:
         longest = max(int(text.source_lengths.max()) + 1 + extra, int(text.target_lengths.max()) + 1)
-        if longest > m.max_positions:
+        if longest > getattr(m, ends_at):
             more = f" with evaluation.extra_len={extra} pieces for the translation" if extra else ""
             raise UserError(
                 f"{name}: the longest line of '{split}' takes {longest} positions{more}, and model.positions="
-                f"{m.positions} has vectors for {m.max_positions}: set model.max_positions to {longest} or more for "
+                f"{m.positions} has vectors for {getattr(m, ends_at)}: set model.{ends_at} to {longest} or more for "
                 "all rows"
             )

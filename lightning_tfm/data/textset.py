@@ -7,10 +7,11 @@ import numpy as np
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.cleaning import flaw
-from lightning_tfm.data.corpora import CORPORA, make_corpus
+from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.pieces import PieceTokenizer
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
+from lightning_tfm.parts import CORPORA
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,10 @@ from lightning_tfm.data.pieces import FILE as PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.model.positions import EmbeddingScheme
-from lightning_tfm.model.schemes import find_scheme
-from lightning_tfm.model.size import BUILTIN_NORMS, GATED
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 
 VERSION = 1
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH", "geglu": "GELU"}
-"""feed-forward -> CTranslate2's name of its activation"""
 LONGEST = 4096
 """positions that an exported table of sinusoids holds"""
 
@@ -83,9 +79,9 @@ def ctranslate2_spec(trained: Trained) -> Any:
         (m.N, m.N),
         m.h,
         pre_norm=m.norm == "pre",
-        rms_norm=m.norm_kind == "rms",
-        activation=Activation[ACTIVATIONS[m.feed_forward]],
-        ffn_glu=m.feed_forward in GATED,
+        rms_norm=NORMS[m.norm_kind].exports == "RMSNorm",
+        activation=Activation[FEED_FORWARDS[m.feed_forward].exports],
+        ffn_glu=isinstance(model.encoder[0].feed_forward.W_1, FusedLinear),
     )
     spec.config.layer_norm_epsilon = m.norm_eps
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
@@ -106,7 +102,8 @@ def ctranslate2_spec(trained: Trained) -> Any:
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         embeddings.weight, embeddings.multiply_by_sqrt_depth = _numpy(embedding_WD), False
         side.scale_embeddings = np.float32(scale)
-        longest = m.max_positions if m.positions.startswith("learned") else LONGEST
+        ends_at = SCHEMES.traits(m.positions).ends_at
+        longest = getattr(m, ends_at) if ends_at else LONGEST
         table_TD = positions.embed(torch.zeros(1, longest, m.d_model), 1.0, 0)[0] + added_D
         side.position_encodings.encodings = _numpy(table_TD)
     for side, layers, norm in (
@@ -127,9 +124,9 @@ def unlike_ctranslate2(m: Model) -> list[str]:
     faults = []
     if not m.d_k == m.d_v == m.d_model / m.h:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
-    if m.layer != "attention":
+    if not LAYERS.traits(m.layer).exports:
         faults.append(f"layer={m.layer} stands in place of self-attention")
-    if not issubclass(find_scheme(m.positions), EmbeddingScheme):
+    if SCHEMES.traits(m.positions).acts != "embedding":
         faults.append(f"positions={m.positions} act within attention")
     if m.kv_heads not in (0, m.h):
         faults.append(f"kv_heads={m.kv_heads} are shared by several queries")
@@ -139,10 +136,10 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"scores={m.scores} are not q·k / sqrt(d_k)")
     if m.norm == "sandwich":
         faults.append("norm=sandwich has norms within the residual")
-    if m.norm_kind not in BUILTIN_NORMS:
-        faults.append(f"norm_kind={m.norm_kind} is not one of {', '.join(BUILTIN_NORMS)}")
-    if m.feed_forward not in ACTIVATIONS:
-        faults.append(f"feed_forward={m.feed_forward} is not one of {', '.join(ACTIVATIONS)}")
+    for kind, name in ((NORMS, m.norm_kind), (FEED_FORWARDS, m.feed_forward)):
+        if not kind.traits(name).exports:
+            others = ", ".join(part.name for part in kind.values() if part.exports)
+            faults.append(f"{kind.field.partition('.')[2]}={name} is not one of {others}")
     return faults
 
 

@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Model
-from lightning_tfm.measure.record import RECURRENT, Exponent, LayerMeasures, LayerTable
+from lightning_tfm.measure.record import Exponent, LayerMeasures, LayerTable
 from lightning_tfm.model.layer_types import make_layer
+from lightning_tfm.parts import LAYERS
 
 NARROW = Model(d_model=16, h=2, d_k=8, d_v=8)
 """sizes at which graphs are traced and dependencies followed: these do not depend on the width"""
@@ -26,11 +27,8 @@ SHAPES = (16, 64, 256)
 """lengths for both"""
 MOST_LAYERS = 512
 LENGTHS_COUNTED, WIDTHS_COUNTED = (128, 256, 512, 1024), (64, 128, 256, 512)
-REACHES = {"restricted": ("r", "neighbourhood", (8, 16, 32))}
-REACHES |= {name: ("k", "kernel", (3, 5, 9)) for name in ("convolution", "separable", "dilated")}
-"""layer type -> name, field and values of the third size in its number of operations"""
-SAME = ("attention", "restricted", "lstm", "gru", "convolution", "separable")
-"""types whose layers all reach equally far"""
+REACHES = {"neighbourhood": ("r", (8, 16, 32)), "kernel": ("k", (3, 5, 9))}
+"""fields of a third size in the number of operations, its name and values"""
 FREE = set(
     "view _unsafe_view reshape t transpose permute unsqueeze squeeze expand slice select split split_with_sizes chunk "
     "unbind clone detach alias as_strided unfold cat stack _to_copy copy_ zeros new_zeros ones full empty arange eye "
@@ -74,7 +72,8 @@ def measured(model: Model, longest: int) -> LayerMeasures:
 
 def exponents(model: Model) -> tuple[dict[str, Exponent], dict[str, Exponent]]:
     """Fitted over lengths, widths and, where the type has one, kernels or neighbourhoods."""
-    name, field, values = REACHES.get(model.layer, ("", "", (0,)))
+    field = next((field for field in LAYERS.traits(model.layer).reads if field in REACHES), "")
+    name, values = REACHES.get(field, ("", (0,)))
     sizes, counts = [], []
     for n, d, reach in product(LENGTHS_COUNTED, WIDTHS_COUNTED, values):
         changes: dict[str, Any] = {field: reach} if field else {}
@@ -92,7 +91,7 @@ def operations(model: Model, n: int) -> tuple[int, int]:
 
     A recurrent layer is counted at 16 positions and scaled: each of its steps costs the same.
     """
-    steps = min(n, 16) if model.layer in RECURRENT else n
+    steps = min(n, 16) if LAYERS.traits(model.layer).recurrent else n
     whole, single = (count * n // steps for count in _operations(model, steps))
     return whole - single, whole
 
@@ -185,7 +184,7 @@ def layers_until_all_see_all(model: Model, n: int) -> int | None:
     seen_TS = np.eye(n, dtype=bool)
     step_TS = None
     for number in range(MOST_LAYERS):
-        if step_TS is None or model.layer not in SAME:
+        if step_TS is None or not LAYERS.traits(model.layer).alike:
             step_TS = support(drawn(model, number), n, model.d_model).astype(np.float32)
         seen_TS = step_TS @ seen_TS > 0
         if seen_TS.all():

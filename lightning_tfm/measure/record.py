@@ -34,7 +34,6 @@ PAPER = {
     "separable": Printed("k n d + n d²", "1", "n / k"),
     "dilated": Printed("k n d²", "1", "log_k n"),
 }
-RECURRENT = ("lstm", "gru")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Shapes: see `transformer`. The projections of one input share one matrix product
 in the order that `FusedLinear.parts` names.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -13,11 +14,13 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.cache import KeyValueCache
-from lightning_tfm.model.explicit import attend_explicit
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
 from lightning_tfm.model.scores import Additive, query_key_norms
-from lightning_tfm.model.short import attend_short, is_short
+
+VECTOR = 16
+"""keys below which torch's softmax leaves vector instructions on a CPU, at ten times the cost of an element"""
+SHORT = 64
+"""keys up to which products and softmax one after the other are faster on a CPU than torch's fused kernel"""
 
 
 class FusedLinear(nn.Linear):
@@ -64,6 +67,58 @@ def attend(
     return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, attn_mask=mask)
 
 
+def is_short(q_BHTK: Tensor, S: int) -> bool:
+    exact = q_BHTK.device.type == "cpu" and q_BHTK.dtype in (torch.float32, torch.float64)
+    return exact and q_BHTK.shape[2] > 1 and S <= SHORT and not torch.compiler.is_compiling()
+
+
+def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
+    """`attend` of short sentences on a CPU, where torch's fused kernel is slower.
+
+    The keys are filled up to VECTOR with some that no query sees.
+    """
+    missing = max(0, VECTOR - k_BHSK.shape[2])
+    if allowed is not None:
+        unseen = q_BHTK.new_zeros(()).masked_fill(~allowed, -math.inf)
+        bias = unseen if bias is None else bias + unseen
+    if missing:
+        bias = q_BHTK.new_zeros(1, k_BHSK.shape[2]) if bias is None else bias
+        bias = F.pad(bias, (0, missing), value=-math.inf)
+        k_BHSK, v_BHSV = F.pad(k_BHSK, (0, 0, 0, missing)), F.pad(v_BHSV, (0, 0, 0, missing))
+    q, k, v = (x.flatten(0, 1) for x in (q_BHTK / math.sqrt(q_BHTK.shape[3]), k_BHSK, v_BHSV))
+    score_BHTS = torch.bmm(q, k.transpose(1, 2)).unflatten(0, q_BHTK.shape[:2])
+    score_BHTS = score_BHTS if bias is None else score_BHTS + bias
+    return torch.bmm(score_BHTS.softmax(-1).flatten(0, 1), v).unflatten(0, q_BHTK.shape[:2])
+
+
+def attend_explicit(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSV: Tensor,
+    allowed: Tensor | None,
+    causal: bool,
+    bias: Tensor | None,
+    scores: Callable[[Tensor, Tensor], Tensor] | None,
+    values: Callable[[Tensor], Tensor] | None,
+    drop: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """`attend`, if need be with other `scores`, and with what `values` makes of the weights [B, H, T, S]."""
+    if scores is None:
+        score_BHTS = (q_BHTK / math.sqrt(q_BHTK.shape[3])) @ k_BHSK.transpose(2, 3)
+    else:
+        score_BHTS = scores(q_BHTK, k_BHSK)
+    score_BHTS = score_BHTS if bias is None else score_BHTS + bias
+    T, S = score_BHTS.shape[2:]
+    if causal and T > 1:
+        past_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).tril(S - T)
+        allowed = past_TS if allowed is None else allowed & past_TS
+    if allowed is not None:
+        score_BHTS = score_BHTS.masked_fill(~allowed, float("-inf"))
+    weights_BHTS = drop(score_BHTS.softmax(-1))
+    found_BHTV = weights_BHTS @ v_BHSV
+    return found_BHTV if values is None else found_BHTV + values(weights_BHTS)
+
+
 def shared(x_BGTX: Tensor, h: int) -> Tensor:
     """[B, G, T, X] -> [B, h, T, X]: each of G heads of keys or values stands for h / G neighbouring queries."""
     return x_BGTX if x_BGTX.shape[1] == h else x_BGTX.repeat_interleave(h // x_BGTX.shape[1], 1)
@@ -105,10 +160,32 @@ class Attention(nn.Module):
         return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values, drop)
 
 
+class KeyValueCache:
+    """Keys and values of the pieces decoded so far, one self-attention layer: [B, G, T, K] and [B, G, T, V]."""
+
+    def __init__(self) -> None:
+        self.k_BHTK: Tensor | None = None
+        self.v_BHTV: Tensor | None = None
+
+    def append(self, k_BH1K: Tensor, v_BH1V: Tensor) -> tuple[Tensor, Tensor]:
+        if self.k_BHTK is None or self.v_BHTV is None:
+            self.k_BHTK, self.v_BHTV = k_BH1K, v_BH1V
+        else:
+            self.k_BHTK = torch.cat((self.k_BHTK, k_BH1K), 2)
+            self.v_BHTV = torch.cat((self.v_BHTV, v_BH1V), 2)
+        return self.k_BHTK, self.v_BHTV
+
+    def select(self, rows: Tensor) -> None:
+        """Keep, repeat or reorder rows of the batch."""
+        if self.k_BHTK is not None and self.v_BHTV is not None:
+            self.k_BHTK, self.v_BHTV = self.k_BHTK.index_select(0, rows), self.v_BHTV.index_select(0, rows)
+
+
 class SelfAttention(Attention):
     """MultiHead(x, x, x) (3.2.2), with a rotating or biasing positional scheme where there is one."""
 
-    def __init__(self, c: Model, scheme: PositionScheme | None):
+    def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool = False):
+        """`causal`, whether it belongs to the decoder, is for classes that derive from it."""
         super().__init__(c)
         self.W_QKV = FusedLinear(c.d_model, self.parts, c.attention_bias)
         self.W_O = nn.Linear(c.h * c.d_v, c.d_model, c.attention_bias)

@@ -1,6 +1,6 @@
-"""Feed-forward sub-layers. One is one class and one line in `FEED_FORWARDS`. Shapes: see `transformer`.
+"""Feed-forward sub-layers. One is one class here and one line in `parts.FEED_FORWARDS`. Shapes: see `transformer`.
 
-A gated one has three matrices in place of two. It takes its inner width at equal parameters (`size.gated_width`), so
+A gated one has three matrices in place of two. It takes its inner width at equal parameters (`parts.gated_width`), so
 that `model.d_ff` means the same budget for all.
 """
 
@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.model.classes import find_class
-from lightning_tfm.model.size import gated_width
+from lightning_tfm.parts import FEED_FORWARDS, gated_width
 
 
 @dataclass(frozen=True)
@@ -99,20 +98,10 @@ class GEGLU(SwiGLU):
         return F.gelu(x_BTF)
 
 
-FEED_FORWARDS: dict[str, type[FeedForward]] = {
-    "relu": ReLU,
-    "gelu": GELU,
-    "relu2": SquaredReLU,
-    "swiglu": SwiGLU,
-    "geglu": GEGLU,
-}
-
-
 def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_ff: float = 0.0) -> FeedForward:
     """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
-    return find_class("model.feed_forward", name, FEED_FORWARDS, (FeedForward,))(
-        FeedForwardSizes(d_model, d_ff, bias, P_ff)
-    )
+    found: type[FeedForward] = FEED_FORWARDS.find(name, __name__)
+    return found(FeedForwardSizes(d_model, d_ff, bias, P_ff))
 
 
 def product_weights(module: nn.Module) -> int:

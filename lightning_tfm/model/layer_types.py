@@ -1,4 +1,5 @@
-"""What may stand in place of self-attention (section 4 of the paper). One is one class and one line in `LAYERS`.
+"""What may stand in place of self-attention (section 4 of the paper). One is one class here and one line in
+`parts.LAYERS`.
 
 A layer type relates the positions of one text: in the encoder all of them, in the decoder (causal) those up to its own.
 Attention over the memory stays. Decoding goes piece by piece with a state that `new_cache` makes. Shapes: see
@@ -16,11 +17,22 @@ from torch.nn import functional as F
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention
-from lightning_tfm.model.cache import State
-from lightning_tfm.model.classes import find_class
-from lightning_tfm.model.layer_sizes import inner_width
 from lightning_tfm.model.positions import PositionScheme
-from lightning_tfm.model.restricted import RestrictedSelfAttention
+from lightning_tfm.model.restricted import RestrictedSelfAttention as RestrictedSelfAttention
+from lightning_tfm.model.size import inner_width
+from lightning_tfm.parts import LAYERS
+
+
+class State:
+    """What a layer keeps: tensors with the rows of the batch in dimension `rows_at`; none before the first piece."""
+
+    def __init__(self, rows_at: int = 0) -> None:
+        self.tensors: tuple[Tensor, ...] = ()
+        self.rows_at = rows_at
+
+    def select(self, rows: Tensor) -> None:
+        """Keep, repeat or reorder rows of the batch."""
+        self.tensors = tuple(tensor.index_select(self.rows_at, rows) for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,7 @@ class LayerType(nn.Module, ABC):
     """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
 
     Name the matrix whose product is added to the residual stream W_O: `model.init: xavier_residual` looks for it.
+    One of the user's own declares the traits of `parts.Layer` as attributes: `sees_order = False`.
     """
 
     def __init__(self, sizes: LayerSizes):
@@ -200,30 +213,23 @@ class GRU(Recurrent):
     cell = nn.GRU
 
 
-LAYERS: dict[str, type[nn.Module]] = {
-    "attention": SelfAttention,
-    "restricted": RestrictedSelfAttention,
-    "lstm": LSTM,
-    "gru": GRU,
-    "convolution": Convolution,
-    "separable": Separable,
-    "dilated": Dilated,
-}
-
-
 def make_layer(c: Model, scheme: PositionScheme | None, causal: bool, number: int) -> SelfAttention:
     """What `model.layer` names; called like self-attention, whichever it is.
 
     Raises UserError where it is neither one that ships nor the import path of a LayerType, or where the positional
     scheme acts in an attention that is not there.
     """
-    if c.layer == "attention":
-        return SelfAttention(c, scheme)
-    if c.layer == "restricted":
-        return RestrictedSelfAttention(c, scheme, causal)
-    found = find_class("model.layer", c.layer, LAYERS, (LayerType,))
+    found = find_layer(c.layer)
+    if issubclass(found, SelfAttention):
+        return found(c, scheme, causal)
     if scheme is not None:
         raise UserError(f"model.positions={c.positions} acts within self-attention, and model.layer={c.layer} has none")
-    width = inner_width(c, causal) if c.layer in LAYERS else c.d_model
+    width = inner_width(c, causal)
     made = found(LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
     return cast(SelfAttention, made)
+
+
+def find_layer(name: str) -> type[nn.Module]:
+    """The class of that name, or at that import path. Raises UserError naming the nearest valid name."""
+    found: type[nn.Module] = LAYERS.find(name, __name__)
+    return found

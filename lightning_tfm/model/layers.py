@@ -4,18 +4,38 @@ Dropout takes its mask from outside where one is given (`keep`: 0 or 1/(1-P_drop
 training can key masks by sentence; without one it asks torch's generator.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.attention import CrossAttention
-from lightning_tfm.model.cache import KeyValueCache
+from lightning_tfm.model.attention import CrossAttention, KeyValueCache
 from lightning_tfm.model.feed_forward import make_feed_forward
-from lightning_tfm.model.inner import NO_MASKS, Inner, Keep
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import PositionScheme
+
+Keep = Tensor | None
+
+
+class Inner(NamedTuple):
+    """Dropout masks within one layer's sub-layers (config: P_attention, P_ff); None where the model draws its own."""
+
+    attention: Keep = None
+    memory: Keep = None
+    feed_forward: Keep = None
+
+    @staticmethod
+    def masked(sublayer: nn.Module, keep: Keep) -> Callable[..., Tensor]:
+        """The sub-layer with its mask, where there is one: of types of the user's own not all take any."""
+        return sublayer if keep is None else partial(sublayer, keep=keep)
+
+
+NO_MASKS = Inner()
 
 
 class Dropout(nn.Module):

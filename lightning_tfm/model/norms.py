@@ -1,4 +1,4 @@
-"""Norms of the residual stream. One is one class and one line in `NORMS`. Shapes: see `transformer`."""
+"""Norms of the residual stream. One is one class here and one line in `parts.NORMS`. Shapes: see `transformer`."""
 
 from abc import ABC, abstractmethod
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.classes import find_class
+from lightning_tfm.parts import NORMS
 
 
 class Norm(nn.Module, ABC):
@@ -29,11 +29,9 @@ class RMSNorm(Norm):
         return F.rms_norm(x_BTD.to(self.weight.dtype), self.weight.shape, self.weight, self.eps)
 
 
-NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": RMSNorm}
-
-
 def make_norm(c: Model) -> nn.Module:
     """Raises UserError where `norm_kind` is neither one that ships nor the import path of a Norm."""
     if c.norm_kind == "layer":
         return nn.LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
-    return find_class("model.norm_kind", c.norm_kind, NORMS, (Norm,))(c.d_model, c.norm_eps)
+    made: nn.Module = NORMS.find(c.norm_kind, __name__)(c.d_model, c.norm_eps)
+    return made

@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention import SelfAttention, merge_heads, shared
-from lightning_tfm.model.cache import KeyValueCache
+from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, shared
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
 
 

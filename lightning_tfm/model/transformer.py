@@ -15,10 +15,8 @@ from torch.nn import functional as F
 
 from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.feed_forward import product_weights
-from lightning_tfm.model.flops import Weights
 from lightning_tfm.model.init import initialise
-from lightning_tfm.model.inner import NO_MASKS, Inner, Keep
-from lightning_tfm.model.layers import DecoderLayer, Dropout, EncoderLayer
+from lightning_tfm.model.layers import NO_MASKS, DecoderLayer, Dropout, EncoderLayer, Inner, Keep
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import (
     BiasScheme,
@@ -27,8 +25,9 @@ from lightning_tfm.model.positions import (
     PositionScheme,
     PositionSizes,
     RotationScheme,
+    find_scheme,
 )
-from lightning_tfm.model.schemes import find_scheme
+from lightning_tfm.parts import SCHEMES
 
 
 @dataclass
@@ -54,9 +53,10 @@ class Transformer(nn.Module):
     def __init__(self, config: Model, V: int, seed: int = 0):
         super().__init__()
         self.config, self.V = config, V
-        self.max_length = config.max_positions if config.positions.startswith("learned") else 1 << 20
         c = config
-        scheme = find_scheme(c.positions)
+        scheme, traits = find_scheme(c.positions), SCHEMES.traits(c.positions)
+        traits.check(c)
+        self.max_length: int = getattr(c, traits.ends_at) if traits.ends_at else 1 << 20
         sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout, c.clip, c.d_v)
 
         def at_embedding() -> EmbeddingScheme:
@@ -65,7 +65,7 @@ class Transformer(nn.Module):
         def at_attention(causal: bool) -> list[PositionScheme | None]:
             if not issubclass(scheme, (RotationScheme, BiasScheme)):
                 return [None] * c.N
-            made = [scheme(replace(sizes, causal=causal)) for _ in range(1 if scheme.shared else c.N)]
+            made = [scheme(replace(sizes, causal=causal)) for _ in range(1 if traits.shared else c.N)]
             return [made[i % len(made)] for i in range(c.N)]
 
         self.embedding_WD = nn.Parameter(torch.empty(V, c.d_model))
@@ -121,10 +121,10 @@ class Transformer(nn.Module):
             x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i], inner=inner)
         return self.decoder_norm(x_BTD)
 
-    def weights(self) -> Weights:
-        """What `flops.training_flops` asks for."""
-        first, last = self.encoder[0], self.decoder[0]
-        return Weights(*map(product_weights, (first.feed_forward, first.self_attention, last.self_attention)))
+    def weights(self) -> tuple[int, int, int]:
+        """Numbers in the matrices of a feed-forward, and of what relates the positions of source and of target."""
+        source, target = self.encoder[0].self_attention, self.decoder[0].self_attention
+        return product_weights(self.encoder[0].feed_forward), product_weights(source), product_weights(target)
 
     def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
         """Embeddings of pieces at positions start …, for decoding piece by piece."""

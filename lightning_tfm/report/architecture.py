@@ -5,19 +5,15 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from lightning_tfm.config import INNER_WIDTH, Experiment, Model
+from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.layer_sizes import attention_parameters, layer_parameters
-from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, count_parameters, feed_forward_width
+from lightning_tfm.model.size import count_parameters, layer_parameters
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES, attention_parameters
 from lightning_tfm.report.svg import attribute, figure, label, number, tag
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
 """of the picture, of a box, between boxes, of a line of text"""
 ENCODER_X, DECODER_X = 46, 424
-AT_EMBEDDING = ("sinusoidal", "learned", "learned_scaled", "none")
-NAMES = {"lstm": "LSTM", "gru": "GRU", "attention": "self-attention", "restricted": "restricted self-attention"}
-NAMES |= {name: f"{name} convolution" for name in ("separable", "dilated")}
-FEED_FORWARDS = {"relu": "ReLU", "gelu": "GELU", "relu2": "ReLU squared", "swiglu": "SwiGLU", "geglu": "GEGLU"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,8 @@ def columns(e: Experiment) -> tuple[Column, Column]:
     """Encoder and decoder."""
     m, V = e.model, e.data.vocab_size
     own = {"all": ("", ""), "decoder": ("a matrix of its own", "a matrix with the output")}
-    positions = f"+ {m.positions} positions" if m.positions in AT_EMBEDDING and m.positions != "none" else ""
+    added = m.positions != "none" and SCHEMES.traits(m.positions).acts == "embedding"
+    positions = f"+ {m.positions} positions" if added else ""
     under = [
         Box(
             "Embedding",
@@ -113,9 +110,8 @@ def _around(m: Model, box: Box) -> list[Box]:
 
 
 def _norm(m: Model, title: str) -> Box:
-    count = {"layer": (1 + m.bias) * m.d_model, "rms": m.d_model}.get(m.norm_kind)
-    words = {"layer": "layer norm", "rms": "RMS norm"}.get(m.norm_kind, m.norm_kind)
-    return Box(title, (words,), "" if count is None else f"{count:,}")
+    words = NORMS.traits(m.norm_kind).label or m.norm_kind
+    return Box(title, (words,), _counted(lambda: NORMS.count(m.norm_kind, m)))
 
 
 def _dropout(m: Model) -> str:
@@ -131,17 +127,15 @@ def _heads(m: Model) -> list[str]:
 
 
 def _self(m: Model, causal: bool) -> Box:
-    name = NAMES.get(m.layer, m.layer)
+    layer = LAYERS.traits(m.layer)
+    name = layer.label or m.layer
     whole, masked = name[0].upper() + name[1:], f"Masked {name}"
-    title = masked if causal and m.layer in ("attention", "restricted") else f"{whole}, causal" if causal else whole
-    if m.layer in ("attention", "restricted"):
-        lines = _heads(m)
-        lines += [f"neighbourhood r {m.neighbourhood}"] * (m.layer == "restricted")
-        lines += [f"{m.positions} positions"] * (m.positions not in AT_EMBEDDING)
-    elif m.layer in ("lstm", "gru"):
-        lines = ["one direction" if causal else "two directions"]
-    else:
-        lines = [f"kernel k {m.kernel}"] * (m.layer in INNER_WIDTH)
+    title = masked if causal and layer.heads else f"{whole}, causal" if causal else whole
+    lines = _heads(m) if layer.heads else []
+    lines += ["one direction" if causal else "two directions"] * layer.recurrent
+    lines += [f"neighbourhood r {m.neighbourhood}"] * ("neighbourhood" in layer.reads)
+    lines += [f"kernel k {m.kernel}"] * ("kernel" in layer.reads)
+    lines += [f"{m.positions} positions"] * (layer.heads and SCHEMES.traits(m.positions).acts != "embedding")
     lines += ["as many parameters as self-attention"] * (m.layer_width == "parameters")
     return Box(title, tuple(lines), _counted(lambda: layer_parameters(m, causal)))
 
@@ -151,14 +145,12 @@ def _cross(m: Model) -> Box:
 
 
 def _feed_forward(m: Model) -> Box:
-    kind = FEED_FORWARDS.get(m.feed_forward, m.feed_forward)
-    if m.feed_forward not in BUILTIN_FEED_FORWARDS:
-        return Box("Feed-forward", (kind,))
-    width = feed_forward_width(m)
+    part = FEED_FORWARDS.traits(m.feed_forward)
+    label, count = part.label or m.feed_forward, _counted(lambda: FEED_FORWARDS.count(m.feed_forward, m))
+    if part.width is None:
+        return Box("Feed-forward", (label,), count)
     inner = [f"dropout within {m.P_ff:g}"] * (m.P_ff > 0)
-    matrices = 3 if m.feed_forward in ("swiglu", "geglu") else 2
-    count = matrices * m.d_model * width + m.bias * ((matrices - 1) * width + m.d_model)
-    return Box(f"Feed-forward, {kind}", (f"{m.d_model} → {width:,} → {m.d_model}", *inner), f"{count:,}")
+    return Box(f"Feed-forward, {label}", (f"{m.d_model} → {part.width(m):,} → {m.d_model}", *inner), count)
 
 
 def _counted(count: Callable[[], int]) -> str:

@@ -35,6 +35,7 @@ from statistics import mean
 
 import numpy as np
 
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells
@@ -315,7 +316,7 @@ def judged(study: Ablation, rows: Mapping[str, BeyondRow]) -> tuple[str | None, 
     """The verdict on the sentence and why; None where the study does not ask for it."""
     positions = {row.name: apply(study.base, row).model.positions for row in study.rows if len(row.change) <= 1}
     base = rows.get(study.base_row or "")
-    learned = [rows[name] for name in rows if positions.get(name, "").startswith("learned")]
+    learned = [rows[name] for name in rows if SCHEMES.traits(positions.get(name, "")).ends_at]
     if base is None or positions.get(base.row) != "sinusoidal" or not learned:
         return None, ""
     told = f"{base.row} {base.word}"

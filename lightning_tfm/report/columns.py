@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.model.size import BUILTIN_SCHEMES
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report.summary import COLUMNS, SummaryRow
 from lightning_tfm.study.rows import Row
 
@@ -127,7 +127,7 @@ def named(row: SummaryRow, between: str = " ") -> str:
 def brief(row: SummaryRow, name: str) -> str:
     """`value`, for a narrow column: "sin", "lea", "rot" for the schemes that ship."""
     found = value(row, name)
-    return found[:3] if name == "positions" and found in BUILTIN_SCHEMES else found
+    return found[:3] if name == "positions" and found in SCHEMES else found
 
 
 def changes(row: SummaryRow, names: Sequence[str]) -> str:

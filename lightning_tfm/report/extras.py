@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.measure.record import LayerTable
+from lightning_tfm.parts import LAYERS, may_act
 from lightning_tfm.report import architecture, beyond_text, layer_figure, layer_table, probes, schemes, softmax
 from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.records import Cells
@@ -95,7 +96,8 @@ def _types(cells: Cells) -> list[tuple[str, str]]:
     found = []
     for row in cells.study.rows:
         m = apply(cells.study.base, row).scaled(row.name).model
-        reach = {"attention": "", "lstm": "", "gru": "", "restricted": f", r {m.neighbourhood}"}
+        sizes = {"neighbourhood": f", r {m.neighbourhood}", "kernel": f", k {m.kernel}"}
+        reach = "".join(text for field, text in sizes.items() if may_act(LAYERS, m.layer, field))
         equal = ", as many parameters as self-attention" if m.layer_width == "parameters" else ""
-        found.append((row.name, f"{m.layer}{reach.get(m.layer, f', k {m.kernel}')}, d {m.d_model}{equal}"))
+        found.append((row.name, f"{m.layer}{reach}, d {m.d_model}{equal}"))
     return found

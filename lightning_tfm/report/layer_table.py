@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.measure.record import PAPER, RECURRENT, Exponent, LayerMeasures, LayerTable, Printed, crossing
+from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
+from lightning_tfm.parts import LAYERS
 
 FILE = "layers.json"
 """in the folder of a study whose report shows the table"""
@@ -119,7 +120,7 @@ def _paths(table: LayerTable) -> Iterator[str]:
     for row in table.rows:
         paper, chain = _paper(row), "".join(f"{row.chain[n]:>6}" for n in lengths)
         layers = "".join(f"{row.layers[n] or '-':>6}" for n in lengths)
-        cells = " (n cells)" if row.layer in RECURRENT else ""
+        cells = " (n cells)" if LAYERS.traits(row.layer).recurrent else ""
         yield f"{short(row):12}{paper.sequential:8}{chain}    {paper.path:9}{layers}{cells}"
     yield "Cells are counted one by one. What runs is a fused operator, which hides its n"
     yield "steps but does not skip them: see its milliseconds at small n."

@@ -20,5 +20,6 @@ def run_flops(model: Transformer, data: TranslationData, source_tokens: int, tar
     source, target, ids = data.lengths()
     source, target = source[ids].astype(float), target[ids].astype(float)
     epochs = target_tokens / target.sum()
-    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target)))
+    batches = data.experiment.training.steps / epochs
+    pairs = AttentionPairs(*(round(x * epochs) for x in AttentionPairs.of(model.config, source, target, batches)))
     return training_flops(model.config, model.V, source_tokens, target_tokens, pairs, model.weights())

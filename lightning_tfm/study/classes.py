@@ -8,26 +8,16 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
-from lightning_tfm.model.size import BUILTIN_FEED_FORWARDS, BUILTIN_NORMS, BUILTIN_SCHEMES
+from lightning_tfm.parts import KINDS, OWN_WEIGHTS
 from lightning_tfm.user_modules import LIBRARIES, reached
 from lightning_tfm.yaml_files import see_working_directory
-
-BUILTIN_OPTIMIZERS = ("adam", "adamw", "muon")
-SHIPPED = {
-    "model.positions": BUILTIN_SCHEMES,
-    "model.feed_forward": BUILTIN_FEED_FORWARDS,
-    "model.norm_kind": BUILTIN_NORMS,
-    "model.layer": BUILTIN_LAYERS,
-    "training.optimizer": BUILTIN_OPTIMIZERS,
-}
-"""field -> the names that ship with the package; any other is an import path"""
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
     """Field -> import path, of those that name a class of the user's own. Raises UserError where it looks like none."""
     found = {}
-    for key, shipped in SHIPPED.items():
+    for key in OWN_WEIGHTS:
+        shipped = KINDS[key]
         section, _, name = key.partition(".")
         value = getattr(getattr(experiment, section), name)
         if value in shipped:

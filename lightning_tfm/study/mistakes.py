@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import asdict
-from importlib import import_module
 from importlib.util import find_spec
 
 from lightning_tfm.config import WIDTHS, Data, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import own_classes, user_classes
 
 TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores200 spBLEU-1K".split())
@@ -27,14 +27,6 @@ NOTHING |= dict.fromkeys(
     "which run? lightning-tfm {verb} RUN, the start of its name or its folder (lightning-tfm runs list), or --config "
     "and the options that it was trained with",
 )
-BASES = {
-    "model.positions": ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
-    "model.feed_forward": ("lightning_tfm.model.feed_forward", "FeedForward"),
-    "model.norm_kind": ("lightning_tfm.model.norms", "Norm"),
-    "model.layer": ("lightning_tfm.model.layer_types", "LayerType"),
-    "training.optimizer": ("torch.optim.optimizer", "Optimizer"),
-}
-"""field that may name a class of the user's own -> module and names of the classes it may derive from"""
 
 
 def check_hardware(hardware: Hardware) -> None:
@@ -102,12 +94,10 @@ def check_classes(experiment: Experiment) -> None:
     """A class of the user's own that derives from none of ours, or lacks a method; its module is imported."""
     user_classes(experiment)
     for key, path in own_classes(experiment).items():
-        module, _, attribute = path.replace(":", ".").rpartition(".")
-        found = getattr(import_module(module), attribute)
-        home, *names = BASES[key]
-        if not any(c.__module__ == home and c.__name__ in names for c in found.__mro__):
-            raise UserError(f"{key}='{path}' must derive from {' or '.join(names)} ({home})")
-        lacking = sorted(getattr(found, "__abstractmethods__", ()))
+        kind = KINDS[key]
+        lacking = sorted(getattr(kind.find(path, ""), "__abstractmethods__", ()))
         if lacking:
             methods = ", ".join(f"{name}()" for name in lacking)
-            raise UserError(f"{key}='{path}' lacks {methods}: define it with the arguments that it has in {home}")
+            raise UserError(
+                f"{key}='{path}' lacks {methods}: define it with the arguments that it has in {kind.bases[0]}"
+            )

@@ -22,11 +22,11 @@ from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.flops import AttentionPairs, training_flops
-from lightning_tfm.model.layer_sizes import reach
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.parts import LAYERS, OWN_WEIGHTS
 from lightning_tfm.study import row_data, ties
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import SHIPPED, own_classes, user_classes
+from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences
@@ -344,7 +344,7 @@ class Search(Study):
         return {key: value_of(experiment, key) for key in self.ties}
 
     def _kinds(self) -> Iterable[Experiment]:
-        named = [(p.name, value) for p in self.space if p.name in SHIPPED for value in p.listed or ()]
+        named = [(p.name, value) for p in self.space if p.name in OWN_WEIGHTS for value in p.listed or ()]
         return [self.base, *(override(self.base, {key: value}, self.name) for key, value in named)]
 
     def experiment(self, cell: Cell) -> Experiment:
@@ -529,9 +529,8 @@ PIECES = 25
 def predicted_cost(exact: Experiment, V: int, length: int = PIECES) -> float:
     """Training FLOPs of a run if every step is full and a sentence has `length` pieces on a side, to order runs by."""
     tokens = exact.training.tokens
-    most = reach(exact.model)
-    near = tokens * (length if most is None else min(length, most))
-    pairs = AttentionPairs(near, near, tokens * length)
+    near = tokens * LAYERS.traits(exact.model.layer).pairs(exact.model, length) // length
+    pairs = AttentionPairs(near, near, tokens * length, 2 * length * length)
     return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
 
 

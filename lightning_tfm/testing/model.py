@@ -1,5 +1,6 @@
 """What every class that a model is made of has to hold, in models so small that all checks take about two seconds."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,8 @@ from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.transformer import Noise, Transformer
-from lightning_tfm.study.classes import SHIPPED, user_classes
+from lightning_tfm.parts import KINDS
+from lightning_tfm.study.classes import user_classes
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
@@ -48,7 +50,7 @@ class ModelSuite:
     def test_it_is_identified_by_its_source(self) -> None:
         """A run with different source code is a different run."""
         found = user_classes(Experiment(model=self._sizes()))
-        expected = set() if self.named in SHIPPED[f"model.{self.field}"] else {self.named}
+        expected = set() if self.named in KINDS[f"model.{self.field}"] else {self.named}
         assert found.keys() == expected, f"{self.named} is identified by {found}"
 
     def test_no_position_sees_a_later_one(self) -> None:
@@ -166,7 +168,12 @@ class ModelSuite:
             assert single.dtype is torch.float32, f"a float32 model gives {single.dtype}"
             close(single.double(), exact, "in float32, the result", 1e-4)
             with torch.autocast("cpu", torch.bfloat16):
-                close(model(source, target).double(), exact, "in bfloat16, the result", 0.5)
+                try:
+                    close(model(source, target).double(), exact, "in bfloat16, the result", 0.5)
+                except RuntimeError as error:
+                    if "could not create a primitive" not in str(error):
+                        raise
+                    warnings.warn(f"NOT TESTED in bfloat16, which this CPU cannot do: {error}", stacklevel=1)
             fresh = self._model(norm=model.config.norm).float()(source, target)
             assert torch.equal(fresh, single), "a float32 model that was float64 before gives a different result"
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.keys import key
-from lightning_tfm.model.inner import Inner, Keep
-from lightning_tfm.model.size import feed_forward_width
+from lightning_tfm.model.layers import Inner, Keep
 from lightning_tfm.model.transformer import Noise
+from lightning_tfm.parts import FEED_FORWARDS
 
 FF_SOURCE, FF_TARGET, ENCODER, DECODER, MEMORY = range(2, 7)
 """counter words; 0 and 1 are dropout_masks.SOURCE and TARGET"""
@@ -32,7 +32,8 @@ class InnerMasks:
     """Draws them for one experiment."""
 
     def __init__(self, model: Model, seed: int):
-        self.model, self.F = model, feed_forward_width(model)
+        width = FEED_FORWARDS.traits(model.feed_forward).width
+        self.model, self.F = model, model.d_ff if width is None else width(model)
         self.philox = np.random.Philox(key=key("dropout", seed))
         self.state = self.philox.state
 

@@ -1,4 +1,4 @@
-"""Optimisers. One is one class, or a function, and one line in `OPTIMIZERS`. The rate is set before every step.
+"""Optimisers. One is one class or function here, and one line in `parts.OPTIMIZERS`. The rate is set before every step.
 
 Weight decay acts on parameters of two dimensions, the embeddings' included, never on biases and gains. Adam adds it to
 the gradient; AdamW and Muon shrink the weights by it, times the rate (Loshchilov and Hutter 2019).
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_tfm.config import Training
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.model.classes import find_class
+from lightning_tfm.parts import OPTIMIZERS
 
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -87,29 +87,20 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return x.T if tall else x
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module, Training], torch.optim.Optimizer]] = {
-    "adam": adam,
-    "adamw": adamw,
-    "muon": MuonWithAdamW,
-}
-
-
 def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
     """The optimiser of `training.optimizer`, at rate 0.
 
     Raises UserError unless it ships or is the import path of a subclass of torch.optim.Optimizer of the user's own that
     is constructed as `Class(model, training)`.
     """
-    if t.optimizer in OPTIMIZERS:
-        return OPTIMIZERS[t.optimizer](model, t)
-    shipped: dict[str, type[Any]] = dict.fromkeys(OPTIMIZERS, torch.optim.Optimizer)
-    found = find_class("training.optimizer", t.optimizer, shipped, (torch.optim.Optimizer,))
+    found = OPTIMIZERS.find(t.optimizer, __name__)
     if found.__module__.startswith("torch."):
         raise UserError(
             f"training.optimizer='{t.optimizer}' takes parameters, and here the model and the settings are given: "
             "derive a class from it whose constructor takes (model, training)"
         )
-    return found(model, t)
+    made: torch.optim.Optimizer = found(model, t)
+    return made
 
 
 def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:

@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.positions import BiasScheme
-from lightning_tfm.model.relative import ALiBi
-from lightning_tfm.model.schemes import find_scheme
+from lightning_tfm.model.positions import ALiBi, BiasScheme, find_scheme
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
 

@@ -13,7 +13,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.measure import layers
 from lightning_tfm.measure.layers import Chain, exponents, fitted, layers_until_all_see_all, longest_chain, operations
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
-from lightning_tfm.model.layer_sizes import BUILTIN_LAYERS
+from lightning_tfm.parts import LAYERS
 from lightning_tfm.report.layer_figure import to_svg
 from lightning_tfm.report.layer_table import lines, read, to_json, to_text
 
@@ -112,7 +112,7 @@ def table() -> LayerTable:
     exact, rough = Exponent(1.0, 1.0, 1.0), Exponent(1.87, 1.7, 2.04)
     lengths = [64 << i for i in range(7)]
     rows = []
-    for i, layer in enumerate((*BUILTIN_LAYERS, "my_module.MyVeryLongLayer")):
+    for i, layer in enumerate((*LAYERS, "my_module.MyVeryLongLayer")):
         names = ("n", "d", "k") if i > 3 else ("n", "d")
         rows.append(
             LayerMeasures(

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lightning_tfm.model import attention, short
+from lightning_tfm.model import attention
 from lightning_tfm.model.attention import attend
 
 B, H, K, V = 4, 3, 5, 6
@@ -37,7 +37,7 @@ def test_short_sentences_give_what_the_fused_kernel_gives(T, S, causal, masked, 
     monkeypatch.setattr(attention, "scaled_dot_product_attention", None)  # would fail if it were called
     found, gradients = run()
     monkeypatch.undo()
-    monkeypatch.setattr(short, "SHORT", 0)
+    monkeypatch.setattr(attention, "SHORT", 0)
     expected, wanted = run()
     torch.testing.assert_close(found, expected, atol=1e-14, rtol=1e-12)
     for one, other in zip(gradients, wanted, strict=True):

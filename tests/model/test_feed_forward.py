@@ -5,8 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.feed_forward import FEED_FORWARDS, make_feed_forward, product_weights
-from lightning_tfm.model.size import count_parameters, gated_width
+from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.parts import FEED_FORWARDS, gated_width
 from lightning_tfm.testing import FeedForwardSuite
 
 FORMULAS = {

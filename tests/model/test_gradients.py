@@ -7,9 +7,9 @@ from torch.func import functional_call
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
-from lightning_tfm.model.positions import PositionSizes
-from lightning_tfm.model.schemes import SCHEMES
+from lightning_tfm.model.positions import PositionSizes, find_scheme
 from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.training.loss import smoothed_nll
 
 B, H, T, S, K, DV = 2, 3, 5, 7, 4, 2
@@ -44,7 +44,7 @@ SIZES = Model(d_model=11, h=H, d_k=K, d_v=DV, attention_bias=True)
 
 @pytest.mark.parametrize("positions", [None, "rotary", "shaw", "shaw_values", "t5", "alibi", "kerple", "fire"])
 def test_multi_head_self_attention(positions):
-    scheme = SCHEMES[positions](PositionSizes(11, H, K, 13, "interleaved", d_v=DV)) if positions else None
+    scheme = find_scheme(positions)(PositionSizes(11, H, K, 13, "interleaved", d_v=DV)) if positions else None
     layer = SelfAttention(SIZES, scheme).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p, std=0.5)

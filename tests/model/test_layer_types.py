@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Experiment, Model, training_identity
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.layer_sizes import inner_width, layer_parameters
-from lightning_tfm.model.layer_types import LAYERS, LayerSizes, make_layer
+from lightning_tfm.model.layer_types import LayerSizes, find_layer, make_layer
+from lightning_tfm.model.size import inner_width, layer_parameters
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import LAYERS
 from lightning_tfm.testing import LayerSuite
 
 
@@ -168,37 +168,6 @@ def test_the_built_model_has_as_many(change):
     assert built == count_parameters(model, 23)["total"]
 
 
-@pytest.mark.parametrize("change", TYPES, ids=str)
-def test_torch_counts_as_many_operations(change):
-    """Lengths that are whole blocks of the neighbourhood; no position and no key is padded.
-
-    Two things torch sees otherwise: the first step of a recurrent layer multiplies with a state of zeros, for which it
-    takes no gradient; and the counter takes the weights' gradient of a depthwise convolution for a full one's.
-    """
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from lightning_tfm.model.flops import AttentionPairs, training_flops
-
-    B, S, T, V = 2, 40, 20, 31
-    sizes = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 10}
-    config = Model(**sizes, **change)
-    model = Transformer(config, V).double()
-    source, target = torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T))
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        F.cross_entropy(model(source, target).flatten(0, 1), target.flatten()).backward()
-    pairs = AttentionPairs.of(config, torch.full((B,), S).numpy(), torch.full((B,), T).numpy())
-    expected = counter.get_total_flops()
-    for layers, n in ((model.encoder, S), (model.decoder, T)):
-        for module in (module for layer in layers for module in layer.self_attention.modules()):
-            if isinstance(module, torch.nn.RNNBase):
-                expected += 2 * B * module.weight_hh_l0.numel()
-            elif isinstance(module, torch.nn.Conv1d) and module.groups > 1:
-                expected -= 2 * B * n * module.weight.numel() * (module.groups - 1)
-    assert training_flops(config, V, B * S, B * T, pairs) == expected
-    assert training_flops(config, V, B * S, B * T, pairs, model.weights()) == expected
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("layer", ["lstm", "gru", "convolution", "separable", "dilated"])
 @pytest.mark.parametrize("d_model", [8, 64, 512])
@@ -210,7 +179,7 @@ def test_a_width_by_parameters_is_the_nearest_to_attention(layer, causal, d_mode
     step = 2 if layer in ("lstm", "gru") and not causal else 1
     for other in (width - step, width + step):
         if other >= step:
-            sized = torch.nn.ModuleList([LAYERS[layer](LayerSizes(d_model, other, 3, 8, True, causal, 0))])
+            sized = torch.nn.ModuleList([find_layer(layer)(LayerSizes(d_model, other, 3, 8, True, causal, 0))])
             assert abs(sum(p.numel() for p in sized.parameters()) - wanted) >= abs(found - wanted)
     if d_model >= 64:
         assert found == pytest.approx(wanted, rel=0.03)

@@ -9,11 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_tfm.config import Experiment, Model, training_identity
 from lightning_tfm.model.attention import SelfAttention
-from lightning_tfm.model.positions import PositionSizes, sinusoids
-from lightning_tfm.model.relative import Shaw, look_up, t5_bucket
-from lightning_tfm.model.schemes import SCHEMES
+from lightning_tfm.model.positions import PositionSizes, Shaw, find_scheme, look_up, sinusoids, t5_bucket
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.testing import SchemeSuite
 
 
@@ -128,7 +127,7 @@ SIZES = PositionSizes(16, 3, 4, 64, "interleaved", clip=2, d_v=5)
 
 
 def drawn(scheme: str, causal: bool = False) -> torch.nn.Module:
-    module = SCHEMES[scheme](replace(SIZES, causal=causal)).double()
+    module = find_scheme(scheme)(replace(SIZES, causal=causal)).double()
     torch.manual_seed(2)
     for p in module.parameters():
         torch.nn.init.normal_(p)
@@ -164,7 +163,7 @@ def test_shaws_values_are_their_formula():
 def test_shaws_values_reach_the_result():
     """Attention to one key alone sums up its value and the vector of its distance."""
     config = replace(SchemeSuite.sizes, positions="shaw_values", clip=2)
-    layer = SelfAttention(config, SCHEMES["shaw_values"](replace(SIZES, d_k=config.d_k, d_v=config.d_v))).double()
+    layer = SelfAttention(config, find_scheme("shaw_values")(replace(SIZES, d_k=config.d_k, d_v=config.d_v))).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p)
     x, one = torch.randn(1, 3, config.d_model, dtype=torch.float64), torch.tensor([[[[False, False, True]]]])

@@ -10,7 +10,7 @@ from lightning_tfm.config import Experiment, Model
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import CrossAttention, SelfAttention
-from lightning_tfm.model.layer_sizes import attention_parameters
+from lightning_tfm.parts import attention_parameters
 from lightning_tfm.testing import LayerSuite, SchemeSuite
 
 KINDS = ("unscaled", "additive", "cosine")

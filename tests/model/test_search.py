@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
-from lightning_tfm.model.layer_types import LAYERS
 from lightning_tfm.model.packed import can_pack, packed
-from lightning_tfm.model.schemes import SCHEMES
-from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search
-from lightning_tfm.model.top import top
+from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search, top
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import LAYERS, SCHEMES
 
 SIZES = {"N": 2, "d_model": 14, "d_ff": 11, "h": 3, "d_k": 4, "d_v": 5, "P_drop": 0.1, "max_positions": 64}
 
@@ -165,7 +163,7 @@ def test_batch_is_one_by_one_and_scores_are_forced_scores(positions, norm):
 
 
 def test_blocks_find_what_one_search_finds_and_ties_are_topks(monkeypatch):
-    monkeypatch.setattr("lightning_tfm.model.top.LARGE", (4096, 0))
+    monkeypatch.setattr("lightning_tfm.model.search.LARGE", (4096, 0))
     g = torch.Generator().manual_seed(4)
     for W, T, k in ((4096, 10, 4), (8001, 5, 8), (8001, 5, 1), (37_000, 2, 4), (4100, 10, 16), (50, 3, 4)):
         apart, tied = torch.randn(2, T, W, generator=g), torch.randint(0, 40, (2, T, W), generator=g).float()

@@ -6,7 +6,8 @@ import pytest
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import flops, layer_sizes, size
+from lightning_tfm.model import flops, size
+from lightning_tfm.parts import SCHEMES, gated_width
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.yaml_files import read_yaml
 
@@ -77,27 +78,13 @@ def test_a_class_of_the_users_own_is_not_guessed(field):
         size.count_parameters(Model(**{field: "mine.Mine"}), 100)
 
 
-def test_classes_named_here_are_those_that_exist():
-    from lightning_tfm.model import feed_forward, layer_types, norms, schemes
-    from lightning_tfm.study import classes
-    from lightning_tfm.training import optimizers
-
-    assert set(size.BUILTIN_NORMS) == set(norms.NORMS)
-    assert set(classes.BUILTIN_OPTIMIZERS) == set(optimizers.OPTIMIZERS)
-    assert set(size.BUILTIN_SCHEMES) == set(schemes.SCHEMES)
-    assert set(layer_sizes.BUILTIN_LAYERS) == set(layer_types.LAYERS)
-    assert set(size.BUILTIN_FEED_FORWARDS) == set(feed_forward.FEED_FORWARDS)
-    gated = {name for name, found in feed_forward.FEED_FORWARDS.items() if issubclass(found, feed_forward.SwiGLU)}
-    assert set(size.GATED) == gated
-
-
 @pytest.mark.parametrize("d_model", [1, 11, 64, 512])
 @pytest.mark.parametrize("d_ff", [1, 13, 256, 2048])
 def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
     def apart(width):
         return abs((2 * d_model + 1) * d_ff - (3 * d_model + 2) * width)
 
-    found = size.gated_width(d_model, d_ff)
+    found = gated_width(d_model, d_ff)
     assert found == min(range(1, d_ff + 2), key=apart)
     if d_ff > 13:
         assert apart(found) / ((2 * d_model + 1) * d_ff) < 0.003
@@ -114,7 +101,7 @@ def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
         {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
     ],
 )
-@pytest.mark.parametrize("positions", size.BUILTIN_SCHEMES)
+@pytest.mark.parametrize("positions", SCHEMES)
 def test_the_built_model_has_as_many(options, positions):
     from lightning_tfm.model.transformer import Transformer
 

@@ -12,8 +12,7 @@ import torch
 from lightning_tfm.config import Experiment, Hardware, override
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.data.prepare import prepare
-from lightning_tfm.model.layer_types import LAYERS
-from lightning_tfm.model.schemes import SCHEMES
+from lightning_tfm.parts import LAYERS, SCHEMES
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
