@@ -412,12 +412,19 @@ differs from its default, so that no release renames a finished run (tests/regre
 def _identifying(section: str, experiment: Experiment) -> dict[str, Any]:
     """The fields of one section that enter a hash."""
     held = getattr(experiment, section)
-    found = {name: getattr(held, name) for name in IDENTIFYING[type(held)]}
+    found = {name: _one_spelling(getattr(held, name)) for name in IDENTIFYING[type(held)]}
     for f in dataclasses.fields(held):
-        value = getattr(held, f.name)
+        value = _one_spelling(getattr(held, f.name))
         if f.name not in found and value != f.default and ADDED[f"{section}.{f.name}"](experiment):
             found[f.name] = value
     return found
+
+
+def _one_spelling(value: Any) -> Any:
+    """-0.0 is 0.0, and an import path `module:Class` is `module.Class`."""
+    if isinstance(value, str):
+        return value.replace(":", ".")
+    return value + 0.0 if isinstance(value, float) else value
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -1,16 +1,17 @@
 """The modules of a user's own that a module reaches by its imports: what they hold decides what its classes compute.
 
 They are read from the source, those inside functions and below `if` too, and found without being imported. A module
-that is named only while the program runs (importlib.import_module) is not seen.
+whose name is made only while the program runs is not seen, nor is an environment variable.
 """
 
 import ast
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import packages_distributions
 from itertools import accumulate
 from pathlib import Path
 
@@ -25,26 +26,29 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
     """Module -> its file, for those of the user's own that the imported modules `names` import, and so on; in order.
 
     Without `names` themselves. Importing a.b.c runs a and a.b, which count too; the packages around `names` count
-    where an import names them. Raises UserError for a file that is no Python.
+    unless they are empty. Raises UserError for a file that is no Python.
     """
     start = {name: sys.modules[name] for name in names}
-    around = {whole for name in start for whole in _wholes(name)} - start.keys()
-    files = {name: Path(module.__file__ or "") for name, module in start.items() if getattr(module, "__file__", None)}
-    todo = [(name, file, start[name].__package__ or "") for name, file in files.items() if _is_users(file)]
-    seen, found = set(start), {}
+    wholes = {whole for name in start for whole in _wholes(name)}
+    tops = {name.partition(".")[0] for name in start}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(wholes)}
+    todo = [(name, Path(file), sys.modules[name].__package__ or "") for name, file in files.items() if file]
+    empty = {name for name, file, _ in todo if name not in start and not file.read_bytes().strip()}
+    seen, found = set(files), {}
     while todo:
         name, file, package = todo.pop()
         found[name] = file.read_bytes()
         for target in _imports(file, found[name], package) if file.suffix == ".py" else ():
             for whole in _wholes(target):
-                if whole in seen or (whole in around and whole != target):
+                empty -= {target}
+                if whole in seen:
                     continue
                 seen.add(whole)
                 spec = _find(whole)
-                if spec is not None and spec.has_location and _is_users(Path(spec.origin or "")):
+                if spec is not None and spec.has_location and _is_users(whole, Path(spec.origin or ""), tops):
                     inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
                     todo.append((whole, Path(spec.origin or ""), inside))
-    return {name: found[name] for name in sorted(found.keys() - start.keys())}
+    return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
 
 
 def _wholes(name: str) -> list[str]:
@@ -66,10 +70,18 @@ def _find(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _is_users(file: Path) -> bool:
-    """Whether a module's file is neither Python's own nor installed."""
-    installed = {"site-packages", "dist-packages"} & set(file.parts)
-    return not installed and not any(file.resolve().is_relative_to(folder) for folder in _STANDARD)
+def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
+    """Whether a module is neither Python's own nor of an installed package, unless that is one of `tops`."""
+    if {"site-packages", "dist-packages"} & set(file.parts):
+        top = name.partition(".")[0]
+        return top in tops or top not in _distributed()
+    return not any(file.resolve().is_relative_to(folder) for folder in _STANDARD)
+
+
+@cache
+def _distributed() -> Collection[str]:
+    """Modules that come with a distribution, which has a version; others merely lie beside them."""
+    return packages_distributions().keys()
 
 
 def _imports(file: Path, source: bytes, package: str) -> frozenset[str]:
@@ -94,3 +106,7 @@ def _of(node: ast.AST, package: str) -> Iterator[str]:
         base = ".".join([*parts, *([node.module] if node.module else [])])
         yield base
         yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in ("__import__", "import_module") and isinstance(node.args[0].value, str):
+            yield node.args[0].value.lstrip(".")

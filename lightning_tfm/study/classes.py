@@ -26,16 +26,16 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
             raise UserError(
                 f"{key}='{value}': {nearest(value, shipped)} Or give the import path of a class, module.Class"
             )
-        found[key] = value
+        found[key] = value.replace(":", ".")
     return found
 
 
 def user_classes(experiment: Experiment) -> dict[str, str]:
     """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
 
-    The source is that of every module of the user's that the class inherits from, its own included, and of those that
-    they import (user_modules.py). A corpus needs no entry: the fingerprint of its text says more. Modules are looked up
-    in the working directory too.
+    The source is that of the module that the path names, of every module of the user's that the class inherits from, of
+    the packages around them, and of those that they import (user_modules.py). A corpus needs no entry: the fingerprint
+    of its text says more. Modules are looked up in the working directory too.
     """
     found = own_classes(experiment)
     if found:
@@ -44,7 +44,7 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
 
 
 def _source(key: str, path: str) -> str:
-    module, _, attribute = path.replace(":", ".").rpartition(".")
+    module, _, attribute = path.rpartition(".")
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -52,7 +52,9 @@ def _source(key: str, path: str) -> str:
     if not isinstance(found, type):
         raise UserError(f"{key}='{path}': expected a class, got {found!r}")
     sources = {}
-    for name in {c.__module__ for c in found.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES}:
+    for name in {module, *(c.__module__ for c in found.__mro__)}:
+        if name.partition(".")[0] in LIBRARIES:
+            continue
         source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
         if source is None:
             raise UserError(f"{key}='{path}': the module {name} has no source file to identify it by")

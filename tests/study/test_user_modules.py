@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as, save
 from lightning_tfm.user_modules import reached
@@ -131,3 +131,53 @@ def test_a_study_is_read_as_it_was_started_whatever_became_of_its_classes(made, 
     assert read.plan(cells[0], tmp_path)[1] == read.identity(cells[0])
     with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the source of .*Mine is another"):
         save(table(top), tmp_path)
+
+
+MADE = "def make():\n    class Mine:\n        pass\n\n    return Mine\n"
+EDITS = {
+    "a factory in another module": (
+        {"mine.py": "from .makers import make\n\nMine = make()\nMine.scale = 1\n", "makers.py": MADE},
+        "mine.py",
+    ),
+    "a re-export that sets an attribute": (
+        {"mine.py": "from .inner import Mine\n\nMine.scale = 1\n", "inner.py": CLASS},
+        "mine.py",
+    ),
+    "a constant in __init__.py": ({"__init__.py": "SCALE = 1\n", "mine.py": CLASS}, "__init__.py"),
+    "__import__": ({"mine.py": '__import__("{top}.act")' + CLASS, "act.py": "x = 1\n"}, "act.py"),
+    "import_module": (
+        {"mine.py": 'import importlib\n\nimportlib.import_module("{top}.act")' + CLASS, "act.py": "x = 1\n"},
+        "act.py",
+    ),
+}
+
+
+@pytest.mark.parametrize("files, edited", EDITS.values(), ids=EDITS)
+def test_an_edit_that_changes_what_a_class_computes_renames_its_runs(made, tmp_path: Path, files, edited) -> None:
+    top = made(files)
+    before, path = identity(top), tmp_path / top / edited
+    path.write_text(path.read_text().replace("1", "2"))
+    assert identity(top) != before
+
+
+def test_a_helper_that_lies_among_the_installed_packages_enters(tmp_path: Path, monkeypatch) -> None:
+    folder, name = tmp_path / "site-packages", f"alone{next(TOPS)}"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    (folder / f"{name}.py").write_text(f"import {name}_helper\nimport numpy" + CLASS)
+    (folder / f"{name}_helper.py").write_text("x = 1\n")
+    base = Experiment()
+    mine = replace(base, model=replace(base.model, feed_forward=f"{name}.Mine"))
+    before = user_classes(mine)
+    assert list(reached([name])) == [f"{name}_helper"]
+    (folder / f"{name}_helper.py").write_text("x = 2\n")
+    assert user_classes(mine) != before
+
+
+def test_two_spellings_of_one_experiment_have_one_name() -> None:
+    def name(feed_forward: str, P_drop: float) -> str:
+        base = Experiment()
+        e = replace(base, model=replace(base.model, feed_forward=feed_forward, P_drop=P_drop))
+        return training_hash(training_identity(e, "t", dict.fromkeys(own_classes(e).values(), "source")))
+
+    assert name("m.X", 0.0) == name("m:X", 0.0) == name("m.X", -0.0) != name("m.Y", 0.0)
