@@ -17,6 +17,7 @@ TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding
 
 BASE = {"config", "errors", "keys", "parts"}
 MAY = {  # room or file -> rooms and files of ours that it may import
+    "archives": set(),
     "errors": set(),
     "keys": set(),
     "parts": {"errors", "config"},  # config's types alone
@@ -28,7 +29,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "sums": {"errors"},
     "user_modules": {"errors"},
     "model": BASE,
-    "data": BASE | {"yaml_files", "durable", "sums", "user_modules"},
+    "data": BASE | {"yaml_files", "archives", "durable", "sums", "user_modules"},
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
     "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
@@ -44,6 +45,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "runs.record",
         "data.prepare",
         "scoring",
+        "archives",
         "durable",
         "sums",
         "model.size",

@@ -10,19 +10,21 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import shutil
 import tarfile
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from lightning_tfm.archives import BROKEN, decompress, fault
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.beyond_records import scores_by_length
 from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import to_plain
+from lightning_tfm.runs.record import Missing, to_plain
+from lightning_tfm.runs.record import from_plain as record_of
 from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
 from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
@@ -33,6 +35,12 @@ OF_STUDIES = (TUNING, LAYERS)
 """files of a study that travel with its study.json"""
 COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams"))
 """what was computed of a run's weights, in numbers alone"""
+MEMBER = re.compile(
+    rf"studies/[^/]+/(study\.json|{'|'.join(map(re.escape, OF_STUDIES))})"
+    rf"|runs/[0-9a-f]{{16}}/({'|'.join(map(re.escape, COPIED + COLLECTED))}"
+    r"|scores/[0-9a-f]{16}/[^/.][^/]*\.(json|sentences\.tsv|counts\.tsv))"
+)
+"""names that an archive may hold"""
 NEW = ".unpacking-"
 
 
@@ -107,25 +115,19 @@ def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[st
 def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     """Put the study and its runs under `root`: (name of the study, runs put there, runs that were there already).
 
-    What is there stays, finished or not. Raises UserError where the file is no archive, or where a study of that name
-    stands for another experiment.
+    What is there stays, finished or not. Raises UserError where the file is no archive of ours, which then leaves
+    nothing, or where a study of that name stands for another experiment.
     """
-    members = dict(_members(file))
-    beside = {name: data for name, data in members.items() if PurePosixPath(name).name in OF_STUDIES}
-    for name in beside:
-        del members[name]
-    studies = [name for name in members if name.startswith("studies/")]
-    if len(studies) != 1:
-        raise UserError(f"{file}: not an archive of a study's records: it holds {len(studies)} studies")
-    study = from_plain(json.loads(members.pop(studies[0])), file)
-    if not isinstance(study, Ablation):
-        raise UserError(f"{file}: not an archive of a study's records: it holds a {study.KIND}")
-    by_run: dict[str, dict[str, bytes]] = {}
-    for name, data in members.items():
-        by_run.setdefault(name.split("/")[1], {})["/".join(name.split("/")[2:])] = data
+    try:
+        study, beside, by_run = _read(file)
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such file") from None
+    except (*BROKEN, ValueError) as error:
+        raise UserError(f"{file}: not an archive of a study's records ({error})") from error
     save(study, root)
     for name, data in beside.items():
-        write_atomic(folder_of(root, study.name) / PurePosixPath(name).name, data)
+        if not (target := folder_of(root, study.name) / name).exists():
+            write_atomic(target, data)
     there = [run for run in by_run if (root / "runs" / run).exists()]
     for run, files in by_run.items():
         if run not in there:
@@ -143,17 +145,35 @@ def _place(path: Path, files: dict[str, bytes]) -> None:
     half.rename(path)
 
 
-def _members(file: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file. Raises UserError for anything that no archive of ours holds."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(file.read_bytes()))) as archive:
-            for entry in archive:
-                parts = PurePosixPath(entry.name).parts
-                content = archive.extractfile(entry) if entry.isreg() else None
-                if content is None or ".." in parts or len(parts) < 3 or parts[0] not in ("studies", "runs"):
-                    raise UserError(f"{file}: not an archive of a study's records: it holds '{entry.name}'")
-                yield entry.name, content.read()
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except (lzma.LZMAError, tarfile.TarError) as error:
-        raise UserError(f"{file}: not an archive of a study's records ({error})") from error
+def _read(file: Path) -> tuple[Ablation, dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """The study, name -> content of what is beside it, and run -> name -> content of its files.
+
+    Raises UserError, ValueError and BROKEN for what no archive of ours holds.
+    """
+    members: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(decompress(file.read_bytes())), mode="r:") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry) if entry.isreg() else None
+            if wrong := fault(entry):
+                raise ValueError(wrong)
+            if content is None or entry.name in members or not MEMBER.fullmatch(entry.name):
+                raise ValueError(f"it holds '{entry.name}'{' twice' if entry.name in members else ''}")
+            members[entry.name] = content.read()
+    studies = [name for name in members if name.endswith("/study.json") and name.startswith("studies/")]
+    if len(studies) != 1:
+        raise ValueError(f"it holds {len(studies)} studies")
+    study = from_plain(json.loads(members.pop(studies[0])), file)
+    if not isinstance(study, Ablation):
+        raise ValueError(f"it holds a {study.KIND}")
+    beside: dict[str, bytes] = {}
+    by_run: dict[str, dict[str, bytes]] = {}
+    for name, data in members.items():
+        kind, owner, rest = name.split("/", 2)
+        if kind == "studies" and owner != study.name:
+            raise ValueError(f"it holds '{name}' beside the study '{study.name}'")
+        (beside if kind == "studies" else by_run.setdefault(owner, {}))[rest] = data
+    for run, files in by_run.items():
+        record = record_of(json.loads(files.get("result.json", b"{}")))
+        if isinstance(record, Missing) or record.training_hash[:16] != run:
+            raise ValueError(f"it holds no result.json of run {run}")
+    return study, beside, by_run

@@ -110,3 +110,201 @@ def test_counts_that_were_cut_leave_the_cell_empty_with_the_reason(made, tmp_pat
     counts.write_text("1\t2\n")
     empty = [why for row in said(tmp_path / "there").rows for why in row.missing.values()]
     assert sorted(empty)[0].startswith("its scores cannot be read") and json.dumps(empty)
+
+
+def tarred(members):
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as opened:
+        for name, content in members:
+            entry = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            entry.size = len(content) if entry.isreg() else 0
+            opened.addfile(entry, io.BytesIO(content))
+    return lzma.compress(raw.getvalue())
+
+
+def of_kind(kind, name, target=""):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+RUN = "runs/0123456789abcdef"
+HOSTILE = {
+    "an absolute path behind a run": lambda good, to: [*good, (f"{RUN}/{to}/owned", b"x")],
+    "an absolute path": lambda good, to: [*good, (f"{to}/owned", b"x")],
+    "a way up": lambda good, to: [*good, (f"{RUN}/../../owned", b"x")],
+    "a run that is no hash": lambda good, to: [*good, ("runs/base/result.json", b"{}")],
+    "a file that no run has": lambda good, to: [*good, (f"{RUN}/log.txt", b"x")],
+    "weights": lambda good, to: [*good, (f"{RUN}/checkpoints/last.ckpt", b"x")],
+    "a hidden score": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/.x.json", b"{}")],
+    "a run without its record": lambda good, to: [*good, (f"{RUN}/metrics.jsonl", b"")],
+    "another's record": lambda good, to: [*good, (f"{RUN}/result.json", next(d for n, d in good if "result" in n))],
+    "a record that is none": lambda good, to: [*good, (f"{RUN}/result.json", b"[1, 2]")],
+    "a record nested without end": lambda good, to: [*good, (f"{RUN}/result.json", b"[" * 100_000)],
+    "a member twice": lambda good, to: [*good, good[0]],
+    "a second study": lambda good, to: [*good, ("studies/other/study.json", dict(good)["studies/made/study.json"])],
+    "no study": lambda good, to: [one for one in good if not one[0].startswith("studies/")],
+    "a study's file beside another study": lambda good, to: [*good, ("studies/other/tuning.json", b"{}")],
+    "a study that is none": lambda good, to: [("studies/made/study.json", b"[]")],
+    "a study that is no JSON": lambda good, to: [("studies/made/study.json", b"\xff\xfe{")],
+    "a symbolic link": lambda good, to: [*good, (of_kind(tarfile.SYMTYPE, f"{RUN}/result.json", to), b"")],
+    "a hard link": lambda good, to: [*good, (of_kind(tarfile.LNKTYPE, f"{RUN}/result.json", to), b"")],
+    "a device": lambda good, to: [*good, (of_kind(tarfile.CHRTYPE, f"{RUN}/result.json"), b"")],
+    "a pipe": lambda good, to: [*good, (of_kind(tarfile.FIFOTYPE, f"{RUN}/result.json"), b"")],
+    "a name too long": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/{'b' * 300}.json", b"{}")],
+    "a name with a line in it": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/b\nc.json", b"{}")],
+}
+
+
+def left_by(root):
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(made, tmp_path, capsys, what):
+    """A member `runs/<16 hex>//ABSOLUTE/PATH` wrote any file that the user could write."""
+    assert main(["records", "pack", "made", str(tmp_path / "good.xz"), "--out", str(made.root)]) == 0
+    good = list(unpacked(tmp_path / "good.xz").items())
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "bad.xz").write_bytes(tarred(HOSTILE[what](good, str(tmp_path / "outside"))))
+    capsys.readouterr()
+    before = left_by(tmp_path)
+    assert main(["records", "unpack", str(tmp_path / "bad.xz"), "--out", str(tmp_path / "there")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "bad.xz: not a" in said, said
+    assert left_by(tmp_path) == before
+
+
+@pytest.mark.parametrize("bad", ["half of one", "nothing", "zeros", "no tar"])
+def test_what_is_no_archive_is_refused(made, tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        archive.unpack(tmp_path / "none", tmp_path)
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(UserError, match="not an archive"):
+        archive.unpack(tmp_path / "text", tmp_path)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as opened:
+        opened.addfile(tarfile.TarInfo("runs/../../escaped"), io.BytesIO(b""))
+    (tmp_path / "evil").write_bytes(lzma.compress(raw.getvalue()))
+    with pytest.raises(UserError, match="escaped"):
+        archive.unpack(tmp_path / "evil", tmp_path)
+
+
+def test_runs_that_two_rows_share_count_once_and_no_run_is_no_archive(tmp_path, capsys):
+    same = Row("also", "X", {"model.h": 8}, Paper(None, None, None), "mine.yaml:1")
+    twice = Generator(tmp_path, [all_rows()["base"], all_rows()["A-h1"], same], [1, 2])
+    assert main(["records", "pack", "made", str(tmp_path / "a"), "--out", str(tmp_path)]) == 2
+    assert "study 'made': none of its runs is finished" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    twice.write_all({}, skip=[("also", 1), ("also", 2)])
+    cells = read_cells(twice.study, tmp_path, collect(twice.study, tmp_path))
+    assert len(cells.filled) == 6 and archive.pack(cells, tmp_path / "a") == 4
+    assert archive.unpack(tmp_path / "a", tmp_path / "there") == ("made", 4, 0)
+
+
+def test_without_the_references_there_are_no_counts_to_pack(made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made.root, copy)
+    shutil.rmtree(copy / "data")
+    study = load_as(Ablation, copy, "made")
+    with pytest.raises(UserError, match="dev text"):
+        archive.pack(read_cells(study, copy, collect(study, copy)), tmp_path / "file")
+
+
+def test_counts_that_were_cut_leave_the_cell_empty_with_the_reason(made, tmp_path):
+    study = load_as(Ablation, made.root, "made")
+    archive.pack(read_cells(study, made.root, collect(study, made.root)), tmp_path / "file")
+    archive.unpack(tmp_path / "file", tmp_path / "there")
+    counts = sorted((tmp_path / "there").rglob("*.counts.tsv"))[0]
+    counts.write_text("1\t2\n")
+    empty = [why for row in said(tmp_path / "there").rows for why in row.missing.values()]
+    assert sorted(empty)[0].startswith("its scores cannot be read") and json.dumps(empty)
+
+
+def tarred(members):
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as opened:
+        for name, content in members:
+            entry = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            entry.size = len(content) if entry.isreg() else 0
+            opened.addfile(entry, io.BytesIO(content))
+    return lzma.compress(raw.getvalue())
+
+
+def of_kind(kind, name, target=""):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+RUN = "runs/0123456789abcdef"
+HOSTILE = {
+    "an absolute path behind a run": lambda good, to: [*good, (f"{RUN}/{to}/owned", b"x")],
+    "an absolute path": lambda good, to: [*good, (f"{to}/owned", b"x")],
+    "a way up": lambda good, to: [*good, (f"{RUN}/../../owned", b"x")],
+    "a run that is no hash": lambda good, to: [*good, ("runs/base/result.json", b"{}")],
+    "a file that no run has": lambda good, to: [*good, (f"{RUN}/log.txt", b"x")],
+    "weights": lambda good, to: [*good, (f"{RUN}/checkpoints/last.ckpt", b"x")],
+    "a hidden score": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/.x.json", b"{}")],
+    "a run without its record": lambda good, to: [*good, (f"{RUN}/metrics.jsonl", b"")],
+    "another's record": lambda good, to: [*good, (f"{RUN}/result.json", next(d for n, d in good if "result" in n))],
+    "a record that is none": lambda good, to: [*good, (f"{RUN}/result.json", b"[1, 2]")],
+    "a record nested without end": lambda good, to: [*good, (f"{RUN}/result.json", b"[" * 100_000)],
+    "a member twice": lambda good, to: [*good, good[0]],
+    "a second study": lambda good, to: [*good, ("studies/other/study.json", dict(good)["studies/made/study.json"])],
+    "no study": lambda good, to: [one for one in good if not one[0].startswith("studies/")],
+    "a study's file beside another study": lambda good, to: [*good, ("studies/other/tuning.json", b"{}")],
+    "a study that is none": lambda good, to: [("studies/made/study.json", b"[]")],
+    "a study that is no JSON": lambda good, to: [("studies/made/study.json", b"\xff\xfe{")],
+    "a symbolic link": lambda good, to: [*good, (of_kind(tarfile.SYMTYPE, f"{RUN}/result.json", to), b"")],
+    "a hard link": lambda good, to: [*good, (of_kind(tarfile.LNKTYPE, f"{RUN}/result.json", to), b"")],
+    "a device": lambda good, to: [*good, (of_kind(tarfile.CHRTYPE, f"{RUN}/result.json"), b"")],
+    "a pipe": lambda good, to: [*good, (of_kind(tarfile.FIFOTYPE, f"{RUN}/result.json"), b"")],
+    "a name too long": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/{'b' * 300}.json", b"{}")],
+    "a name with a line in it": lambda good, to: [*good, (f"{RUN}/scores/{'a' * 16}/b\nc.json", b"{}")],
+}
+
+
+def left_by(root):
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(made, tmp_path, capsys, what):
+    """A member `runs/<16 hex>//ABSOLUTE/PATH` wrote any file that the user could write."""
+    assert main(["records", "pack", "made", str(tmp_path / "good.xz"), "--out", str(made.root)]) == 0
+    good = list(unpacked(tmp_path / "good.xz").items())
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "bad.xz").write_bytes(tarred(HOSTILE[what](good, str(tmp_path / "outside"))))
+    capsys.readouterr()
+    before = left_by(tmp_path)
+    assert main(["records", "unpack", str(tmp_path / "bad.xz"), "--out", str(tmp_path / "there")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "bad.xz: not a" in said, said
+    assert left_by(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda good: good[: len(good) // 2],
+        lambda good: b"",
+        lambda good: b"\0" * 500,
+        lambda good: lzma.compress(b"no tar"),
+    ],
+)
+def test_what_is_no_archive_is_refused_in_a_line(made, tmp_path, capsys, bad):
+    assert main(["records", "pack", "made", str(tmp_path / "good.xz"), "--out", str(made.root)]) == 0
+    good = (tmp_path / "good.xz").read_bytes()
+    made_of = {"half of one": good[: len(good) // 2], "nothing": b"", "zeros": bytes(500)}
+    (tmp_path / "bad.xz").write_bytes(made_of.get(bad, lzma.compress(b"no tar")))
+    capsys.readouterr()
+    assert main(["records", "unpack", str(tmp_path / "bad.xz"), "--out", str(tmp_path / "there")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_small_file_that_unpacks_to_a_gibibyte_is_refused_before_it_fills_the_memory(made, tmp_path, capsys):
+    """156 kB became 1 GiB."""
+    (tmp_path / "bomb.xz").write_bytes(lzma.compress(bytes(200 << 20), preset=0))
+    assert (tmp_path / "bomb.xz").stat().st_size < 100_000
+    assert main(["records", "unpack", str(tmp_path / "bomb.xz"), "--out", str(tmp_path / "there")]) == 2
+    assert "it grows beyond" in capsys.readouterr().err and not (tmp_path / "there").exists()

@@ -1,17 +1,15 @@
 """Files out of archives that strangers made: only the members that are asked for, only plain files, under our names."""
 
 import gzip
-import lzma
 import shutil
 import tarfile
-import zlib
 from pathlib import Path, PurePosixPath
 
+from lightning_tfm.archives import BROKEN, fault
 from lightning_tfm.durable import replacing
 from lightning_tfm.errors import UserError
 
 TARS = (".tgz", ".tar.gz", ".tar", ".tar.xz")
-BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 def check_archive(path: Path, name: str) -> str:
@@ -20,8 +18,8 @@ def check_archive(path: Path, name: str) -> str:
         if name.endswith(TARS):
             with tarfile.open(path) as tar:
                 for member in tar:
-                    if fault := _fault(member):
-                        return fault
+                    if wrong := fault(member):
+                        return wrong
             _check_tail(path, name)
         elif name.endswith(".gz"):
             with gzip.open(path) as file:
@@ -56,8 +54,8 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
     listed = []
     with tarfile.open(archive) as tar:
         for member in tar:
-            if fault := _fault(member):
-                raise UserError(f"{archive}: {fault}; nothing was unpacked")
+            if wrong := fault(member):
+                raise UserError(f"{archive}: {wrong}; nothing was unpacked")
             name = str(PurePosixPath(member.name))
             listed.append(name)
             if name not in missing:
@@ -74,17 +72,6 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
     if missing:
         shown = ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
         raise UserError(f"{archive} lacks {', '.join(missing)}; it holds: {shown or 'nothing'}")
-
-
-def _fault(member: tarfile.TarInfo) -> str:
-    parts = PurePosixPath(member.name).parts
-    if member.name.startswith("/") or ".." in parts:
-        return f"the archive holds the path '{member.name}', which leads out of its folder"
-    if member.issym() or member.islnk():
-        return f"the archive holds the link '{member.name}' -> '{member.linkname}'"
-    if not (member.isreg() or member.isdir()):
-        return f"the archive holds '{member.name}', which is neither file nor folder"
-    return ""
 
 
 def _check_tail(path: Path, name: str) -> None:
