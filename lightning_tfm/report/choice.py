@@ -3,9 +3,9 @@
 The estimand is the row at the value of its grid whose expected log PPL is least. A few tuning seeds may take a
 neighbour of it, and no number of reported seeds shows that. The rule:
 
-1. m_v is the log of the row's mean dev PPL over the n_t tuning seeds at value v, at most one above the row's least (a
-   value that diverged decides nothing); sigma^2, the variance of one training, that of the row's reported seeds,
-   moderated (report/statistics.py).
+1. m_v is the log of the row's mean dev PPL over the n_t tuning seeds at value v; sigma^2, the variance of one training,
+   that of the row's reported seeds, moderated (report/statistics.py). A value counts as at most `FAR` sigma above the
+   row's least: how far away it diverged, or stayed on a plateau, says nothing of the values near the best.
 2. f_v, the response, is quadratic in log v: level and slope are the row's own, by least squares; the curvature is the
    median of the rows' own, at least 0, so that one row on a plateau bends no other. With two values, or values that are
    no positive numbers, f is m.
@@ -37,6 +37,7 @@ from lightning_tfm.report.summary import TuningSummary
 DRAWS, SEED = 2000, 2017
 DF = 4.0
 """degrees of freedom of a loss: how well so few tuning seeds tell it"""
+FAR = 10.0
 OPEN = 0.05
 """share of the draws that take another value, from which a choice is open"""
 
@@ -62,7 +63,7 @@ def weigh(tuning: TuningSummary | None, log_ppl: Mapping[str, Sequence[float]]) 
     variance_R = np.array([np.var(x, ddof=1) if len(x) > 1 else 0.0 for x in seeds])
     variance_R, _ = statistics.moderated(variance_R, df_R, statistics.prior_df(variance_R[None], df_R))
     m_RV = np.log([[row.ppl[str(value)] for value in tuning.values] for row in rows])
-    m_RV = np.minimum(m_RV, m_RV.min(1, keepdims=True) + 1)
+    m_RV = np.minimum(m_RV, m_RV.min(1, keepdims=True) + FAR * np.sqrt(variance_R)[:, None])
     taken_R = np.array([tuning.values.index(row.value) for row in rows])
     loss_R, other_R = redrawn(m_RV, response(m_RV, tuning.values), variance_R / len(tuning.seeds), taken_R)
     known = zip(rows, loss_R, variance_R, other_R, strict=True)

@@ -42,6 +42,7 @@ def test_a_value_that_diverged_and_a_row_on_a_plateau_change_no_other_row():
         for name in ("base", "a", "b"):
             assert beside[name].other == alone[name].other
             assert beside[name].loss == pytest.approx(alone[name].loss, rel=0.25)
+        assert beside["out"].other == 0 and beside["out"].loss < 0.1, "clear, whatever lies beyond"
 
 
 def test_the_response_is_a_parabola_in_the_log_of_the_value_whose_curvature_rows_share():
