@@ -1,0 +1,27 @@
+"""What people read of committed studies is what it was; a change on purpose is written anew and shows in the diff."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.golden import HERE, QUICK, STUDIES, comparison, plain, views
+
+
+def held(found: Iterable[tuple[str, str]], folder: Path) -> None:
+    differing = [name for name, content in found if (folder / name).read_text() != content]
+    assert differing == [], f"{folder}: where meant, python -m tests.golden, and see the diff"
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, marks=() if f in QUICK else pytest.mark.long) for f in STUDIES])
+def test_the_views_of_a_committed_study(folder, tmp_path):
+    held(views(folder, tmp_path), HERE / folder)
+
+
+@pytest.mark.long
+def test_two_committed_studies_side_by_side(tmp_path):
+    held(comparison(tmp_path), HERE)
+
+
+def test_what_needs_no_study():
+    held(plain(), HERE)
