@@ -30,7 +30,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     made = compare([make(name, root) for root, name in places])
     kind, to = options["format"], options["to"]
     content = comparison_text.render(made, kind)
-    if to in (None, "-") and kind != "html":
+    if to == "-" or (to is None and kind != "html"):
         print(content, end="")
         return 0
     path = Path(to) if to else folder_of(*places[0]) / "compare.html"
