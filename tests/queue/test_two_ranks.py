@@ -75,6 +75,7 @@ def ranks_that_differ(root: str) -> str:
     base = experiment(write_corpus(Path(root) / "text"))
     identity = training_identity(base, prepare(base.data, out).train_fingerprint, {})
     attempt = RunFolder(out, training_hash(identity)).claim()
+    attempt.write_json(attempt.folder.identity, identity)
 
     def one_rank() -> None:
         other = experiment(Path(root) / "text", training__lr_factor=2.0)
