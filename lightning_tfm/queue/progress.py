@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -101,6 +102,8 @@ class _Curve:
     seconds: float | None = None
     """of training up to `step`"""
     step: int = 0
+    damaged: int = 0
+    """lines that could not be read: the view does without them, and training is not its business"""
 
     def look(self) -> "_Curve":
         try:
@@ -116,7 +119,11 @@ class _Curve:
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._place = (found.st_ino, read + len(whole))
         for line in whole.splitlines():
-            self._take(json.loads(line))
+            try:
+                self._take(json.loads(line))
+            except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+                self.damaged += 1
+                print(f"lightning-tfm: {self.path}: damaged line left out: {line[:60]!r}", file=sys.stderr)
         return self
 
     def _take(self, record: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from lightning_tfm.queue import view
-from lightning_tfm.queue.progress import Best, Left, Watch
+from lightning_tfm.queue.progress import Best, Left, Watch, _Curve
 from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.view import View, left_words, line, picture
 from lightning_tfm.runs.directory import RunFolder
@@ -195,3 +195,16 @@ def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
     states = [finished(tmp_path, 0, 10.0)]
     assert Watch(tmp_path, 1, study).look(states).best is None
     assert Watch(tmp_path, 1, replace(study, rows=[], data={})).look(states).best is not None
+
+
+def test_a_damaged_line_is_named_left_out_and_ends_nothing(tmp_path: Path, capsys) -> None:
+    """One such line ended the launcher with a bare JSONDecodeError and killed every worker."""
+    path = tmp_path / "metrics.jsonl"
+    good = [{"step": 10, "loss": 5.0, "seconds": 1.0}, {"step": 20, "dev_ppl": 7.0}, {"step": 30, "dev_ppl": 6.0}]
+    lines = [json.dumps(line) for line in good]
+    path.write_text("\n".join([lines[0], lines[1][:9], "[1, 2]", '{"dev_ppl": "x"}', lines[2]]) + "\n")
+    curve = _Curve(path).look()
+    assert (curve.loss, curve.ppl, curve.step, curve.damaged) == (5.0, 6.0, 10, 3)
+    said = capsys.readouterr().err
+    assert said.count("damaged line left out") == 3 and str(path) in said
+    assert curve.look().damaged == 3 and capsys.readouterr().err == "", "each is said once"
