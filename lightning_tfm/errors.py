@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST = 60
+"""valid words that a message lists; fields of an experiment are fewer"""
+
 
 class UserError(Exception):
     """Wrong input: a key, a file, a value. The message names it, says where it was written and what would work."""
@@ -13,7 +16,10 @@ class NotHere(UserError):
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A clause that names the valid word closest to `word`, or lists the valid ones when none is close."""
+    """A clause that names the valid word closest to `word`, or lists the valid ones, the first of many."""
     valid = sorted(valid)
     close = get_close_matches(word, valid, n=1, cutoff=0.5)
-    return f"did you mean '{close[0]}'?" if close else f"valid: {', '.join(valid)}"
+    if close:
+        return f"did you mean '{close[0]}'?"
+    more = f" and {len(valid) - MOST} more" if len(valid) > MOST else ""
+    return f"valid: {', '.join(valid[:MOST])}{more}"

@@ -21,7 +21,7 @@ from lightning_tfm.config import (
     training_identity,
 )
 from lightning_tfm.contradictions import check
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import UserError, nearest
 
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
 CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
@@ -193,3 +193,9 @@ def test_numbers_that_yaml_reads_as_text():
 def test_experiments_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         BASE.model.h = 3
+
+
+def test_a_message_lists_the_first_of_many_valid_words():
+    """`translate nosuchrun` printed 527 names."""
+    assert nearest("zzz", [f"{i:04x}" for i in range(527)]).endswith(", 003b and 467 more")
+    assert nearest("zzz", ["a", "b"]) == "valid: a, b"
