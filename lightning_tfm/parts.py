@@ -2,7 +2,8 @@
 
 A part is one class in the module of its kind (model/norms.py, model/positions.py, …) and one line here. What finds it,
 counts it, draws it, exports it, lists it in help and documents, and tests it reads its traits from this line. A class
-of the user's own has the same traits as attributes, under the same names, and the defaults for those it leaves out.
+of the user's own has the same traits as attributes, under the same names, formulas as static methods; it inherits those
+of a class that ships, and has defaults for the rest.
 """
 
 import sys
@@ -84,6 +85,9 @@ class Layer(Part):
     reads: tuple[str, ...] = ()
 
 
+FORMULAS = ("numbers", "weights", "width", "flops", "pairs")
+OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width")
+"""traits that a class of the user's own does not inherit from one that ships"""
 P = TypeVar("P", bound=Part)
 
 
@@ -102,9 +106,16 @@ class Kind(dict[str, P], Generic[P]):
         if name in self:
             return self[name]
         module, _, attribute = name.replace(":", ".").rpartition(".")
-        found = getattr(sys.modules.get(module), attribute, None)
-        own = {f.name: getattr(found, f.name) for f in fields(self.kind) if hasattr(found, f.name)}
-        return self.kind(**own | {"name": name, "cls": attribute})
+        found, known = getattr(sys.modules.get(module), attribute, None), {}
+        for c in reversed(getattr(found, "__mro__", ())):
+            part = next((p for p in self.values() if (c.__module__, c.__name__) == (self.bases[0], p.cls)), None)
+            for f in fields(self.kind):
+                own = vars(c).get(f.name)
+                if part is not None and f.name not in OF_ONE_CLASS:
+                    known[f.name] = getattr(part, f.name)
+                elif isinstance(own, staticmethod if f.name in FORMULAS else type(f.default)):
+                    known[f.name] = getattr(c, f.name)
+        return self.kind(**known | {"name": name, "cls": attribute})
 
     def find(self, name: str, home: str) -> Any:
         """The class of that name in the module `home`, or at that import path, `module.Class` or `module:Class`.

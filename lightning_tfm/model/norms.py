@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import LayerNorm
 from torch.nn import functional as F
 
 from lightning_tfm.config import Model
@@ -32,6 +33,6 @@ class RMSNorm(Norm):
 def make_norm(c: Model) -> nn.Module:
     """Raises UserError where `norm_kind` is neither one that ships nor the import path of a Norm."""
     if c.norm_kind == "layer":
-        return nn.LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
+        return LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
     made: nn.Module = NORMS.find(c.norm_kind, __name__)(c.d_model, c.norm_eps)
     return made

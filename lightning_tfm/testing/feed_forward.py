@@ -4,6 +4,7 @@ from typing import cast
 
 from torch import nn
 
+from lightning_tfm.config import Model
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.testing.model import SOURCES, TARGETS, ModelSuite, V, close, normal, pad, shape
 
@@ -47,6 +48,9 @@ class FeedForwardSuite(_PositionWise):
     def named(self) -> str:
         return self.feed_forward
 
+    def times(self, model: Model) -> int:
+        return 2 * model.N
+
 
 class NormSuite(_PositionWise):
     """Inherit it and name the class: `norm_kind = "my_module.MyNorm"`. All else has a default."""
@@ -58,6 +62,9 @@ class NormSuite(_PositionWise):
     @property
     def named(self) -> str:
         return self.norm_kind
+
+    def times(self, model: Model) -> int:
+        return 5 * model.N + 2 * (model.norm == "pre")
 
     def _own_names(self, model: Transformer) -> list[str]:
         return [name for name, _ in model.named_parameters() if "norm." in name]

@@ -2,9 +2,10 @@
 
 import torch
 
+from lightning_tfm.config import Model
 from lightning_tfm.model.search import CachedDecoder
-from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.testing.model import SOURCES, TARGETS, ModelSuite, V, close, normal, pad, run_of, shape
+from lightning_tfm.model.size import layer_parameters
+from lightning_tfm.testing.model import SAME, SOURCES, TARGETS, ModelSuite, V, close, normal, pad, run_of, shape
 
 
 class LayerSuite(ModelSuite):
@@ -17,6 +18,10 @@ class LayerSuite(ModelSuite):
     @property
     def named(self) -> str:
         return self.layer
+
+    def parameters(self, model: Model) -> int | None:
+        known = self.traits.heads or self.traits.numbers is not None
+        return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if known else None
 
     def test_shapes(self) -> None:
         for model in self._models():
@@ -57,12 +62,12 @@ class LayerSuite(ModelSuite):
             close(found, expected, "after 29 pieces, with rows that changed places,")
 
     def test_order_is_seen(self) -> None:
-        """Without positions of its own: attention alone would not see that two pieces changed places."""
-        for model in (self._model(norm=norm, positions="none") for norm in ("post", "pre")):
-            self._see_order(model)
-
-    def _see_order(self, model: Transformer) -> None:
-        order = [1, 0, *range(2, len(SOURCES[0]))]
-        source = pad(SOURCES[:1])
-        moved = float((model.encode(source, None)[:, order] - model.encode(source[:, order], None)).abs().max())
-        assert moved > 1e-6, "the encoder does not see that two pieces changed places"
+        """With positions by whatever it is; without them by what relates positions by their order, not by attention."""
+        order, source = [1, 0, *range(2, len(SOURCES[0]))], pad(SOURCES[:1])
+        for positions, seen in (("sinusoidal", True), ("none", self.traits.sees_order)):
+            for model in (self._model(norm=norm, positions=positions) for norm in ("post", "pre")):
+                moved = float((model.encode(source, None)[:, order] - model.encode(source[:, order], None)).abs().max())
+                if seen:
+                    assert moved > 1e-6, f"with positions={positions} the encoder does not see that two pieces moved"
+                else:
+                    assert moved < SAME, f"sees_order is False, and the encoder's results moved by {moved:.1e}"

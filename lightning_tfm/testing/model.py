@@ -41,9 +41,20 @@ class ModelSuite:
         """What the field holds."""
         raise NotImplementedError
 
+    @property
+    def traits(self) -> Any:
+        """What is declared of it: one that ships in parts.py, one of the user's own by its attributes."""
+        user_classes(Experiment(model=self._sizes()))  # imports it
+        return KINDS[f"model.{self.field}"].traits(self.named)
+
     def parameters(self, model: Model) -> int | None:
-        """How many trainable numbers the class brings to `model`. Override it; None leaves the count unchecked."""
-        return None
+        """How many trainable numbers the class brings to `model`: by its trait `numbers`, or override it; None leaves
+        the count unchecked."""
+        return None if self.traits.numbers is None else self.times(model) * int(self.traits.numbers(model))
+
+    def times(self, model: Model) -> int:
+        """How many of them `numbers` counts once."""
+        return 1
 
     # --- checks ---
 
@@ -123,13 +134,17 @@ class ModelSuite:
         for model in self._models():
             expected = self.parameters(model.config)
             if expected is None:
-                raise SkipTest("override parameters(model) to have the number of parameters checked")
+                raise SkipTest("declare `numbers` or override parameters(model) to have the parameters counted")
             found = sum(model.get_parameter(name).numel() for name in self._own_names(model))
             assert found == expected, f"{found} parameters, {expected} expected"
 
     def test_every_parameter_learns(self) -> None:
+        """From weights off the start, where biases are 0: there what scales a feed-forward's input cancels in the norm
+        after it, and has a gradient of 0 whatever it is."""
         for model in self._models():
             names = self._own_names(model)
+            for parameter in model.parameters():
+                parameter.add_(normal(*parameter.shape), alpha=0.1)
             model.requires_grad_(True)
             model(pad(SOURCES), pad(TARGETS)).log_softmax(-1)[..., 4:9].sum().backward()
             gradients = {name: model.get_parameter(name).grad for name in names}
@@ -230,7 +245,7 @@ def run_of(length: int) -> Tensor:
 
 
 def normal(*sizes: int) -> Tensor:
-    return torch.randn(*sizes, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    return torch.randn(sizes, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
 
 
 def shape(what: str, tensor: Tensor, *expected: int) -> None:

@@ -15,10 +15,6 @@ class SchemeSuite(ModelSuite):
 
     scheme: str
     """the name in model.positions"""
-    bounded: bool = False
-    """whether it ends at model.max_positions, as a learned table does"""
-    sees_order: bool = True
-    """whether it tells the encoder the order of the pieces"""
     field, place, plain = "positions", "scheme", "none"
 
     @property
@@ -53,7 +49,7 @@ class SchemeSuite(ModelSuite):
             short = model(run_of(most), run_of(most))
             assert short.isfinite().all(), f"{most} pieces give no finite result"
             for longer in (most + 1, 3 * most):
-                if self.bounded:
+                if self.traits.ends_at:
                     with _refused(f"{longer} pieces, above model.max_positions={most},", "model.max_positions"):
                         model(run_of(longer), run_of(3))
                     continue
@@ -67,7 +63,7 @@ class SchemeSuite(ModelSuite):
         for model in self._models():
             source = pad(SOURCES[:1])
             moved = float((model.encode(source, None)[:, order] - model.encode(source[:, order], None)).abs().max())
-            if self.sees_order:
+            if self.traits.sees_order:
                 assert moved > 1e-6, "the encoder does not see that two pieces changed places"
             else:
                 assert moved < SAME, f"sees_order is False, and the encoder's results moved by {moved:.1e}"

@@ -1,14 +1,11 @@
-"""The feed-forwards that ship, each held to the suite that users' own inherit, and to its formula."""
+"""The feed-forwards that ship, each held to its formula; to the suite of users' own: test_suites."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from lightning_tfm.config import Model
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
-from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import FEED_FORWARDS, gated_width
-from lightning_tfm.testing import FeedForwardSuite
 
 FORMULAS = {
     "relu": lambda x: x.clamp(min=0),
@@ -17,24 +14,6 @@ FORMULAS = {
     "swiglu": lambda x: x / (1 + (-x).exp()),
     "geglu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
 }
-
-
-class Shipped(FeedForwardSuite):
-    def parameters(self, model: Model) -> int:
-        """What size.py says, without attention and norms (N=2)."""
-        d, h = model.d_model, model.h
-        attention = 2 * d * h * model.d_k + 2 * d * h * model.d_v
-        parts = count_parameters(model, 31)
-        norms = model.N * 5 * 2 * d + (4 * d if model.norm == "pre" else 0)
-        return parts["encoder"] + parts["decoder"] - 3 * model.N * attention - norms
-
-
-class TestSquaredReLU(Shipped):
-    feed_forward = "relu2"
-
-
-class TestSwiGLU(Shipped):
-    feed_forward = "swiglu"
 
 
 def test_the_formulas_are_for_all_that_ship():

@@ -1,6 +1,4 @@
-"""The layer types that ship, each held to the suite that users' own inherit, and to its formula."""
-
-from dataclasses import replace
+"""The layer types that ship, each held to its formula; to the suite of users' own: test_suites."""
 
 import pytest
 import torch
@@ -13,48 +11,6 @@ from lightning_tfm.model.layer_types import LayerSizes, find_layer, make_layer
 from lightning_tfm.model.size import inner_width, layer_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import LAYERS
-from lightning_tfm.testing import LayerSuite
-
-
-class Shipped(LayerSuite):
-    def parameters(self, model: Model) -> int:
-        return model.N * (layer_parameters(model, False) + layer_parameters(model, True))
-
-
-class TestLSTM(Shipped):
-    layer = "lstm"
-
-
-@pytest.mark.long
-class TestGRU(Shipped):
-    layer, sizes = "gru", replace(LayerSuite.sizes, layer_width="parameters")
-
-
-class TestConvolution(Shipped):
-    layer, sizes = "convolution", replace(LayerSuite.sizes, layer_width="parameters", kernel=4)
-
-
-@pytest.mark.long
-class TestSeparable(Shipped):
-    layer = "separable"
-
-
-class TestDilated(Shipped):
-    layer = "dilated"
-
-
-@pytest.mark.long
-class TestRestricted(Shipped):
-    layer, sizes = "restricted", replace(LayerSuite.sizes, neighbourhood=3)
-
-
-class TestRestrictedToAnEvenNumber(Shipped):
-    layer, sizes = "restricted", replace(LayerSuite.sizes, neighbourhood=4, kv_heads=1, qk_norm=True)
-
-
-def test_every_type_is_here():
-    assert {cls.layer for cls in Shipped.__subclasses__()} == LAYERS.keys() - {"attention"}
-
 
 D, K = 6, 3
 

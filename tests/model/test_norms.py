@@ -1,4 +1,4 @@
-"""The norms that ship beside torch's layer norm, held to the suite that users' own inherit, and to their formulas."""
+"""The norms that ship beside torch's layer norm, held to their formulas; to the suite of users' own: test_suites."""
 
 import pytest
 import torch
@@ -9,13 +9,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.layers import Residual
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
 from lightning_tfm.testing import NormSuite
-
-
-class TestRMSNorm(NormSuite):
-    norm_kind = "rms"
-
-    def parameters(self, model: Model) -> int:
-        return (5 * model.N + 2 * (model.norm == "pre")) * model.d_model
 
 
 class MixesRows(Norm):

@@ -1,4 +1,4 @@
-"""The schemes that ship with the package, each held to the suite that users' own inherit."""
+"""The schemes that ship with the package, each held to its formula; to the suite of users' own: test_suites."""
 
 import math
 from dataclasses import replace
@@ -10,70 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightning_tfm.config import Experiment, Model, training_identity
 from lightning_tfm.model.attention import SelfAttention
 from lightning_tfm.model.positions import PositionSizes, Shaw, find_scheme, look_up, sinusoids, t5_bucket
-from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import SCHEMES
 from lightning_tfm.testing import SchemeSuite
-
-
-class Shipped(SchemeSuite):
-    def parameters(self, model: Model) -> int:
-        return count_parameters(model, 31)["positions"]
-
-
-class TestSinusoidal(Shipped):
-    scheme = "sinusoidal"
-
-
-class TestConcatenatedSinusoids(Shipped):
-    scheme, sizes = "sinusoidal", replace(SchemeSuite.sizes, sinusoid_layout="concatenated")
-
-
-class TestLearned(Shipped):
-    scheme, bounded = "learned", True
-
-
-@pytest.mark.long
-class TestLearnedScaled(Shipped):
-    scheme, bounded = "learned_scaled", True
-
-
-class TestNone(Shipped):
-    scheme, sees_order = "none", False
-
-
-class TestRotary(Shipped):
-    scheme = "rotary"
-
-
-class TestShaw(Shipped):
-    scheme = "shaw"
-
-
-class TestShawValues(Shipped):
-    scheme, sizes = "shaw_values", replace(SchemeSuite.sizes, clip=3)
-
-
-class TestT5(Shipped):
-    scheme = "t5"
-
-
-@pytest.mark.long
-class TestKerple(Shipped):
-    scheme = "kerple"
-
-
-class TestFire(Shipped):
-    scheme = "fire"
-
-
-class TestALiBi(Shipped):
-    scheme = "alibi"
-
-
-def test_every_scheme_is_here():
-    here = {cls.scheme for cls in Shipped.__subclasses__()}
-    assert here == SCHEMES.keys()
 
 
 def order_matters(positions: str) -> float:

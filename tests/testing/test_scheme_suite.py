@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.positions import BiasScheme, EmbeddingScheme, PositionSizes, Rotary, Sinusoidal, sinusoids
+from lightning_tfm.model.positions import (
+    BiasScheme,
+    EmbeddingScheme,
+    Learned,
+    PositionSizes,
+    Rotary,
+    Sinusoidal,
+    sinusoids,
+)
 from lightning_tfm.testing import SchemeSuite
 
 CHECKS = [name for name in dir(SchemeSuite) if name.startswith("test_")]
@@ -145,6 +153,20 @@ class ForgetsTheKeys(BiasScheme):
 class AnyWidthRotary(Rotary):
     """Nobody refuses an odd d_k for it."""
 
+    even = ""
+
+
+class SaysThatItEnds(Sinusoidal):
+    ends_at = "max_positions"
+
+
+class SaysThatItGoesOn(Learned):
+    ends_at = ""
+
+
+class SaysThatItIsBlind(Sinusoidal):
+    sees_order = False
+
 
 unwritten = types.ModuleType("unwritten")
 exec("from lightning_tfm.model.positions import Sinusoidal\nclass Mine(Sinusoidal): pass", vars(unwritten))
@@ -186,11 +208,11 @@ def test_a_scheme_without_a_source_is_caught(monkeypatch):
 
 def test_wrong_claims_about_a_scheme_are_caught():
     with pytest.raises(AssertionError, match=r"38 pieces, above model\.max_positions=37, must be refused"):
-        run("sinusoidal", "test_longer_than_in_training", bounded=True)
+        run(f"{__name__}.SaysThatItEnds", "test_longer_than_in_training")
     with pytest.raises(UserError, match="37 learned positions"):
-        run("learned", "test_longer_than_in_training")
+        run(f"{__name__}.SaysThatItGoesOn", "test_longer_than_in_training")
     with pytest.raises(AssertionError, match="sees_order is False"):
-        run("sinusoidal", "test_order_is_seen", sees_order=False)
+        run(f"{__name__}.SaysThatItIsBlind", "test_order_is_seen")
 
 
 def test_every_check_is_seen_to_fail():
@@ -199,7 +221,7 @@ def test_every_check_is_seen_to_fail():
 
 def test_a_count_that_cannot_be_checked_is_skipped_and_says_so():
     with pytest.raises(SkipTest, match=r"override parameters\(model\)"):
-        run("sinusoidal", "test_parameter_count")
+        run(f"{__name__}.Blind", "test_parameter_count")
 
 
 OWN = """
@@ -213,7 +235,7 @@ OWN_TEST = """
 from lightning_tfm.testing import SchemeSuite
 
 class TestMine(SchemeSuite):
-    scheme, bounded = "my_module.Mine", True
+    scheme = "my_module.Mine"
 """
 
 
