@@ -303,10 +303,7 @@ CORPORA = Kind(
     (),
     Part("builtin", "BuiltinCorpus"),
     Part("files", "FilesCorpus"),
-    Part("wmt14-en-de", "OfficialCorpus"),
-    Part("wmt14-en-fr", "OfficialCorpus"),
-    Part("multi30k", "OfficialCorpus"),
-    Part("wmt16-en-de-bpe", "OfficialCorpus"),
+    *(Part(name, "OfficialCorpus") for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")),
 )
 
 KINDS: dict[str, Kind[Any]] = {k.field: k for k in (SCHEMES, FEED_FORWARDS, NORMS, LAYERS, OPTIMIZERS, CORPORA)}
