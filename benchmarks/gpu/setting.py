@@ -239,7 +239,7 @@ def pace(
         "ms_step": round(1e3 * wall, 3),
         "steps": watch.steps,
         "tflops": round(flops / watch.seconds / 1e12, 3),
-        "compiled": watch.compiled(),
+        "kernels_made": watch.compiled(),
         "warm": watch.warm,
         "ran": what_ran(module),
     }
