@@ -41,9 +41,10 @@ from lightning_tfm.report import claims, power, verdict
 from lightning_tfm.report import statistics as ours
 from lightning_tfm.report.evidence import may_be_equal, prospect
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
-from lightning_tfm.report.sequential import HOPELESS, Plan, late, linear
+from lightning_tfm.report.sequential import BUDGET, FIRST, HOPELESS
 from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
 from lightning_tfm.report.verdict import CLEAR
+from lightning_tfm.study.looks import Plan, late, linear
 from lightning_tfm.study.rows import all_rows
 
 S = 200
@@ -331,12 +332,12 @@ def plateau_studies(N: int, table: np.ndarray) -> None:
         "against its 99 % point under lognormal noise, the hardest unimodal one. fires: % of studies that it rejects; "
         "left: with a false word, and not rejected. With 3 seeds no test of the kind keeps both promises (left <= 6, "
         f"fires <= 2 where seeds are unimodal), so a word needs {ours.LEAST}. auto: looks at "
-        f"{', '.join(map(str, late().sizes))} seeds."
+        f"{', '.join(map(str, late(FIRST, BUDGET).sizes))} seeds."
     )
     print("rows    n  noise of rows     false    fires     left")
     for rows in (len(FEW), 19):
         for n in (3, 4, 5, "auto"):
-            plan = late() if n == "auto" else Plan((int(n),), (1.0,))
+            plan = late(FIRST, BUDGET) if n == "auto" else Plan((int(n),), (1.0,))
             rng = np.random.default_rng([15, rows, plan.budget])
             edge = np.quantile(split(np.exp(rng.standard_normal((20_000, 1, rows + 1, plan.budget)))), 0.99)
             for kind in ("equal", "measured", "t3", "lognormal", "correlated", *MODES):
@@ -433,9 +434,9 @@ def plans(N: int, table: np.ndarray) -> None:
         "7 seeds": lambda some, names: one_look(some, 7, names),
         "8 seeds": lambda some, names: one_look(some, 8, names),
         "a look at every seed, linear shares": lambda some, names: looks(some, linear(3, 8), names, 0.0),
-        "late": lambda some, names: looks(some, late(), names, 0.0),
-        "late, hopeless rows closed": lambda some, names: looks(some, late(), names),
-        "the same, rows open by BLEU too": lambda some, names: looks(some, late(), names, HOPELESS, True),
+        "late": lambda some, names: looks(some, late(FIRST, BUDGET), names, 0.0),
+        "late, hopeless rows closed": lambda some, names: looks(some, late(FIRST, BUDGET), names),
+        "the same, rows open by BLEU too": lambda some, names: looks(some, late(FIRST, BUDGET), names, HOPELESS, True),
     }
     for kind in ("equal", "measured", "plateau"):
         print(kind)
@@ -565,11 +566,11 @@ def main() -> None:
     if asked.plateaus:
         return plateau_studies(N, table)
     if asked.null:
-        return null_studies(N, late(), table)
+        return null_studies(N, late(FIRST, BUDGET), table)
     print("CAUTION and CERTAIN were chosen on simulated studies of the kind below, with other random numbers.\n")
-    null_studies(N, late(), table)
+    null_studies(N, late(FIRST, BUDGET), table)
     references(N, table)
-    discoveries(N // 4, late(), table)
+    discoveries(N // 4, late(FIRST, BUDGET), table)
     plans(N // 4, table)
     planted(N // 2, table)
     how_cautious(N, table)

@@ -16,22 +16,12 @@ from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.report.records import collect_seen, read_cells
-from lightning_tfm.report.sequential import (
-    BUDGET,
-    FILE,
-    FIRST,
-    Course,
-    Plan,
-    hopeless_rows,
-    late,
-    looks_to_json,
-    open_rows,
-    read_looks,
-)
+from lightning_tfm.report.sequential import BUDGET, FIRST, further, hopeless_rows, open_rows
 from lightning_tfm.report.summarise import summarise
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.looks import Course, Plan, late, looks_to_json, read_looks
 from lightning_tfm.study.rows import Row
-from lightning_tfm.study.study import Ablation, file_of, folder_of, load_as, save
+from lightning_tfm.study.study import LOOKS, Ablation, file_of, folder_of, load_as, save
 
 Options = Mapping[str, int | None]
 """first_seeds, max_seeds, max_runs"""
@@ -58,7 +48,7 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
 def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
     """All seeds that the looks may come to take. Raises UserError as `begin` does."""
     folder = folder_of(root, asked.name)
-    return pool(asked.seeds, plan_of(options, read_looks(folder), folder / FILE).budget)
+    return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
 
 
 def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
@@ -68,15 +58,15 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
     """
     path = file_of(root, asked.name)
     before = read_looks(path.parent)
-    plan = plan_of(options, before, path.parent / FILE)
+    plan = plan_of(options, before, path.parent / LOOKS)
     seeds = pool(asked.seeds, plan.budget)
     names = [row.name for row in asked.rows]
     if before is not None:
         known = before.asked or before.looks[-1].seeds
         if set(known) != set(names):
-            raise UserError(f"{path.parent / FILE}: the study has the rows {', '.join(known)}, and they are fixed now")
+            raise UserError(f"{path.parent / LOOKS}: the study has the rows {', '.join(known)}, and they are fixed now")
         if not {seed for row in known.values() for seed in row} <= set(seeds):
-            raise UserError(f"{path.parent / FILE}: the study uses seeds other than {', '.join(map(str, seeds))}")
+            raise UserError(f"{path.parent / LOOKS}: the study uses seeds other than {', '.join(map(str, seeds))}")
         _save(before, asked, seeds, root)
         return before, seeds
     if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
@@ -111,7 +101,7 @@ def _save(course: Course, asked: Ablation, seeds: Sequence[int], root: Path) -> 
     wanted = course.asked or course.looks[-1].seeds
     taken = [seed for seed in seeds if any(seed in row for row in wanted.values())]
     study = save(replace(asked, seeds=taken), root)
-    write_atomic(folder_of(root, study.name) / FILE, to_json(looks_to_json(course)))
+    write_atomic(folder_of(root, study.name) / LOOKS, to_json(looks_to_json(course)))
     return study
 
 
@@ -128,7 +118,7 @@ def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> C
     finished = {row: [seed for seed in taken if (row, seed) in cells.filled] for row, taken in wanted.items()}
     course = course.looked(finished)
     summary = summarise(cells, course=course)
-    course = course.further(summary, wanted, seeds)
+    course = further(course, summary, wanted, seeds)
     still, hopeless = open_rows(summary), hopeless_rows(summary)
     more = f"; next: {max(map(len, course.asked.values()))} seeds of each" if course.asked else ""
     said = f"open: {', '.join(still)}{more}" if still else "no row is open"

@@ -15,7 +15,8 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.glance import is_alive, is_left_behind
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of, load
+from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.study.study import Ablation, Study, folder_of, load
 
 
 def states_of(queue: Queue, root: Path) -> list[CellState]:
@@ -44,7 +45,7 @@ def _interrupted(state: CellState, root: Path) -> CellState:
 
 def recorded(study: Study, root: Path) -> list[CellState]:
     """States of a table that came without a queue, from its records; empty where none of its runs is finished."""
-    found = [_recorded(study, cell, root) for cell in asked(study, root)] if isinstance(study, Ablation) else []
+    found = [_recorded(study, cell, root) for cell in asked_cells(study, root)] if isinstance(study, Ablation) else []
     return found if any(state.state == "done" for state in found) else []
 
 
@@ -55,20 +56,6 @@ def _recorded(study: Ablation, cell: Cell, root: Path) -> CellState:
         return CellState(cell, "waiting", "", None, 0, None)
     values = (record.scores["dev"].ppl,)
     return CellState(cell, "done", "", None, record.attempts or 1, record.seconds.total, values)
-
-
-def asked(study: Study, root: Path) -> list[Cell]:
-    """The cells that are known beforehand; where seeds are added by looks, those that were asked for. Raises UserError.
-
-    A row that is closed early gets fewer seeds than others.
-    """
-    folder = folder_of(root, study.name)
-    if not isinstance(study, Ablation) or not (folder / LOOKS).is_file():
-        return study.cells()
-    from lightning_tfm.report.sequential import NOT_ASKED, read_looks  # which takes half a second for SciPy
-
-    course = read_looks(folder)
-    return [cell for cell in study.cells() if course is None or course.shown(cell.row, cell.seed) != NOT_ASKED]
 
 
 OTHERS = ("stopped early", "failed", "interrupted", "gone")
@@ -114,7 +101,7 @@ def _info(root: Path, name: str) -> StudyInfo:
     kind, counts, whole, trouble = "", Counter[str](), 0, ""
     try:
         study = load(root, name)
-        kind, whole = study.KIND, study.budget or len(asked(study, root))
+        kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
         if has_queue(root, name):
             states = states_of(open_queue(root, name, say=lambda text: None), root)
         else:

@@ -81,7 +81,7 @@ AUTO = ("first_seeds", "max_seeds", "max_runs")
 
 
 def add_auto_options(parser: Parser) -> None:
-    """Of --seeds auto; what is not given stays as the study began, or as report/sequential.py has it."""
+    """Of --seeds auto; what is not given stays as the study began, or as study/looks.py has it."""
     parser.add_argument("--first-seeds", type=int, help="--seeds auto: seeds of every row to begin with [3]")
     parser.add_argument("--max-seeds", type=int, help="--seeds auto: most seeds of a row that stays open [8]")
     parser.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
@@ -216,7 +216,7 @@ def _said(made: "Report") -> "Report":
 
 def check_fixed(name: str, root: Path) -> None:
     """Raise UserError where a study's seeds are added by looks."""
-    from lightning_tfm.report.sequential import read_looks
+    from lightning_tfm.study.looks import read_looks
 
     folder = folder_of(root, name)
     if read_looks(folder) is not None:

@@ -10,6 +10,7 @@ from lightning_tfm.dashboard.files import Kept, read_object, stamp
 from lightning_tfm.dashboard.runs import RunView
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.looks import NOT_ASKED, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, load
 
 OPEN = ("running", "waiting", "interrupted")
@@ -104,8 +105,6 @@ class Outlines:
         """A table without the cells that its looks never asked for: a row that is closed early gets fewer seeds."""
         if not isinstance(found.study, Ablation) or stamp(folder / LOOKS) is None:
             return found
-        from lightning_tfm.report.sequential import NOT_ASKED, read_looks  # which takes half a second for SciPy
-
         try:
             course = read_looks(folder)
         except UserError as error:

@@ -11,13 +11,13 @@ from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.page import page
 from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
 from lightning_tfm.report.reference import reference_of
-from lightning_tfm.report.sequential import read_looks
 from lightning_tfm.report.softmax import softmax
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.tuning import read_tuning, weighed
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.study.looks import read_looks
 from lightning_tfm.study.study import Ablation, folder_of, load_as
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from lightning_tfm.config import training_hash
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.report.resampling import BleuCounts
-from lightning_tfm.report.sequential import Course, read_looks
 from lightning_tfm.report.summary import TuningSummary
 from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
@@ -25,6 +24,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, diverged
 from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
+from lightning_tfm.study.looks import Course, read_looks
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of
 from lightning_tfm.sums import DamagedFile, check_files

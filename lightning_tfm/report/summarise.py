@@ -17,7 +17,7 @@ from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.records import Cells, Found, belonging, read_validations
-from lightning_tfm.report.sequential import NOT_ASKED, Course, Look, over_looks
+from lightning_tfm.report.sequential import over_looks
 from lightning_tfm.report.summary import (
     ClaimFinding,
     ClaimSummary,
@@ -31,6 +31,7 @@ from lightning_tfm.report.summary import (
 )
 from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.runs.record import Missing
+from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
@@ -120,7 +121,7 @@ def _counted(model: Model, V: int) -> int | None:
 
 
 def summarise(cells: Cells, course: Course | None = None) -> Summary:
-    """The report's data. `course`: how seeds were added while looking (report/sequential.py), None for fixed."""
+    """The report's data. `course`: how seeds were added while looking (study/looks.py), None for fixed."""
     study = cells.study
     found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)

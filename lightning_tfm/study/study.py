@@ -34,7 +34,7 @@ from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
 LOOKS = "looks.json"
-"""in the folder of a study whose seeds are added by looks (report/sequential.py)"""
+"""in the folder of a study whose seeds are added by looks (study/looks.py)"""
 LISTED = 2000
 """points up to which a space is listed"""
 

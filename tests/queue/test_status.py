@@ -11,12 +11,12 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue, link
 from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.report.sequential import FILE, Course, Look, late, looks_to_json
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study import LOOKS, save
 from tests.dashboard.made import FAR, Folder
 from tests.launching import ablation
 from tests.records import leave, record
@@ -121,7 +121,7 @@ def test_cells_that_looks_never_asked_for_are_not_counted(tmp_path: Path, capsys
 
 
 def write_looks(root: Path, name: str, course: Course) -> None:
-    (root / "studies" / name / FILE).write_text(json.dumps(looks_to_json(course)))
+    (root / "studies" / name / LOOKS).write_text(json.dumps(looks_to_json(course)))
 
 
 def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:

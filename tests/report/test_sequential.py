@@ -10,25 +10,15 @@ import pytest
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
-from lightning_tfm.report.sequential import (
-    Course,
-    Look,
-    Plan,
-    hopeless_rows,
-    late,
-    linear,
-    looks_to_json,
-    open_rows,
-    over_looks,
-    read_looks,
-)
+from lightning_tfm.report.sequential import BUDGET, FIRST, further, hopeless_rows, open_rows, over_looks
 from lightning_tfm.report.summary import ClaimFinding, ClaimSummary
 from lightning_tfm.report.verdict import Evidence
+from lightning_tfm.study.looks import Course, Look, Plan, late, linear, looks_to_json, read_looks
 from tests.records import summary, summary_row
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():
-    assert late() == Plan((5, 6, 8), (0.1, 0.2, 0.7))
+    assert late(FIRST, BUDGET) == Plan((5, 6, 8), (0.1, 0.2, 0.7))
     assert late(3, 8) == Plan((3, 5, 8), (0.1, 0.2, 0.7))
     assert late(3, 20) == Plan((3, 8, 20), (0.1, 0.2, 0.7))
     assert late(2, 3) == Plan((2, 3), (0.3, 0.7))  # nothing lies between
@@ -148,11 +138,11 @@ def test_the_next_look_asks_for_its_seeds_of_base_and_of_open_rows_with_results(
     asked = {"base": [1, 2, 3], "a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
     words = {"base": "", "a": "reproduced", "b": "undecided", "c": "not testable"}
     made = summary([summary_row(name, word, base=name == "base") for name, word in words.items()])
-    assert Course(late(3, 8), [Look(asked)], None).further(made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
+    assert further(Course(late(3, 8), [Look(asked)], None), made, asked, range(1, 9)).asked["b"] == [1, 2, 3, 4, 5]
     course = Course(linear(3, 4), [], asked).looked(asked | {"b": [3, 1], "c": []})
     assert course.looks[-1].seeds["b"] == [1, 3]
-    more = course.further(made, asked, [1, 2, 3, 4])
+    more = further(course, made, asked, [1, 2, 3, 4])
     assert more.asked == asked | {"base": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert more.looked(more.asked).further(made, more.asked, [1, 2, 3, 4]).asked is None
+    assert further(more.looked(more.asked), made, more.asked, [1, 2, 3, 4]).asked is None
     without_base = Course(linear(3, 4), [], asked).looked(asked | {"base": []})
-    assert without_base.further(made, asked, [1, 2, 3, 4]).asked is None
+    assert further(without_base, made, asked, [1, 2, 3, 4]).asked is None
