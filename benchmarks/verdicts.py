@@ -37,13 +37,13 @@ import numpy as np
 import scipy
 from scipy import stats
 
-from lightning_tfm.report import claims, power, verdict
+from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.report import claims, power
 from lightning_tfm.report import statistics as ours
 from lightning_tfm.report.evidence import may_be_equal, prospect
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.sequential import BUDGET, FIRST, HOPELESS
 from lightning_tfm.report.statistics import ALPHA, Differences, Estimate, SentenceNoise, compare, prior_df
-from lightning_tfm.report.verdict import CLEAR
 from lightning_tfm.study.looks import Plan, late, linear
 from lightning_tfm.study.rows import all_rows
 
@@ -57,8 +57,7 @@ EXCEPTION = KINDS[-1]
 MODES = tuple(f"gap {gap}, {p:g}" for gap in (10, 30) for p in (0.1, 0.3, 0.5))
 """bimodal seeds: a training lies `gap` standard deviations higher with probability p"""
 FEW = ("A-h1", "A-h32", "B-dk16", "B-dk32", "D-Pdrop0.0")
-METRICS = ("ppl", "bleu")
-TAU = np.array([CLEAR[m] for m in METRICS])
+TAU = np.array([METRICS[m].clear for m in PRINTED])
 TABLE = Path(__file__).resolve().parent.parent / "experiments" / "results" / "miniature" / "table.json"
 
 
@@ -67,7 +66,7 @@ def measured(path: Path = TABLE) -> np.ndarray:
     rows = sorted(json.loads(path.read_text(encoding="utf-8"))["rows"], key=lambda row: not row["base"])
     found = []
     for row in rows:
-        ppl, bleu = (list(row[m]["by seed"].values()) for m in METRICS)
+        ppl, bleu = (list(row[m]["by seed"].values()) for m in PRINTED)
         if len(ppl) > 1:
             found.append((np.std([math.log(x) for x in ppl], ddof=1), np.std(bleu, ddof=1)))
     return np.array(found).T
@@ -210,7 +209,7 @@ class Outcome:
     def any(self) -> dict[str, np.ndarray]:
         """Whether a study holds a false verdict, were there no difference."""
         found = {"claims": self.claims}
-        for m, name in enumerate(METRICS):
+        for m, name in enumerate(PRINTED):
             found |= {f"BH {name}": self.bh[:, m].any(-1), f"Holm {name}": self.holm[:, m].any(-1)}
         return found
 
@@ -540,7 +539,7 @@ def true_effects(rng: np.random.Generator, N: int, scale: float) -> np.ndarray:
     return mixed
 
 
-FULL = np.array([[verdict.SIGMA[m]] for m in METRICS])
+FULL = np.array([[METRICS[m].sigma] for m in PRINTED])
 SETTINGS = (
     ("miniature, scale 1, 3 seeds", "measured", 1.0, 3, False),
     ("miniature, scale 1, 5 seeds", "measured", 1.0, 5, False),

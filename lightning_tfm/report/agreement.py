@@ -8,13 +8,13 @@ Each row is a difference to base, in log PPL (primary) or BLEU; ours is the mean
   effect on every row, moves no rank and is no part of it. As noise lowers a rank correlation on average, the interval
   errs on the low side. The *interval over rows* takes the rows as a sample of possible rows (Fisher's z, Bonett and
   Wright 2000) and is far wider.
-- Signs on the clear rows, those where two single runs of the paper differ by more than their noise (verdict.CLEAR),
+- Signs on the clear rows, those where two single runs of the paper differ by more than their noise (`Metric.clear`),
   beside the rule "every change is worse", which needs no experiment.
 - The null: the rank correlation of the parameter count alone with the paper (more parameters, better score), over the
   same rows; the partial rank correlation given the parameter count; the correlation within the rows of base's size.
 - The ceiling: the mean rank correlation that two studies would have if the paper's printed differences were the truth
   for both, for ours times the one factor that gives them the spread of ours: one with the paper's noise (a single run;
-  verdict.SIGMA), the other with our standard errors.
+  `Metric.sigma`), the other with our standard errors.
 - The same at every validation of base, from the curves: rows are compared at the same share of their own training.
 
 Pure functions of the table and the curves; random draws are the same each time. Suffixes: R rows, D draws, V
@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from lightning_tfm.report import statistics, verdict
+from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.report import statistics
 from lightning_tfm.report.summary import (
     Agreement,
     AgreementCourse,
@@ -61,9 +62,6 @@ BASE_SIZE = 0.01
 NEAR = 1 / 32
 """share of the training within which a row must have been validated to be read there"""
 DRAWS, SEED = 2000, 2017
-SIDE = {"ppl": -1, "bleu": 1}
-"""sign of a better difference"""
-NOISE = verdict.SIGMA
 
 
 @dataclass(frozen=True)
@@ -101,15 +99,16 @@ def of_table(table: Table, curves: Mapping[tuple[str, int], Curve]) -> tuple[Agr
 
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
-    paper, ppl, bleu = row.paper, row.ppl.by_seed, row.bleu.by_seed
+    metrics = [METRICS[name] for name in PRINTED]
+    printed = {m.name: row.paper.of(m.name) for m in metrics}
     return Trained(
         row.name,
-        {"ppl": None if paper.ppl is None else math.log(paper.ppl), "bleu": paper.bleu},
-        {"ppl": {int(s): math.log(x) for s, x in ppl.items()}, "bleu": {int(s): x for s, x in bleu.items()}},
+        {m.name: None if (x := printed[m.name]) is None else m.tested(x) for m in metrics},
+        {m.name: {int(s): m.tested(x) for s, x in row.metric(m.name).by_seed.items()} for m in metrics},
         row.parameters,
         row.body,
         row.values["train steps"],
-        {int(s): curve for s in ppl if (curve := curves.get((row.name, int(s))))},
+        {int(s): curve for s in row.ppl.by_seed if (curve := curves.get((row.name, int(s))))},
     )
 
 
@@ -142,10 +141,10 @@ def _metric(
         return None
     paper_R = np.array([round(_printed(row, metric) - _printed(base, metric), 9) for row in used])
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
-    size_R = SIDE[metric] * _sizes(used)
+    size_R = METRICS[metric].side * _sizes(used)
     same = [i for i, row in enumerate(used) if _of_size(row, base)]
     over_rows = statistics.spearman(ours_R, paper_R)
-    clear_R = np.abs(paper_R) > verdict.CLEAR[metric]
+    clear_R = np.abs(paper_R) > METRICS[metric].clear
     with_paper_R = clear_R & (ours_R * paper_R > 0)
     return MetricAgreement(
         rows=len(used),
@@ -157,11 +156,11 @@ def _metric(
         size_of_base=OfBaseSize(
             len(same), _number(rank_correlation(ours_R[same], paper_R[same])) if len(same) >= LEAST else None
         ),
-        ceiling=_number(ceiling(paper_R, NOISE[metric], ours_R, error_R)),
-        clear_beyond=_rounded(verdict.CLEAR[metric]),
+        ceiling=_number(ceiling(paper_R, METRICS[metric].sigma or 0.0, ours_R, error_R)),
+        clear_beyond=_rounded(METRICS[metric].clear),
         clear_rows=int(clear_R.sum()),
         with_the_paper=int(with_paper_R.sum()),
-        if_every_change_is_worse=int((clear_R & (paper_R * SIDE[metric] < 0)).sum()),
+        if_every_change_is_worse=int((clear_R & (paper_R * METRICS[metric].side < 0)).sum()),
         against_the_paper=[row.name for row, out in zip(used, clear_R & ~with_paper_R, strict=True) if out],
     )
 

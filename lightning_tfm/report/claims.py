@@ -5,7 +5,7 @@ Tested in log PPL alone. A claim about several rows needs all of them, so its p 
 their number. Both sides together are a two-sided test, p = 2 min(for, against), and Holm 1979 corrects these over the
 claims whose rows the study has: the chance of any false verdict, in either direction, is at most the level.
 
-"As good as base" is supported by a difference inside ± tau (`verdict.CLEAR`), by two one-sided tests, and contradicted
+"As good as base" is supported by a difference inside ± tau (`PPL.clear`), by two one-sided tests, and contradicted
 by one that lies outside, not by one that merely differs from zero.
 
 The paper says "worse than the best setting" of one head; its best settings are 8 heads (base) and 16, equal to the last
@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightning_tfm.metrics import PPL
 from lightning_tfm.report.multiplicity import holm
 from lightning_tfm.report.statistics import ALPHA, Estimate
-from lightning_tfm.report.verdict import CLEAR, CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.verdict import CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
 
 WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
-TAU = CLEAR["ppl"]
+TAU = PPL.clear
 NO_TEST = (np.array(np.nan), np.array(np.nan))
 
 

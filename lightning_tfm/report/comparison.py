@@ -14,10 +14,11 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import PRINTED
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import Estimate
-from lightning_tfm.report.summary import METRICS, Difference, Summary, SummaryRow, rounded
+from lightning_tfm.report.summary import Difference, Summary, SummaryRow, rounded
 from lightning_tfm.study.rows import differences
 
 
@@ -134,7 +135,7 @@ def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Sum
 
 
 def _place(row: SummaryRow | None) -> Place | None:
-    return None if row is None else Place(row.n, {metric: row.metric(metric).difference for metric in METRICS})
+    return None if row is None else Place(row.n, {metric: row.metric(metric).difference for metric in PRINTED})
 
 
 def _runs(report: Report, name: str | None) -> set[str]:
@@ -155,10 +156,10 @@ def _against(row: ComparedRow, k: int, runs: set[str], other_runs: set[str]) -> 
     one, other = row.places[0], row.places[k]
     assert one is not None, "rows that the first study lacks are left out"
     if other is None:
-        return {metric: Against(why="no such row") for metric in METRICS}
+        return {metric: Against(why="no such row") for metric in PRINTED}
     if runs and runs == other_runs:
-        return {metric: Against(why="the same runs") for metric in METRICS}
-    return {metric: minus(other.difference[metric], one.difference[metric]) for metric in METRICS}
+        return {metric: Against(why="the same runs") for metric in PRINTED}
+    return {metric: minus(other.difference[metric], one.difference[metric]) for metric in PRINTED}
 
 
 def minus(one: Difference | None, other: Difference | None) -> Against:
@@ -181,7 +182,7 @@ def minus(one: Difference | None, other: Difference | None) -> Against:
 def _corrected(column: list[dict[str, Against]]) -> list[dict[str, Against]]:
     """Each metric over its rows."""
     found: list[dict[str, Against]] = [{} for _ in column]
-    for metric in METRICS:
+    for metric in PRINTED:
         raw = np.array([np.nan if (p := against[metric].p) is None else p for against in column])
         for i, p in enumerate(benjamini_hochberg(raw)):
             old = column[i][metric]

@@ -1,9 +1,8 @@
 """The picture of a comparison: every row's difference to base in each study, one above the other."""
 
-import math
-
 from markupsafe import Markup
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.statistics import Estimate
@@ -30,8 +29,7 @@ def forest(comparison: Comparison, metric: str) -> Markup:
     line = step * len(studies) + 10
     bottom = top + line * len(drawn)
     x = spanning([*values, 0.0], left, width - 14)
-    unit = "dev perplexity to base, % (left is better)" if metric == "ppl" else "dev BLEU to base (right is better)"
-    body = bottom_axis(x, bottom, top, f"difference in {unit}")
+    body = bottom_axis(x, bottom, top, METRICS[metric].axis("base"))
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for k, study in enumerate(studies):
         dot = tag("circle", cx=float(left + 150 * k), cy=12.0, r=4.0, class_="dot")
@@ -50,13 +48,9 @@ def _shown(found: Difference | None, metric: str) -> tuple[float, ...] | None:
     if found is None or found.estimate is None:
         return None
     if found.se is None or found.df is None or found.lower is None:
-        return (_unit(found.estimate, metric),)
+        return (METRICS[metric].shown(found.estimate),)
     ends = map(float, Estimate(found.estimate, found.se, found.df).interval())  # its own are at its looks' level
-    return tuple(_unit(v, metric) for v in (found.estimate, *ends))
-
-
-def _unit(value: float, metric: str) -> float:
-    return 100 * math.expm1(value) if metric == "ppl" else value
+    return tuple(METRICS[metric].shown(v) for v in (found.estimate, *ends))
 
 
 def _mark(x: Scale, y: float, mark: tuple[float, ...], name: str, k: int) -> str:

@@ -1,8 +1,8 @@
 """A comparison of studies as blocks and as data, in every format."""
 
-import math
 from collections.abc import Iterator
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report.blocks import Figures, Notes, Section, Table, blocks_of, columns
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
@@ -12,21 +12,12 @@ from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.html import to_html
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.summary import METRICS, Difference
-
-UNITS = {"ppl": "dev PPL to base, %", "bleu": "dev BLEU to base"}
-DIGITS = {"ppl": 1, "bleu": 2}
-
-
-def percent(metric: str, value: float | None) -> float | None:
-    """A difference as it is printed: that of log PPL in percent of PPL."""
-    return value if value is None or metric == "bleu" else 100 * math.expm1(value)
+from lightning_tfm.report.summary import Difference
 
 
 def signed(metric: str, value: float | None) -> str:
     """A difference with its sign; a dash for None."""
-    shown = percent(metric, value)
-    return NOTHING if shown is None else f"{shown:+.{DIGITS[metric]}f}"
+    return NOTHING if value is None else f"{METRICS[metric].shown(value):+.{METRICS[metric].fine}f}"
 
 
 def to_base(row: ComparedRow, k: int, metric: str) -> Difference | None:
@@ -51,8 +42,8 @@ def interval(metric: str, found: Against) -> str:
 def sections(comparison: Comparison) -> list[Section]:
     """What a page and a terminal show."""
     said = "Each row's difference to base in dev {}, with its 95 % interval, one line for each study."
-    pictures = [(forest(comparison, metric), said.format(metric.upper())) for metric in METRICS]
-    tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in METRICS]
+    pictures = [(forest(comparison, metric), said.format(metric.upper())) for metric in PRINTED]
+    tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in PRINTED]
     notes = Notes(list(_notes(comparison)))
     return [
         Section("rows", "Rows", [Figures([one for one in pictures if one[0]])]),
@@ -64,7 +55,11 @@ def sections(comparison: Comparison) -> list[Section]:
 def _table(comparison: Comparison, k: int, metric: str) -> Table:
     one, other = comparison.sides[0].study, comparison.sides[k].study
     heads = columns("row", "n", one, other, "difference", "95 %", "p (BH)")
-    return Table(f"{other} against {one}: {UNITS[metric]}", heads, [_line(row, k, metric) for row in comparison.rows])
+    return Table(
+        f"{other} against {one}: dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}",
+        heads,
+        [_line(row, k, metric) for row in comparison.rows],
+    )
 
 
 def _line(row: ComparedRow, k: int, metric: str) -> list[str]:
@@ -100,7 +95,7 @@ def data(comparison: Comparison) -> Iterator[dict[str, object]]:
     """A line for each row, study and metric, at full precision; differences in log PPL or BLEU."""
     for row in comparison.rows:
         for side, place in zip(comparison.sides, row.places, strict=True):
-            for metric in METRICS if place else ():
+            for metric in PRINTED if place else ():
                 assert place is not None
                 d, found = place.difference[metric], place.against.get(metric, Against())
                 yield {

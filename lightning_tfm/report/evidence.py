@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import choice, power, resampling, statistics
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.statistics import ALPHA, Differences
-from lightning_tfm.report.summary import METRICS
-from lightning_tfm.report.verdict import CLEAR, FEWER, SMALLER_ALPHA, Evidence
+from lightning_tfm.report.verdict import FEWER, SMALLER_ALPHA, Evidence
 
 Key = tuple[str, str]
 """(row, metric)"""
@@ -45,9 +45,9 @@ def weigh_rows(
     """
     rest: tuple[Any, ...] = (paper, full_size, share, boots, last)
     if not cells.by_word:
-        return _weigh(cells, names, METRICS, *rest)
+        return _weigh(cells, names, PRINTED, *rest)
     alike = [name for name in names if name not in cells.foreign]
-    found = {key: one for key, one in _weigh(cells, alike, METRICS, *rest).items() if key[1] == "ppl"}
+    found = {key: one for key, one in _weigh(cells, alike, PRINTED, *rest).items() if key[1] == "ppl"}
     return found | _weigh(cells, names, ("word", "bleu"), *rest)
 
 
@@ -76,9 +76,9 @@ def _weigh(
         d = choice.widened(without, loss_R)
         p_R = np.where((n_R >= statistics.LEAST) & (n_R[0] >= statistics.LEAST), d.p, np.nan)
         printed_R = np.array([paper.get((name, metric), np.nan) for name in order])
-        tau = CLEAR.get(metric, CLEAR["ppl"])
+        tau = METRICS[metric].clear
         numbers = corrected(d, p_R, printed_R, tau, share)
-        equal_R = may_be_equal(printed_R, tau, full_size or metric != "bleu")
+        equal_R = may_be_equal(printed_R, tau, full_size or METRICS[metric].same_unit)
         numbers |= planning(d, share * numbers["p"], equal_R, tau, share)
         if last is not None:
             numbers["prospect"] = prospect(d, n_R, printed_R, equal_R, tau, full_size, *last)
@@ -179,7 +179,7 @@ def prospect(
 def bootstraps(cells: Cells) -> Boots:
     """Every run on the same resamples, once however many looks ask."""
     found: Boots = {}
-    for metric in (*METRICS, "word") if cells.by_word else METRICS:
+    for metric in METRICS if cells.by_word else PRINTED:
         tables = {k: _statistics(c, metric) for k, c in sorted(cells.filled.items())}
         known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
         if known and len(known) == len(tables):
@@ -201,7 +201,7 @@ def _differences(
     runs: Mapping[str, list[FilledCell]],
     n_R: np.ndarray,
     boots: Boots,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = PRINTED,
 ) -> dict[str, statistics.Differences]:
     """Of each metric."""
     variances, parts = [], {}

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import to_dict
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import statistics
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells, FilledCell
-from lightning_tfm.report.summary import METRICS, Effect, Factor, FactorSummary, HeatMap
+from lightning_tfm.report.summary import Effect, Factor, FactorSummary, HeatMap
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]
@@ -83,7 +84,7 @@ def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
-    metrics = ("word", "bleu") if cells.by_word else METRICS
+    metrics = [m for m in METRICS if m != "ppl"] if cells.by_word else PRINTED
     effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric)]
     maps = [
         _heat_map(cells, found, first, second, metric)

@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from lightning_tfm.metrics import PPL, WORD, Metric
 from lightning_tfm.report import agreement_text
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, WORDS, Word
 
-CALLED = {"ppl": "perplexity", "word": "nll per word"}
-UNITS = {"ppl": "% PPL", "word": "nats per word"}
-DIGITS = {"ppl": 1, "word": 3}
 NAMED = 4
 """rows of one verdict that are named"""
 
@@ -22,13 +20,13 @@ Tested = tuple[SummaryRow, Difference]
 
 def findings(report: Summary) -> list[str]:
     """Three sentences."""
-    tested = [(r, d) for r in report.rows if (d := r.metric(_metric(report)).difference) is not None]
+    tested = [(r, d) for r in report.rows if (d := r.metric(_metric(report).name).difference) is not None]
     return [_verdicts(report, tested), _effects(report, tested), _trust(report)]
 
 
-def _metric(report: Summary) -> str:
+def _metric(report: Summary) -> Metric:
     """The one that decides: perplexity, or where rows have other pieces the nll per word."""
-    return "word" if "word" in report.metrics else "ppl"
+    return WORD if WORD.name in report.metrics else PPL
 
 
 # --- what was found ---
@@ -47,7 +45,7 @@ def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
     parts = [_counted(word, names, report.to) for word, names in by_word.items() if names]
     count = len(tested)
     rows = f"{count} row{'s' * (count != 1)} beside {report.to}"
-    return f"In {CALLED[_metric(report)]}, of {rows}, {_listed(parts)} ({SCOPE})."
+    return f"In {_metric(report).called}, of {rows}, {_listed(parts)} ({SCOPE})."
 
 
 def _counted(word: Word, names: list[str], to: str) -> str:
@@ -69,7 +67,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     metric = _metric(report)
-    scored = [r for r in report.rows if r.metric(metric).mean is not None]
+    scored = [r for r in report.rows if r.metric(metric.name).mean is not None]
     if not scored:
         return "There is no score to show."
     found = sorted(
@@ -88,28 +86,24 @@ def _effects(report: Summary, tested: Sequence[Tested]) -> str:
     smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
     if smallest:
         return (
-            f"No row is found to differ from {report.to}; a true difference of {_said(metric, median(smallest))} would "
+            f"No row is found to differ from {report.to}; a true difference of {metric.size(median(smallest))} would "
             f"typically have been found with a probability of about {ABOUT:.0%}."
         )
-    lowest = min(scored, key=lambda r: r.metric(metric).mean or 0.0)
+    lowest = min(scored, key=lambda r: r.metric(metric.name).mean or 0.0)
     beside = "" if lowest.base else _beside(report.base, metric)
-    mean = lowest.metric(metric).mean
-    return f"The lowest mean {CALLED[metric]} is that of {lowest.name}, {mean:.2f}{beside}, without a test."
+    mean = lowest.metric(metric.name).mean
+    return f"The lowest mean {metric.called} is that of {lowest.name}, {mean:.2f}{beside}, without a test."
 
 
-def _beside(base: SummaryRow | None, metric: str) -> str:
-    mean = None if base is None else base.metric(metric).mean
+def _beside(base: SummaryRow | None, metric: Metric) -> str:
+    mean = None if base is None else base.metric(metric.name).mean
     return "" if mean is None else f" (base {mean:.2f})"
 
 
-def _effect(metric: str, estimate: float, row: SummaryRow, d: Difference) -> str:
-    low, high, digits = d.shown.lower, d.shown.upper, DIGITS[metric]
+def _effect(metric: Metric, estimate: float, row: SummaryRow, d: Difference) -> str:
+    low, high, digits = d.shown.lower, d.shown.upper, metric.fine
     interval = "" if low is None or high is None else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-    return f"{row.name}, {_said(metric, estimate, '+')}{interval}"
-
-
-def _said(metric: str, value: float, sign: str = "") -> str:
-    return f"{value:{sign}.{DIGITS[metric]}f} {UNITS[metric]}"
+    return f"{row.name}, {metric.size(estimate, '+')}{interval}"
 
 
 # --- how far to trust it ---

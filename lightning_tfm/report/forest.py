@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import marks, svg
 from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
-from lightning_tfm.report.text import NAMES
 from lightning_tfm.report.verdict import WORDS, phrase
 
 FAR = 4.0
@@ -24,7 +24,7 @@ class Shown(NamedTuple):
 
 def forest(report: Summary, metric: str) -> str:
     """In the table's order; the paper's differences as hollow diamonds."""
-    found = [(r, d, _shown(d, metric)) for r in report.rows if (d := r.metric(metric).difference) is not None]
+    found = [(r, d, _shown(d)) for r in report.rows if (d := r.metric(metric).difference) is not None]
     parts = [(r, d, shown) for r, d, shown in found if shown]
     if not parts:
         return ""
@@ -36,15 +36,12 @@ def forest(report: Summary, metric: str) -> str:
     x = spanning(values, left, width - 14)
     bottom = height - 40
     to = short_name(report.to)
-    unit = {"ppl": f"difference in dev perplexity to {to}, % (left is better)"}
-    unit["bleu"] = f"difference in dev BLEU to {to} (right is better)"
-    unit["word"] = f"difference in nats per reference word to {to} (left is better)"
-    body = bottom_axis(x, bottom, top, unit[metric])
+    body = bottom_axis(x, bottom, top, METRICS[metric].axis(to))
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for i, (r, d, shown) in enumerate(parts):
         y = top + line * (i + 0.5)
         body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {WORDS[d.verdict].style}")
-    told = f"Differences to {to} in dev {NAMES[metric]}, with {report.level} % intervals"
+    told = f"Differences to {to} in dev {METRICS[metric].label}, with {report.level} % intervals"
     return figure(width, height, told, body)
 
 
@@ -52,11 +49,12 @@ def _edge(sizes: list[float]) -> float:
     return FAR * sizes[int(0.8 * (len(sizes) - 1))] or sizes[-1] or 1.0
 
 
-def _shown(difference: Difference, metric: str) -> Shown | None:
+def _shown(difference: Difference) -> Shown | None:
     of = difference.shown
     if of.estimate is None:
         return None
-    return Shown(of.estimate, of.lower, of.upper, difference.paper_percent if metric == "ppl" else difference.paper)
+    paper = difference.paper if difference.paper_percent is None else difference.paper_percent
+    return Shown(of.estimate, of.lower, of.upper, paper)
 
 
 def _row(r: SummaryRow, name: str, shown: Shown, difference: Difference, x: Scale, y: float) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import columns, tuning
-from lightning_tfm.report.summary import METRICS, Summary, SummaryRow, Table
+from lightning_tfm.report.summary import Summary, SummaryRow, Table
 from lightning_tfm.report.text import looked, millions
 from lightning_tfm.report.verdict import SCOPE, WORDS, Word
 
 TESTS = ("verdict", "p", "none")
-DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
 WIDE = 6
 """fields that still have columns of their own; more stand in one column, in words"""
 LONG = 20
@@ -76,13 +76,12 @@ class _Column:
 def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
     rows = report.rows
     paper = layout.paper and columns.of_the_paper(rows)
-    metrics = ("ppl", "word", "bleu") if report.foreign else METRICS
-    names = {"ppl": "perplexity (dev)", "word": "nll per word (dev)", "bleu": "BLEU (dev)"}
+    metrics = tuple(METRICS) if report.foreign else PRINTED
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
     blocks = [_first(rows), *(_metric(report, m, tests, paper) for m in metrics), _last(rows, paper)]
     every = [column for block in blocks for column in block]
     heads, rules, at = [], [], 1
-    for block, name in zip(blocks, ("", *(names[m] for m in metrics), ""), strict=True):
+    for block, name in zip(blocks, ("", *(f"{METRICS[m].called} (dev)" for m in metrics), ""), strict=True):
         heads.append(rf"\multicolumn{{{len(block)}}}{{c}}{{{name}}}" if name else " & " * (len(block) - 1))
         if name:
             rules.append(rf"\cmidrule(lr){{{at}-{at + len(block) - 1}}}")
@@ -153,7 +152,7 @@ def _changes(row: SummaryRow, names: Sequence[str]) -> str:
 
 
 def _metric(report: Summary | Table, metric: str, tests: str, paper: bool) -> list[_Column]:
-    rows, digits = report.rows, DIGITS[metric]
+    rows, digits = report.rows, METRICS[metric].digits
     best = _best(rows, metric, report.foreign or [] if metric == "ppl" else [])
     scores = []
     for row in rows:
@@ -163,11 +162,11 @@ def _metric(report: Summary | Table, metric: str, tests: str, paper: bool) -> li
         bold = value == best and not (metric == "ppl" and row.name in (report.foreign or []))
         scores.append((rf"\textbf{{{value}}}" if bold else value) + spread)
     made = [_Column("r", "ours", scores)]
-    if paper and metric != "word":
-        printed = [row.paper.ppl if metric == "ppl" else row.paper.bleu for row in rows]
+    if paper and METRICS[metric].printed:
+        printed = [row.paper.of(metric) for row in rows]
         made.append(_Column("r", "paper", ["" if v is None else f"{v:.{digits}f}" for v in printed]))
     if tests != "none":
-        unit = r"$\Delta$\,\%" if metric == "ppl" else r"$\Delta$"
+        unit = r"$\Delta$" + r"\,\%" * METRICS[metric].log
         made.append(_Column("r", unit, [_change(row, metric) for row in rows]))
         made.append(_test(rows, metric, tests))
     return made
@@ -178,7 +177,7 @@ def _best(rows: Sequence[SummaryRow], metric: str, without: Sequence[str]) -> st
     means = [mean for row in rows if row.name not in without and (mean := row.metric(metric).mean) is not None]
     if len(means) < 2:
         return ""
-    return f"{(max if metric == 'bleu' else min)(means):.{DIGITS[metric]}f}"
+    return f"{(min if METRICS[metric].lower_is_better else max)(means):.{METRICS[metric].digits}f}"
 
 
 def _change(row: SummaryRow, metric: str) -> str:
@@ -186,7 +185,7 @@ def _change(row: SummaryRow, metric: str) -> str:
     of = d.shown if d else None
     if of is None or of.estimate is None:
         return ""
-    digits = 3 if metric == "word" else 1
+    digits = METRICS[metric].brief
     said = f"${of.estimate:+.{digits}f}$"
     if of.lower is None or of.upper is None:
         return said
@@ -236,9 +235,7 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
     if tests == "p":
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
     if tests == "verdict":
-        words = {
-            d.verdict for r in report.rows for m in (*METRICS, "word") if r.n > 1 and (d := r.metric(m).difference)
-        }
+        words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
         marks = ", ".join(f"{word.latex} {word}" for word in Word if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {alpha:g}$)"] * bool(marks)
     if report.signature:

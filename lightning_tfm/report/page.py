@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import (
     agreement_text,
     columns,
@@ -28,8 +29,8 @@ from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
 from lightning_tfm.report.records import Cells, FilledCell, read_lines_of
-from lightning_tfm.report.summary import METRICS, FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.text import NAMES, effect_numbers, elsewhere
+from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
+from lightning_tfm.report.text import effect_numbers, elsewhere
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_printed
 from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
@@ -55,7 +56,7 @@ def page(
         extras=extras,
         each_head=probes.each,
         nats=nats.known(report.rows),
-        metric_names=NAMES,
+        metric_names={name: metric.label for name, metric in METRICS.items()},
         words=[word for word in Word if word in found],
         columns=page_table.table_columns(report),
         chooser=page_table.chooser(report),
@@ -99,8 +100,8 @@ def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
 def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
     """A heat map of two fields."""
     levels = {factor.key: factor.levels for factor in found.factors}
-    title = f"{NAMES[shown.metric]} by {shown.first} (down) and {shown.second} (across)"
-    return shaded(title, levels[shown.first], levels[shown.second], shown.values, shown.metric != "bleu")
+    title = f"{METRICS[shown.metric].label} by {shown.first} (down) and {shown.second} (across)"
+    return shaded(title, levels[shown.first], levels[shown.second], shown.values, METRICS[shown.metric].lower_is_better)
 
 
 def _course_of(cell: FilledCell) -> Divergence | Undefined | None:
@@ -131,7 +132,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
 
 
 def _words(r: SummaryRow) -> list[str]:
-    return [d.verdict for metric in (*METRICS, "word") if (d := r.metric(metric).difference)]
+    return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
 
 
 @dataclass(frozen=True)

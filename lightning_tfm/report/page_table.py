@@ -3,21 +3,17 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.summary import COLUMNS, METRICS, Difference, Metric, Summary, SummaryRow
+from lightning_tfm.report.summary import COLUMNS, Difference, Metric, Summary, SummaryRow
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED
 
-DIGITS = {"ppl": 2, "word": 3, "bleu": 1}
-SHOWN = {"ppl": 1, "word": 3, "bleu": 2}
-"""digits of a difference"""
-HEADS = {"ppl": "PPL", "word": "nll/word", "bleu": "BLEU"}
-UNITS = {"ppl": "% PPL", "word": "nats per word", "bleu": "BLEU"}
 FEW = 3
 """varied fields that are columns at first; more are a matter of the chooser"""
 
@@ -74,8 +70,8 @@ def table_columns(report: Summary) -> list[Column]:
     found.append(Column("n", ("n",), "number of seeds", "Fields", narrow=False, first=not fields))
     by_word, compared = nats.known(report.rows), "word" in report.metrics
     for metric in report.metrics:
-        name, unit = HEADS[metric], ", %" if metric == "ppl" else ""
-        near, own = metric == ("word" if compared else "ppl"), paper and metric != "word"
+        name, unit = METRICS[metric].head, ", %" * METRICS[metric].log
+        near, own = metric == ("word" if compared else "ppl"), paper and METRICS[metric].printed
         against = whom if metric != "word" else report.to
         found += [
             Column(metric, (f"dev {name}",), f"mean {name} ± standard deviation", name, narrow=near, first=True),
@@ -118,7 +114,7 @@ def cells(report: Summary, r: SummaryRow) -> dict[str, Cell]:
     """key of a column -> its cell in the row."""
     found = {f"f{i}": Cell(columns.value(r, name), sort=r.values[name]) for i, name in enumerate(_fields(report))}
     found["n"] = Cell(str(r.n), sort=r.n)
-    for metric in (*METRICS, *["word"] * (r.word is not None)):
+    for metric in (*PRINTED, *["word"] * (r.word is not None)):
         found |= _metric(report, r, metric)
     if r.character is not None:
         found["char"] = _score(r.character, 3)
@@ -144,8 +140,8 @@ def _fields(report: Summary) -> list[str]:
 
 
 def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
-    found, digits = r.metric(metric), DIGITS[metric]
-    printed = {"ppl": r.paper.ppl, "bleu": r.paper.bleu}.get(metric)
+    found, digits = r.metric(metric), METRICS[metric].digits
+    printed = r.paper.of(metric)
     cells = {f"{metric}-paper": Cell("" if printed is None else f"{printed:.{digits}f}", sort=printed)}
     if found.mean is None:
         cells[metric] = Cell(found.instead, title=_missing(r))
@@ -166,10 +162,10 @@ def _score(found: Metric, digits: int) -> Cell:
 
 
 def _difference(report: Summary, r: SummaryRow, metric: str, d: Difference) -> dict[str, Cell]:
-    digits = SHOWN[metric]
+    digits = METRICS[metric].fine
     if d.verdict == INCOMPARABLE:
         return {f"{metric}-word": Cell(sort=d.verdict, word=d.verdict, title=d.why)}
-    paper = d.paper_percent if metric == "ppl" else d.paper
+    paper = d.paper if d.paper_percent is None else d.paper_percent
     cells = {}
     if paper is not None:
         clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
@@ -193,7 +189,7 @@ def _why(d: Difference, metric: str) -> str:
     smallest = d.shown.smallest
     if d.verdict != UNDECIDED or d.p is None or smallest is None:
         return d.why
-    size = f"{smallest:.{SHOWN[metric]}f} {UNITS[metric]}"
+    size = METRICS[metric].size(smallest)
     return f"{d.why}; a true difference of {size} would have been found with a probability of about {ABOUT:.0%}"
 
 

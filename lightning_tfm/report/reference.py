@@ -5,6 +5,7 @@ among them), the same corrections. They hold for a reference that was named befo
 chosen for its score differs from the others by that choice alone (benchmarks/results/verdicts.txt says how often).
 """
 
+from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report import columns, nats, text
 from lightning_tfm.report.summary import Summary, SummaryRow
 from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, phrase
@@ -41,36 +42,32 @@ def said(report: Summary) -> list[str]:
 def to_text(report: Summary, width: int) -> str:
     """The table with tests: a block for each metric, lines of at most `width` columns where the words allow it."""
     lines = [f"differences to {report.reference}, not to base" if report.reference else "differences to base"]
-    shown = {"ppl": (1, "%"), "word": (3, ""), "bleu": (1, "")}
-    for metric, (digits, unit) in ((metric, shown[metric]) for metric in report.metrics):
+    for metric in (METRICS[name] for name in report.metrics):
         heads = [
             "row",
             "n",
-            text.NAMES[metric],
-            f"Δ {unit} to {report.to}".replace("  ", " "),
+            metric.label,
+            f"Δ {'%' * metric.log} to {report.to}".replace("  ", " "),
             "p (BH)",
             "Holm",
             "word",
         ]
-        rows = [_line(report, row, metric, digits) for row in report.rows]
+        rows = [_line(report, row, metric) for row in report.rows]
         lines += ["", *_aligned(heads, rows, width)]
     for note in [*said(report), *nats.notes(report), *text.twins(report.rows)]:
         lines += text.folded([note], width)
     return "\n".join(lines) + "\n"
 
 
-def _line(report: Summary, row: SummaryRow, metric: str, digits: int) -> list[str]:
-    found = row.metric(metric)
-    d, first = (
-        found.difference,
-        [columns.named(row), str(row.n), text.score(found, {"ppl": 2, "word": 3, "bleu": 1}[metric])],
-    )
+def _line(report: Summary, row: SummaryRow, metric: Metric) -> list[str]:
+    found = row.metric(metric.name)
+    d, first = found.difference, [columns.named(row), str(row.n), text.score(found, metric.digits)]
     if report.against is not None and row.name == report.against.name:
         return [*first, "reference", "", "", ""]
     if d is None or d.estimate is None:
         return [*first, "", "", "", phrase(d) if d is not None and d.verdict in (DIVERGED, INCOMPARABLE) else ""]
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
-    return [*first, text.compared(d, digits), *ps, d.verdict if row.n > 1 else ""]
+    return [*first, text.compared(d, metric.brief), *ps, d.verdict if row.n > 1 else ""]
 
 
 def _aligned(heads: list[str], rows: list[list[str]], width: int) -> list[str]:

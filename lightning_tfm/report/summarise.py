@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
@@ -171,7 +172,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             looks=None if course is None else [look.seeds for look in course.looks],
             most_looks=None if course is None else len(course.plan.sizes),
             power=power.ABOUT,
-            clear=verdict.CLEAR,
+            clear={name: METRICS[name].clear for name in PRINTED},
             finished=finished,
             cells=finished + asked,
             agreement=None if cells.reference else agreed,
@@ -221,16 +222,17 @@ def _printed(table: Table, name: str) -> bool:
 
 
 def paper_differences(table: Table, against: str | None) -> dict[Key, float]:
-    """(row, metric) -> the paper's own difference to what it prints for the row `against`: log PPL, BLEU."""
+    """(row, metric) -> the paper's own difference to what it prints for the row `against`: as it is tested."""
     base = next((row.paper for row in table.rows if row.name == against), None)
     found: dict[Key, float] = {}
     for row in table.rows if base is not None else []:
         if base is None or row.name == against or row.same_as:
             continue
-        if row.paper.ppl is not None and base.ppl is not None:
-            found[row.name, "ppl"] = math.log(row.paper.ppl) - math.log(base.ppl)
-        if row.paper.bleu is not None and base.bleu is not None:
-            found[row.name, "bleu"] = round(row.paper.bleu - base.bleu, 6)
+        for metric in (METRICS[name] for name in PRINTED):
+            own, of_base = row.paper.of(metric.name), base.of(metric.name)
+            if own is not None and of_base is not None:
+                difference = metric.tested(own) - metric.tested(of_base)
+                found[row.name, metric.name] = difference if metric.log else round(difference, 6)
     return found
 
 
@@ -265,14 +267,14 @@ def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
     judged = verdict.judge(found, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.clear(printed, metric)
-    paper_percent = _percent(printed) if metric == "ppl" and printed is not None else None
+    paper_percent = _percent(printed) if METRICS[metric].log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
     if found is None:
         return made
     numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
     parts = [_percent(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
-    percent = Percent(*parts) if metric == "ppl" else None
+    percent = Percent(*parts) if METRICS[metric].log else None
     return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.study.rows import Paper
 from lightning_tfm.study.space import Parameter
 
-METRICS = ("ppl", "bleu")
 COLUMNS = {
     "N": ("model", "N"),
     "d_model": ("model", "d_model"),
@@ -520,7 +520,7 @@ class Summary:
     most_looks: int | None
     power: float
     clear: dict[str, float]
-    """verdict.CLEAR"""
+    """metrics.Metric.clear"""
     finished: int
     cells: int
     """finished, or asked for"""
@@ -552,7 +552,7 @@ class Summary:
     @property
     def metrics(self) -> tuple[str, ...]:
         """What is tested."""
-        return ("ppl", "word", "bleu") if self.foreign is not None else METRICS
+        return tuple(METRICS) if self.foreign is not None else PRINTED
 
     @property
     def to(self) -> str:

@@ -1,9 +1,9 @@
 """The table and the words of a report for a terminal, and what all formats print alike."""
 
-import math
 import textwrap
 from collections.abc import Sequence
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, statistics, tuning
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
@@ -11,7 +11,6 @@ from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import FEWER, SCOPE, UNTESTABLE, counted
 
-NAMES = {"ppl": "PPL", "bleu": "BLEU", "word": "nll per word"}
 NAME = 24
 """columns of a row's name, where room is scarce"""
 
@@ -227,7 +226,7 @@ def word_counts(report: Summary) -> list[str]:
     for metric in report.metrics:
         found = counted(report.rows, metric)
         parts = [f"{n} {word}" for word, n in found.items()]
-        lines.append(f"{NAMES[metric]}, {sum(found.values())} rows: {'; '.join(parts) or 'none'} ({SCOPE})")
+        lines.append(f"{METRICS[metric].label}, {sum(found.values())} rows: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines
 
 
@@ -241,7 +240,7 @@ def looked(report: Summary) -> str:
 def effect_line(effect: Effect) -> str:
     """metric, what is compared, by how much, p."""
     found, interval, p = effect_numbers(effect)
-    told = f"{NAMES[effect.metric]}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
     return told + (f"; {unlike(effect)}" if effect.depends_on else "")
 
 
@@ -253,10 +252,10 @@ def unlike(effect: Effect) -> str:
 def effect_numbers(effect: Effect) -> tuple[str, str, str]:
     """(estimate, [lower, upper], p), that of perplexity in percent; the last two empty where there is no test."""
 
+    metric = METRICS[effect.metric]
+
     def shown(value: float) -> str:
-        if effect.metric == "ppl":
-            return f"{100 * math.expm1(value):+.1f} %"
-        return f"{value:+.3f}" if effect.metric == "word" else f"{value:+.2f}"
+        return f"{metric.shown(value):+.{metric.fine}f}{' %' * metric.log}"
 
     if effect.lower is None or effect.upper is None or effect.p is None:
         return shown(effect.estimate), "", ""

@@ -1,7 +1,7 @@
 """What a study says about a row of the paper's table, as one verdict word for each metric.
 
 Rules. The paper printed single runs, so its differences are noisy too: a run of its size has a standard deviation over
-seeds of sigma (`SIGMA`), and a printed difference is *clear* only beyond tau = 2 sqrt(2) sigma (`CLEAR`): 15 of its 19
+seeds of sigma (`Metric.sigma`), and a printed difference is *clear* only beyond tau = 2 sqrt(2) sigma: 15 of its 19
 rows in perplexity, 4 in BLEU. With P the printed difference to base, d ours with standard error se and df degrees of
 freedom, *found* is a p below the level after the correction over the rows of the metric (report/multiplicity.py);
 nu = (se^2 + 2 sigma^2)^2 / (se^4 / df), m = t_nu sqrt(se^2 + 2 sigma^2) with the two-sided 95 % point of Student's t;
@@ -37,6 +37,7 @@ from enum import StrEnum
 
 from scipy import stats
 
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import statistics
 from lightning_tfm.report.power import MOST
 from lightning_tfm.report.statistics import ALPHA, Estimate
@@ -224,12 +225,6 @@ BIAS = (
     "1.44-fold at 3 seeds, 1.17-fold at 5"
 )
 
-SIGMA = {"ppl": 0.005, "bleu": 0.3}
-"""standard deviation over seeds of one full-size run: some 0.3 BLEU between checkpoints near the end (NVIDIA's notes on
-its Transformer; published reproductions spread alike), 0.5 % of perplexity"""
-CLEAR = {metric: 2 * 2**0.5 * sigma for metric, sigma in SIGMA.items()}
-"""tau: a difference of two single runs, as the paper prints them, is clear only beyond two of its standard deviations
-(1.4 % of perplexity, 0.85 BLEU)"""
 SMALLER_ALPHA = 0.01
 
 
@@ -275,7 +270,7 @@ class Verdict:
 
 def clear(paper: float, metric: str) -> bool:
     """Whether a printed difference is more than the noise of single runs."""
-    return abs(paper) > CLEAR[metric]
+    return abs(paper) > METRICS[metric].clear
 
 
 def judge(
@@ -296,35 +291,35 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if (e.estimate < 0) == (metric != "bleu") else WORSE, f"differs from {to}")
+            return Verdict(BETTER if METRICS[metric].better(float(e.estimate)) else WORSE, f"differs from {to}")
         if e.equivalent < alpha:
             return Verdict(EQUAL, f"inside ± {_region(metric)} of {to}", f"± {_region(metric)}")
         return _undecided(e, "no difference found")
     if clear(paper, metric):
         return _of_a_clear_one(e, paper, metric, found, full_size, to)
     if found:
-        tau = CLEAR[metric]
+        tau = METRICS[metric].clear
         if e.lower > paper + tau or e.upper < paper - tau:
             return Verdict(DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs")
         return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
-    if e.equivalent < alpha and (full_size or metric != "bleu"):
+    if e.equivalent < alpha and (full_size or METRICS[metric].same_unit):
         return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return _undecided(e, "neither a difference nor its absence shown")
 
 
 def _of_a_clear_one(e: Evidence, paper: float, metric: str, found: bool, full_size: bool, to: str) -> Verdict:
-    if metric == "bleu" and not full_size:
+    if not (full_size or METRICS[metric].same_unit):
         if not found:
             return _undecided(e, "no difference found")
         word = SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else CONTRADICTED
-        return Verdict(word, f"differs from {to}; BLEU here and in the paper have no common unit")
+        return Verdict(word, f"differs from {to}; {METRICS[metric].label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
     told = f"× {factor.estimate:.2f} [{lower:.2f}, {upper:.2f}]"
     if found and (e.estimate > 0) != (paper > 0):
         return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
     if found:
-        compatible, resolved = agrees(e, paper, SIGMA[metric])
+        compatible, resolved = agrees(e, paper, METRICS[metric].sigma or 0.0)
         if compatible and resolved:
             return Verdict(REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor)
         beside = "size unclear" if compatible else told
@@ -357,15 +352,13 @@ def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
 
 def factors_printed(rows: Sequence[SummaryRow]) -> bool:
     """Whether d / P stands beside a word that was found, so that `BIAS` belongs there too."""
-    found = [d for row in rows for d in (row.ppl.difference, row.bleu.difference) if d is not None]
+    found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
     return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
 
 
 def _region(metric: str) -> str:
     """tau in print."""
-    if metric == "bleu":
-        return f"{CLEAR['bleu']:.2f} BLEU"
-    return f"{100 * CLEAR['ppl']:.1f} % PPL" if metric == "ppl" else f"{CLEAR['ppl']:.3f} nats per word"
+    return METRICS[metric].size(METRICS[metric].shown(METRICS[metric].clear))
 
 
 def _undecided(e: Evidence, why: str, factor: Interval | None = None) -> Verdict:

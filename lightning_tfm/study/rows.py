@@ -47,6 +47,10 @@ class Paper:
     def printed(self) -> bool:
         return (self.ppl, self.bleu, self.params) != (None, None, None)
 
+    def of(self, metric: str) -> float | None:
+        """What it prints in a metric; None where it has no such column, too."""
+        return getattr(self, metric, None)
+
 
 @dataclass(frozen=True)
 class Row:

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.report import agreement, agreement_text, verdict
+from lightning_tfm.metrics import PPL
+from lightning_tfm.report import agreement, agreement_text
 from lightning_tfm.report.agreement import (
     CALIBRATED_ON,
     STILL_FALLING,
@@ -104,7 +105,7 @@ def test_figures_by_hand():
     assert found.parameter_count_alone == pytest.approx(stats.spearmanr([3.5, 5, 2, 3.5, 1], paper).statistic, abs=1e-6)
     assert (found.clear_rows, found.with_the_paper, found.if_every_change_is_worse) == (4, 3, 2)
     assert found.against_the_paper == ["better"]
-    assert found.clear_beyond == pytest.approx(verdict.CLEAR["ppl"], abs=1e-6)
+    assert found.clear_beyond == pytest.approx(PPL.clear, abs=1e-6)
     assert found.size_of_base == OfBaseSize(2, None)
     low, high = found.interval_over_rows
     assert low < found.noise_interval[0] <= found.spearman <= found.noise_interval[1] < high

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lightning_tfm.metrics import PPL
 from lightning_tfm.report.claims import (
     BETTER,
     CLAIMS,
@@ -18,7 +19,7 @@ from lightning_tfm.report.claims import (
     weigh,
 )
 from lightning_tfm.report.statistics import Estimate
-from lightning_tfm.report.verdict import CLEAR, CONTRADICTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.verdict import CONTRADICTED, UNDECIDED, UNTESTABLE
 from lightning_tfm.study.rows import all_rows
 
 
@@ -60,7 +61,7 @@ def test_as_good_as_base_is_refuted_outside_the_margin_alone():
     assert word(same, a=at(4, se=0.005)) == UNDECIDED  # differs from zero, and may lie inside
     for side in (1, -1):
         assert word(same, a=at(4 * side, centre=TAU * side)) == CONTRADICTED
-    assert TAU == CLEAR["ppl"]
+    assert TAU == PPL.clear
 
 
 def test_holm_over_the_claims_and_the_looks():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import Experiment, Miniature
+from lightning_tfm.metrics import PPL
 from lightning_tfm.report import records
 from lightning_tfm.report.build import write_table
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
@@ -17,7 +18,7 @@ from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
 from lightning_tfm.report.summary import rounded
-from lightning_tfm.report.verdict import CLEAR, Evidence, judge
+from lightning_tfm.report.verdict import Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
 from tests.records import SIGNATURE, summary, summary_row
 
@@ -185,7 +186,7 @@ def test_a_difference_is_clear_at_full_size_as_in_a_miniature_but_only_there_may
     n, equal = np.array([8, 8, 8]), np.full(3, 1e-6)
     d = compare(np.array([0.0, 0.001, 0.03]), equal, n, SentenceNoise(np.zeros(3), np.zeros(3)))
     printed = np.array([np.nan, 0.05, 0.05])
-    numbers = corrected(d, d.p, printed, CLEAR["ppl"], 1.0)
+    numbers = corrected(d, d.p, printed, PPL.clear, 1.0)
     words = []
     for i in (1, 2):
         who = {k: float(x[i]) for k, x in numbers.items()}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
 from lightning_tfm.report.evidence import may_be_equal
 from lightning_tfm.report.summary import Difference
 from lightning_tfm.report.verdict import (
     BETTER,
-    CLEAR,
     CONTRADICTED,
     DIFFERS,
     DIVERGED,
@@ -114,9 +114,9 @@ def test_which_printed_differences_are_clear():
     rows = all_rows()
     base = rows["base"].paper
     others = [row for name, row in rows.items() if name != "base"]
-    unclear = {r.name for r in others if abs(math.log(r.paper.ppl / base.ppl)) <= CLEAR["ppl"]}
+    unclear = {r.name for r in others if abs(math.log(r.paper.ppl / base.ppl)) <= PPL.clear}
     assert unclear == {"A-h16", "C-N8", "D-Pdrop0.2", "E-learned"}
-    clear = {r.name for r in others if abs(r.paper.bleu - base.bleu) > CLEAR["bleu"]}
+    clear = {r.name for r in others if abs(r.paper.bleu - base.bleu) > BLEU.clear}
     assert clear == {"A-h1", "C-N2", "C-dmodel256", "D-Pdrop0.0"}
 
 
@@ -174,8 +174,8 @@ def test_every_word_is_one_value_with_all_that_prints_it_and_an_unclear_one_take
 
 def test_seeds_are_promised_for_an_absence_only_where_a_word_can_say_it():
     printed = np.array([np.nan, 0.1, 0.0, 2.0])
-    assert may_be_equal(printed, CLEAR["bleu"], True).tolist() == [True, True, True, False]
-    assert may_be_equal(printed, CLEAR["bleu"], False).tolist() == [True, False, False, False]
+    assert may_be_equal(printed, BLEU.clear, True).tolist() == [True, True, True, False]
+    assert may_be_equal(printed, BLEU.clear, False).tolist() == [True, False, False, False]
 
 
 @pytest.mark.parametrize(("n", "n_base"), [(4, 8), (8, 4), (3, 3)])
