@@ -14,9 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import read_json
 from lightning_tfm.runs.outcome import STOPPED
+from lightning_tfm.study.kinds import kind_of
+from lightning_tfm.study.rows import TABLE3, all_rows, find_row
 from lightning_tfm.study.settings import Settings
-from lightning_tfm.study.study import folder_of
+from lightning_tfm.study.study import Study, folder_of
+from lightning_tfm.study.sweeps import read_sweep
 from lightning_tfm.yaml_files import FOLDERS, read_yaml, shipped
 
 FILE = "command.json"
@@ -58,6 +63,32 @@ def remember(command: Command, root: Path, name: str) -> None:
     folder = folder_of(root, name)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / FILE, to_json(asdict(command)))
+
+
+def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
+    """The sweep file that a table was last started from and the rows it has now; None where there is none any more."""
+    plain = read_json(folder_of(root, name) / FILE) or {}
+    try:
+        files = [file for file in plain["files"] if file != TABLE3]
+        paths = [str(place) if (place := Path(plain["directory"], file)).is_file() else file for file in files]
+        more = [path for path in paths[1:] if kind_of(read_yaml(path).values) == "rows"]
+        sweep, rows = read_sweep(paths[0]), all_rows(more)
+        return str(sweep.path), [row.name for row in sweep.crossed([find_row(rows, row) for row in sweep.rows])]
+    except (IndexError, KeyError, UserError):
+        return None
+
+
+def say_kept(study: Study, root: Path) -> None:
+    """Name the rows that a table keeps though the sweep file has them no longer."""
+    found = rows_in_file(root, study.name)
+    kept = [row.name for row in getattr(study, "rows", []) if found and row.name not in found[1]]
+    if found and kept:
+        of_row = f"{study.name} {shlex.quote(kept[0])}"
+        print(
+            f"{study.name}: kept, though {found[0]} does not name {'them' if kept[1:] else 'it'}: {', '.join(kept)} "
+            f"(lightning-tfm study drop {of_row}; study rename {of_row} NEW)",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ VERBS = {
     "resume": ("resume", "go on with a study by its name, as it was started"),
     "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
     "work": ("work", "join a study as a worker"),
+    "study": ("rows", "drop | rename: take a row out of a study's tables, or call it otherwise; its runs stay"),
     "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),

@@ -36,6 +36,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
                 raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
         return _list(root, options["json"])
 
+    from lightning_tfm.cli.command import say_kept
     from lightning_tfm.cli.studies import recorded, states_of
     from lightning_tfm.queue.open import has_queue, open_queue, study_of
     from lightning_tfm.queue.progress import Watch
@@ -43,6 +44,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     if not has_queue(root, name, options["storage"]) and (states := recorded(study := load(root, name), root)):
         _show(name, states, Watch(root, 1, study).look(states), options["json"])
+        say_kept(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
     known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
@@ -52,6 +54,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     states = states_of(queue, root)
     _show(name, states, watch.look(states), options["json"])
+    if watch.study is not None:
+        say_kept(watch.study, root)
     return 0
 
 

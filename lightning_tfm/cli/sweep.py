@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.command import Command, command_of, going_on, remember
+from lightning_tfm.cli.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import (
     add_options,
@@ -64,6 +64,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
+    if sweep.metric != Sweep.metric:
+        about = "is for W&B alone; the table tests perplexity and BLEU, whatever it says"
+        print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
@@ -167,6 +170,7 @@ def _run(
         check_fixed(name, root)
         study = save(study, root)
     remember(command, root, name)
+    say_kept(study, root)
     try:
         if by_looks:
             states = auto.rounds(course, study, pool, options["max_runs"], root, resources)

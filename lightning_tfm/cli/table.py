@@ -53,6 +53,7 @@ def _table2(options: dict[str, Any]) -> str:
 
 
 def _study(options: dict[str, Any]) -> str:
+    from lightning_tfm.cli.command import say_kept
     from lightning_tfm.report import formats
     from lightning_tfm.report.build import write_table
     from lightning_tfm.report.latex import table_latex
@@ -66,7 +67,9 @@ def _study(options: dict[str, Any]) -> str:
         return _tested(name, root, options, width)
     if options["tests"]:
         raise UserError(f"--tests={options['tests']}: this table has none; with them: report {name} --format latex")
-    table = write_table(load_as(Ablation, root, name), root)
+    study = load_as(Ablation, root, name)
+    say_kept(study, root)
+    table = write_table(study, root)
     match options["format"]:
         case "markdown":
             return formats.table_markdown(table)

@@ -5,6 +5,7 @@ its life and never goes back: a try that was lost, handed back or failed is mark
 run may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 EXHAUSTED = "exhausted"
 """note in a search's storage: every point of its space has been tried"""
+HIDDEN = "dropped"
+"""attribute of a trial that ends the cells of a row that left the study"""
 RECORDS = "records"
 """attribute of a trial of several seeds whose files are not shared: training hash -> record, of those that are done"""
 PROPOSALS = 200
@@ -304,6 +307,33 @@ class Queue:
                 )
         return len(trials)
 
+    def move(self, row: str, to: str | None) -> None:
+        """Take a row's cells out of the study, or give them the name `to`. Raises UserError while one is worked on.
+
+        A finished trial cannot be changed: a copy under the new name is added, and a trial that hides the old one.
+        """
+        self.reap()
+        with self._exclusive():
+            known = newest(self._trials())
+            mine = [trial for (name, _), trial in known.items() if name == row]
+            if busy := [cell_of(trial).seed for trial in mine if trial.state == TrialState.RUNNING]:
+                raise UserError(f"study '{self.name}': row {row}, seed {busy[0]} is being trained: stop it first")
+            for trial in mine:
+                if to is not None and (to, trial.user_attrs["seed"]) not in known:
+                    named = copy.deepcopy(trial)
+                    named.user_attrs["row"] = to
+                    named.params = {key: value for key, value in trial.params.items() if key != "row"}
+                    named.distributions = {key: trial.distributions[key] for key in named.params}
+                    self._storage.create_new_trial(self._study_id, named)
+                if trial.state == TrialState.WAITING:
+                    self._storage.set_trial_user_attr(trial._trial_id, HIDDEN, True)
+                    self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
+                else:
+                    hidden = attributes_of(cell_of(trial)) | {HIDDEN: True}
+                    self._storage.create_new_trial(
+                        self._study_id, create_trial(state=TrialState.FAIL, user_attrs=hidden)
+                    )
+
     def trials(self) -> list[FrozenTrial]:
         """Everything that Optuna's storage has of this study."""
         return self._storage.get_all_trials(self._study_id, deepcopy=False)
@@ -437,8 +467,9 @@ def cell_of(trial: FrozenTrial) -> Cell:
 
 
 def newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
-    """The trial that speaks for each cell: the last one."""
-    return {(t.user_attrs["row"], t.user_attrs["seed"]): t for t in trials}
+    """The trial that speaks for each cell: the last one. Cells of a row that left the study have none."""
+    last = {(t.user_attrs["row"], t.user_attrs["seed"]): t for t in trials}
+    return {cell: trial for cell, trial in last.items() if HIDDEN not in trial.user_attrs}
 
 
 def state_of(trial: FrozenTrial) -> CellState:

@@ -97,7 +97,8 @@ def compare(reports: list[Report]) -> Comparison:
         else:
             rows.append(ComparedRow(name, [_place(row) for row in found], len(_shared(reports, name))))
     if not rows:
-        raise UserError(f"no row is in two of the studies {', '.join(s.study for s in summaries)}: nothing to compare")
+        studies = ", ".join(s.study for s in summaries)
+        raise UserError(f"no row is in two of the studies {studies}: nothing to compare ({'; '.join(left_out)})")
     for k in range(1, len(summaries)):
         column = [_against(row, k, _runs(reports[0], row.name), _runs(reports[k], row.name)) for row in rows]
         rows = [_with(row, k, against) for row, against in zip(rows, _corrected(column), strict=True)]
@@ -122,7 +123,7 @@ def _row(summary: Summary, name: str) -> SummaryRow | None:
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:
     there = [(row, s.study) for row, s in zip(found, summaries, strict=True) if row is not None]
     if len(there) < 2:
-        return f"{name}: only in {there[0][1]}"
+        return f"{name}: only in {there[0][1]}{_renamed(*there[0], summaries)}"
     if found[0] is None:
         return f"{name}: not in {summaries[0].study}, which the others are compared with"
     for row, study in there:
@@ -132,6 +133,16 @@ def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Sum
         if row.change != found[0].change and row.change | row.ties != found[0].change | found[0].ties:
             return f"{name}: changes {row.change} in {study}, {found[0].change} in {summaries[0].study}"
     return ""
+
+
+def _renamed(row: SummaryRow, study: str, summaries: list[Summary]) -> str:
+    """Where another study has the same change under another name."""
+    change = row.change | row.ties
+    others = ((s.study, other.name) for s in summaries for other in s.rows if other.change | other.ties == change)
+    found = next(((there, name) for there, name in others if name != row.name), None)
+    return (
+        f"; {found[0]} calls it {found[1]}: lightning-tfm study rename {study} {row.name} {found[1]}" if found else ""
+    )
 
 
 def _place(row: SummaryRow | None) -> Place | None:

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -29,7 +29,7 @@ from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences
+from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences, find_row
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -175,6 +175,25 @@ class Ablation(Study):
     def evaluation_of(self, row: Row) -> str:
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
         return evaluation_hash(self.base, self.data_of(row).prints.dev)
+
+    def renamed(self, row: str, to: str | None) -> "Ablation":
+        """With another name for a row, or without it and what it alone needs where `to` is None or another row's name.
+
+        Raises UserError where no row has that name, for base, which stays, and where `to` is another change.
+        """
+        rows = {one.name: one for one in self.rows}
+        mine = find_row(rows, row)
+        if to is None and row == self.base_row:
+            raise UserError(f"study '{self.name}': {row} is what every row is compared with, so it stays")
+        if to is not None and to in rows and rows[to].change != mine.change:
+            raise UserError(f"study '{self.name}' has a row {to}, which changes {rows[to].change}, not {mine.change}")
+        if to is None or to in rows.keys() - {row}:
+            kept = [one for one in self.rows if one is not mine]
+        else:
+            kept = [replace(one, name=to) if one is mine else one for one in self.rows]
+        found = replace(self, rows=kept, data={key: self.data[key] for r in kept if (key := data_key(r.change))})
+        named = {path for experiment in found._kinds() for path in own_classes(experiment).values()}
+        return replace(found, classes={path: sha for path, sha in self.classes.items() if path in named})
 
     def foreign(self, to: str | None) -> list[str]:
         """Rows with other pieces than the row `to`: no perplexity of theirs is comparable with its."""
@@ -448,6 +467,15 @@ def save(study: AnyStudy, root: Path) -> AnyStudy:
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(".study.lock")):
         study = joined(study, root)
+        write_atomic(path, to_json(study.to_plain()))
+    return study
+
+
+def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStudy:
+    """Write study.json with `change` made to what it holds, and return it. Raises UserError as `load` and `change`."""
+    path = check_exists(root, name)
+    with locked(path.with_name(".study.lock")):
+        study = change(load(root, name))
         write_atomic(path, to_json(study.to_plain()))
     return study
 

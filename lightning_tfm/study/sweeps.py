@@ -140,6 +140,8 @@ class Sweep:
     arguments: list[str]
     factors: dict[str, list[Any]]
     """fields with several values, of which every row takes all combinations"""
+    metric: str = "dev/ppl"
+    """what W&B sorts its runs by; a table tests perplexity and BLEU whatever it says"""
 
     def crossed(self, rows: list[Row]) -> list[Row]:
         """The rows with every combination of the factors, base first: what a table of the file holds."""
@@ -263,7 +265,8 @@ def read_sweep(path: str | Path) -> Sweep:
                 raise UserError(f"{where}: {key}: a value appears twice")
     fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
     name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
-    return Sweep(name, file.path, rows, seeds, arguments, factors)
+    metric = asked.metric.name if asked.metric else Sweep.metric
+    return Sweep(name, file.path, rows, seeds, arguments, factors, metric)
 
 
 def read_search(path: str | Path) -> SearchFile:
