@@ -12,7 +12,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.reports import OWN, Reports
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import JOURNAL, JournalStore
-from lightning_tfm.report.sequential import FILE
+from lightning_tfm.study.study import LOOKS
 from tests.report.synthetic import Generator, write_search
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 
 def test_a_report_is_made_once_for_each_state_of_the_records(made, monkeypatch):
-    assert FILE in OWN
+    assert LOOKS in OWN
     reports, asked = Reports(made.root), []
     monkeypatch.setattr(Reports, "_report", lambda self, name, reference, now: asked.append(now) or f"page {now}")
     first = reports.version("made")

@@ -18,8 +18,8 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, compare, minus
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.sequential import Course, Look, late, looks_to_json
 from lightning_tfm.report.summary import Difference
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import save
 from tests.records import summary_row
 from tests.report.synthetic import BASE, Generator

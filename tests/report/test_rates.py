@@ -20,12 +20,13 @@ from benchmarks.verdicts import (
     row_names,
 )
 from lightning_tfm.report import statistics
-from lightning_tfm.report.sequential import HOPELESS, late, linear
+from lightning_tfm.report.sequential import HOPELESS
 from lightning_tfm.report.statistics import ALPHA
 from lightning_tfm.report.verdict import Word
+from lightning_tfm.study.looks import late, linear
 
 N = 600
-PLAN = late()
+PLAN = late(5, 8)
 
 
 def false(kind, rows, how, plan=PLAN):

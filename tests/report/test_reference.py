@@ -13,8 +13,8 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report import reference
 from lightning_tfm.report.build import make
-from lightning_tfm.report.sequential import Course, Look, late
 from lightning_tfm.report.summarise import summarise
+from lightning_tfm.study.looks import Course, Look, late
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.report.synthetic import Generator
 
@@ -124,7 +124,7 @@ def test_no_name_of_a_row_hides_another_line_of_an_example(tmp_path):
 
 def test_seeds_that_were_added_by_verdicts_against_base_allow_no_test_against_another_row(made, against):
     seen = {row.name: [1, 2, 3] for row in made.study.rows}
-    course = Course(late(), [Look(seen)], None)
+    course = Course(late(5, 8), [Look(seen)], None)
     found = summarise(replace(against("C-N2").cells), course)
     d = {row.name: row.ppl.difference for row in found.rows}["mine"]
     assert d.estimate < -0.2 and d.p is None and d.verdict == "undecided" and "added by verdicts against base" in d.why

@@ -10,10 +10,11 @@ from lightning_tfm.cli.plan import text as planned
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.formats import table_csv, table_json, table_markdown
 from lightning_tfm.report.records import collect
-from lightning_tfm.report.sequential import Course, Look, late
+from lightning_tfm.report.sequential import further
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.text import to_text
 from lightning_tfm.report.verdicts import columns_and_rows
+from lightning_tfm.study.looks import Course, Look, late
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import save
 from tests.report.synthetic import Generator
@@ -65,9 +66,9 @@ def test_nor_by_looks_and_no_look_asks_for_them(pair):
     for made in pair:
         cells = make(made.study.name, made.root).cells
         seen = {row.name: [1, 2, 3] for row in made.study.rows}
-        course = Course(late(), [Look(seen)], None)
+        course = Course(late(5, 8), [Look(seen)], None)
         summary = summarise(cells, course)
-        both.append((summary, course.further(summary, seen, list(range(1, 9)))))
+        both.append((summary, further(course, summary, seen, list(range(1, 9)))))
     (without, next_without), (with_twins, next_with) = both
     for row in without.rows:
         assert row == rows_of(with_twins)[row.name]
