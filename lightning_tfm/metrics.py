@@ -33,12 +33,18 @@ class Metric:
     """standard deviation over seeds of one full-size run; None: nobody knows it, so no word speaks of equality"""
     printed: bool = True
     """whether the paper prints it"""
+    columns: tuple[str, str] = ("", "")
+    """of the table of sentences, whose sums' ratio is tested"""
+    counted: str = ""
+    """class in counting.py, of a metric that reads the translations"""
+    field: str = ""
+    """of a score's record; empty: `name`"""
     same_unit: bool = False
     """whether a miniature's differences may be compared in size with those of the paper"""
 
     def __post_init__(self) -> None:
-        for trait in ("head", "called", "unit"):
-            object.__setattr__(self, trait, getattr(self, trait) or self.label)
+        for trait, of in {"head": "label", "called": "label", "unit": "label", "field": "name"}.items():
+            object.__setattr__(self, trait, getattr(self, trait) or getattr(self, of))
 
     @property
     def clear(self) -> float:
@@ -87,10 +93,11 @@ PPL = Metric(
     lower_is_better=True,
     log=True,
     sigma=0.005,
+    columns=("nll", "tokens"),
     same_unit=True,
 )
 """0.5 % of perplexity between full-size runs, so that 1.4 % is clear"""
-BLEU = Metric("bleu", "BLEU", digits=1, fine=2, sigma=0.3)
+BLEU = Metric("bleu", "BLEU", digits=1, fine=2, sigma=0.3, counted="Bleu")
 """some 0.3 between checkpoints near the end (NVIDIA's notes on its Transformer; published reproductions spread alike),
 so that 0.85 is clear"""
 WORD = Metric(
@@ -103,6 +110,8 @@ WORD = Metric(
     drawn="nats per reference word",
     lower_is_better=True,
     sigma=PPL.sigma,
+    columns=("nll", "words"),
+    field="nll_per_word",
     printed=False,
     same_unit=True,
 )
@@ -110,3 +119,5 @@ WORD = Metric(
 METRICS = {metric.name: metric for metric in (PPL, WORD, BLEU)}
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
 """what the paper prints, and every record holds"""
+OF_TEXT = BLEU
+"""what sentences are compared by where there is room for one metric"""

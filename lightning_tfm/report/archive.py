@@ -1,9 +1,9 @@
 """The numbers of a study in one file, without a word of its text: to commit, send, or continue elsewhere.
 
 An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
-and, in place of the translations, sacreBLEU's counts, from which every test of the report follows; and where lines
-beyond the training length were scored, their numbers, line by line. Once unpacked, these
-runs are finished to every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
+and, in place of the translations, the counts of their n-grams, from which every test of the report follows; and where
+lines beyond the training length were scored, their numbers, line by line. Once unpacked, these runs are finished to
+every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from pathlib import Path
 from lightning_tfm.archives import BROKEN, decompress, fault
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, PPL, WORD
 from lightning_tfm.report.beyond_records import scores_by_length
 from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
@@ -48,7 +49,7 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
     """Write the archive of a study, with what its `folder` says beside it; returns how many runs it holds.
 
     The same runs give the same bytes.
-    Raises UserError where no run is finished, or where BLEU's counts cannot be made because the references are gone.
+    Raises UserError where no run is finished, or where n-grams cannot be counted because the references are gone.
     """
     study = cells.study
     if not cells.filled:
@@ -70,24 +71,25 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
 
 
 def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
-    if cell.bleu_S10 is None:
-        raise UserError(
-            f"run {cell.folder.name}: counting BLEU's n-grams needs the dev text; run: lightning-tfm data prepare"
-        )
+    counted = [metric for metric in METRICS.values() if metric.counted and cell.dev.of(metric) is not None]
+    for metric in counted:
+        if metric.name not in cell.sums:
+            why = f"counting {metric.label}'s n-grams needs the dev text; run: lightning-tfm data prepare"
+            raise UserError(f"run {cell.folder.name}: {why}")
     folder = f"runs/{cell.folder.name}"
     row = next(row for row in study.rows if row.name == cell.row)
     scores = cell.folder / "scores" / study.evaluation_of(row)[:16]
     split = study.base.data.dev
-    words = [] if cell.words_S is None else [f"\t{int(count)}" for count in cell.words_S]
-    ends = words or [""] * len(cell.nll_S2)
-    lines = zip(cell.nll_S2, ends, strict=True)
+    words = [f"\t{int(count)}" for _, count in cell.sums.get(WORD.name, ())]
+    lines = zip(cell.sums[PPL.name], words or [""] * cell.sentences, strict=True)
     sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}{end}\n" for i, ((nll, pieces), end) in enumerate(lines))
-    counts = "".join("\t".join(str(int(x)) for x in row) + "\n" for row in cell.bleu_S10)
     score = (scores / f"{split}.json").read_bytes()
     kept = {
         f"{split}.sentences.tsv": f"line\tnll\ttokens{chr(9) + 'words' if words else ''}\n{sentences}".encode(),
-        counts_file(split): counts.encode(),
     }
+    for metric in counted:
+        rows = ("\t".join(str(int(x)) for x in row) + "\n" for row in cell.sums[metric.name])
+        kept[counts_file(split, metric)] = "".join(rows).encode()
     plain = json.loads(score)
     if "files" in plain:
         files = {name: hashlib.sha256(data).hexdigest() for name, data in kept.items()}

@@ -180,20 +180,12 @@ def bootstraps(cells: Cells) -> Boots:
     """Every run on the same resamples, once however many looks ask."""
     found: Boots = {}
     for metric in METRICS if cells.by_word else PRINTED:
-        tables = {k: _statistics(c, metric) for k, c in sorted(cells.filled.items())}
+        tables = {key: cell.sums.get(metric) for key, cell in sorted(cells.filled.items())}
         known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
         if known and len(known) == len(tables):
-            score = resampling.bleu if metric == "bleu" else resampling.log_ppl
-            scores = resampling.resampled(list(known.values()), score)
+            scores = resampling.resampled(list(known.values()), resampling.score_of(METRICS[metric]))
             found[metric] = dict(zip(known, scores, strict=True))
     return found
-
-
-def _statistics(cell: FilledCell, metric: str) -> np.ndarray | None:
-    """What a score is made of, of each sentence (resampling.py); None where it is not at hand."""
-    if metric != "word":
-        return cell.nll_S2 if metric == "ppl" else cell.bleu_S10
-    return None if cell.words_S is None else np.stack([cell.nll_S2[:, 0], cell.words_S], axis=1)
 
 
 def _differences(
@@ -206,7 +198,7 @@ def _differences(
     """Of each metric."""
     variances, parts = [], {}
     row_R = np.array([i for i, name in enumerate(order) for _ in runs[name]], dtype=int)
-    S = next((len(cell.nll_S2) for name in order for cell in runs[name]), 0)
+    S = next((cell.sentences for name in order for cell in runs[name]), 0)
     for metric in metrics:
         values = [[cell.value(metric) for cell in runs[name]] for name in order]
         mean_R = np.array([mean(v) if v else math.nan for v in values])

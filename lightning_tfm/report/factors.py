@@ -126,7 +126,7 @@ def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[
     order = [c for c, own in values.items() if own]
     n_R = np.array([len(values[c]) for c in order])
     v_R, df_R = _moderated(values, order, n_R)
-    S = next((len(x.nll_S2) for c in order for x in runs[c]), 0)
+    S = next((x.sentences for c in order for x in runs[c]), 0)
     effects = []
     for kind, words, coefficients in contrasts(found):
         if not coefficients.keys() <= set(order):
@@ -213,7 +213,7 @@ def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
 
 
 def _shown(cell: FilledCell, metric: str) -> float:
-    return cell.ppl if metric == "ppl" else cell.value(metric)
+    return cell.score(METRICS[metric])
 
 
 def _heat_map(cells: Cells, found: Factorial, first: str, second: str, metric: str) -> HeatMap:

@@ -7,12 +7,13 @@ from statistics import mean
 import numpy as np
 from markupsafe import Markup
 
+from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.report import provenance
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.resampling import bleu
+from lightning_tfm.report.resampling import score_of
 from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
@@ -61,22 +62,22 @@ def quality(report: Summary, against: str, title: str) -> Markup:
 
 
 def lengths_section(report: Summary, cells: Cells) -> Section:
-    """BLEU by length, shaded from the lowest to the highest."""
+    """The score by length, shaded from the lowest to the highest."""
     heads, found = lengths(cells, [r.name for r in report.rows])
     low, high = (f((v for row in found.values() for v in row), default=0.0) for f in (min, max))
     shades = [[0, *(round(30 * (v - low) / ((high - low) or 1)) for v in values)] for values in found.values()]
     rows = [[row, *(f"{value:.1f}" for value in values)] for row, values in found.items()]
     about = Text(["By pieces of the reference, pooled over seeds."])
     blocks: list[Block] = [about, Table("", columns("row", *heads), rows, shades=shades)] if found else []
-    return Section("lengths", "BLEU by length", blocks)
+    return Section("lengths", f"{OF_TEXT.label} by length", blocks)
 
 
 def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str], dict[str, list[float]]]:
-    """BLEU by length of the reference in pieces: (bins, row -> BLEU of each bin, pooled over seeds)."""
+    """The score by length of the reference in pieces: (bins, row -> BLEU of each bin, pooled over seeds)."""
     some = next(iter(cells.filled.values()), None)
-    if some is None or any(cell.bleu_S10 is None for cell in cells.filled.values()):
+    if some is None or any(OF_TEXT.name not in cell.sums for cell in cells.filled.values()):
         return [], {}
-    tokens = some.nll_S2[:, 1]
+    tokens = some.sums[PPL.name][:, 1]
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)))
     where = np.clip(np.searchsorted(edges, tokens, side="left") - 1, 0, max(len(edges) - 2, 0))
     used = [b for b in range(max(len(edges) - 1, 1)) if (where == b).any()]
@@ -85,8 +86,8 @@ def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str
     for name in names:
         runs = cells.of(name)
         if runs:
-            total = [sum(c.bleu_S10[where == b].sum(0) for c in runs if c.bleu_S10 is not None) for b in used]
-            found[name] = [float(bleu(np.asarray(one))) for one in total]
+            total = [sum(c.sums[OF_TEXT.name][where == b].sum(0) for c in runs) for b in used]
+            found[name] = [float(score_of(OF_TEXT)(np.asarray(one))) for one in total]
     return heads, found
 
 

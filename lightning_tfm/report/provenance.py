@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_tfm.metrics import BLEU
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Stretch
 from lightning_tfm.sums import DamagedFile, intact
@@ -23,7 +24,7 @@ def facts(cell: FilledCell) -> dict[str, str]:
         "run": cell.folder.name,
         "seed": str(cell.seed),
         "commit": "not from a checkout" if git is None else git.commit + " (changed)" * git.changed,
-        "dev": f"perplexity {cell.ppl:.4f}, BLEU {cell.bleu:.2f}, {cell.dev.weights} weights",
+        "dev": f"perplexity {cell.ppl:.4f}, BLEU {cell.dev.bleu:.2f}, {cell.dev.weights} weights",
         "BLEU signature": cell.dev.signature,
         "training text and tokenizer": f"{data.train[:16]}, {data.tokenizer[:16]}",
         "dev text": data.dev[:16],
@@ -108,10 +109,9 @@ def translated(cells: Cells, row: str) -> list[str] | None:
 
 def quality(runs: list[FilledCell]) -> np.ndarray:
     """Mean over seeds of a smoothed sentence BLEU (add-one from bigrams on, Lin and Och 2004), [S]."""
-    total = np.zeros(len(runs[0].nll_S2))
+    total = np.zeros(runs[0].sentences)
     for cell in runs:
-        assert cell.bleu_S10 is not None, "there are references"
-        counts = cell.bleu_S10
+        counts = cell.sums[BLEU.name]
         correct, proposed = counts[:, 2:6] + [0, 1, 1, 1], counts[:, 6:10] + [0, 1, 1, 1]
         brevity = np.exp(np.minimum(0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1)))
         total += brevity * np.exp(np.log(np.maximum(correct, 1e-3) / np.maximum(proposed, 1)).mean(1))

@@ -6,17 +6,19 @@ record that does not belong in its cell is left out with the reason; nothing is 
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter as Votes
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lightning_tfm.config import training_hash
+from lightning_tfm.counting import Counted, counted
 from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.report.resampling import BleuCounts
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, Metric
 from lightning_tfm.report.summary import TuningSummary
 from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
@@ -31,6 +33,7 @@ from lightning_tfm.sums import DamagedFile, check_files
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
+Counter = Callable[[Metric], Counted | None]
 OVERFLOWED = "its training diverged: dev PPL is infinite"
 TOLERANCE = 1e-6
 """relative difference allowed between a score and the sum of its sentences"""
@@ -80,12 +83,9 @@ class FilledCell:
     seed: int
     folder: Path
     record: RunRecord
-    nll_S2: np.ndarray
-    """(nll in nats, pieces) of each sentence"""
-    bleu_S10: np.ndarray | None
-    """sacreBLEU's counts of each sentence; None where the references are gone"""
-    words_S: np.ndarray | None = None
-    """of each reference; None in records of before they were counted"""
+    sums: dict[str, np.ndarray]
+    """metric -> what its score adds up, of each sentence, [S, X] (resampling.py): without counts where the references
+    are gone, and without those of metrics that the record lacks"""
 
     @property
     def dev(self) -> Score:
@@ -96,15 +96,17 @@ class FilledCell:
         return float(self.dev.ppl)
 
     @property
-    def bleu(self) -> float:
-        return float(self.dev.bleu)
+    def sentences(self) -> int:
+        return len(self.sums[PPL.name])
+
+    def score(self, metric: Metric) -> float:
+        found = self.dev.of(metric)
+        assert found is not None, "cells without it are left out where it is tested"
+        return float(found)
 
     def value(self, metric: str) -> float:
-        """What is tested: log PPL, BLEU, or the nll per reference word."""
-        if metric == "word":
-            assert self.dev.nll_per_word is not None, "cells without it are refused where it is tested"
-            return self.dev.nll_per_word
-        return math.log(self.ppl) if metric == "ppl" else self.bleu
+        """What is tested."""
+        return METRICS[metric].tested(self.score(METRICS[metric]))
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,11 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     found, signature = belonging(study, found)
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
-    counts = BleuCounts(references, study.base.evaluation.bleu_tokenize) if references else None
+
+    @cache
+    def counter(metric: Metric) -> Counted | None:
+        return counted(metric)(references, study.base.evaluation.bleu_tokenize) if references else None
+
     rows = {row.name: row for row in study.rows}
     filled: dict[tuple[str, int], FilledCell] = {}
     empty: dict[tuple[str, int], Missing] = {}
@@ -172,7 +178,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
         folder = RunFolder(root, record.training_hash)
         try:
             scores = folder.scores(study.evaluation_of(rows[name]))
-            filled[name, seed] = _cell(name, seed, folder, record, scores, split, counts)
+            filled[name, seed] = _cell(name, seed, folder, record, scores, split, counter)
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     tuning = read_tuning(folder_of(root, study.name))
@@ -186,7 +192,7 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, str]:
     """
     rows = {row.name: row for row in study.rows}
     fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
-    votes = Counter(one.scores["dev"].signature for one in fitted.values() if isinstance(one, RunRecord))
+    votes = Votes(one.scores["dev"].signature for one in fitted.values() if isinstance(one, RunRecord))
     common = min(votes, key=lambda signature: (-votes[signature], signature), default="")
     for key, record in fitted.items():
         if isinstance(record, RunRecord) and (other := record.scores["dev"].signature) != common:
@@ -230,41 +236,39 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
 
 
 def _cell(
-    row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counts: BleuCounts | None
+    row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counter: Counter
 ) -> FilledCell:
     check_files(folder.path, record.files)
     beside = read_score(scores / f"{split}.json")
     if isinstance(beside, Missing) and beside.damaged:
         raise ValueError(f"{split}.json: {beside.reason}")
     check_files(scores, beside.files if isinstance(beside, Score) else {})
-    nll_S2 = read_sentences(scores / f"{split}.sentences.tsv")
     dev = record.scores["dev"]
-    if not math.isclose(nll_S2[:, 0].sum(), dev.nll, rel_tol=TOLERANCE) or nll_S2[:, 1].sum() != dev.tokens:
+    every = {m.name: _sums(m, scores, split, counter) for m in METRICS.values() if dev.of(m) is not None}
+    sums = {name: found for name, found in every.items() if found is not None}
+    nll, tokens = sums[PPL.name].sum(0)
+    if not math.isclose(nll, dev.nll, rel_tol=TOLERANCE) or tokens != dev.tokens:
         raise ValueError("the sentences do not add up to the score of the text")
-    words_S = _words(scores / f"{split}.sentences.tsv")
-    return FilledCell(row, seed, folder.path, record, nll_S2, _bleu_counts(scores, split, counts), words_S)
+    return FilledCell(row, seed, folder.path, record, sums)
 
 
-def counts_file(split: str) -> str:
-    """Name of the file that holds BLEU's counts where a run came without its translations (report/archive.py)."""
-    return f"{split}.counts.tsv"
+def counts_file(split: str, metric: Metric) -> str:
+    """Name of the file that holds a metric's counts where a run came without its translations (report/archive.py)."""
+    return f"{split}.counts.tsv" if metric == OF_TEXT else f"{split}.{metric.name}.counts.tsv"
 
 
-def _bleu_counts(scores: Path, split: str, counts: BleuCounts | None) -> np.ndarray | None:
-    """[S, 10], of the translations or, where they were left behind, as counted on their machine."""
-    packed = scores / counts_file(split)
+def _sums(metric: Metric, scores: Path, split: str, counter: Counter) -> np.ndarray | None:
+    """[S, X], of the translations or, where they were left behind, as counted on their machine."""
+    if not metric.counted:
+        return read_columns(scores / f"{split}.sentences.tsv", metric.columns)
+    packed = scores / counts_file(split, metric)
     if packed.is_file():
         table = np.array([[int(x) for x in line.split("\t")] for line in read_lines(packed)], dtype=np.float64)
-        if table.ndim != 2 or table.shape[1] != 10:
+        if table.ndim != 2 or table.shape[1] != counted(metric).WIDTH:
             raise ValueError(f"{packed.name} is incomplete")
         return table
-    hypotheses = read_lines(scores / f"{split}.hyp.txt")
-    return counts(hypotheses) if counts else None
-
-
-def read_sentences(path: Path) -> np.ndarray:
-    """(nll, pieces) of each line, [S, 2]. Raises OSError or ValueError."""
-    return read_columns(path, ("nll", "tokens"))
+    hypotheses, count = read_lines(scores / f"{split}.hyp.txt"), counter(metric)
+    return count(hypotheses) if count else None
 
 
 def read_columns(path: Path, names: Sequence[str]) -> np.ndarray:
@@ -278,13 +282,6 @@ def read_columns(path: Path, names: Sequence[str]) -> np.ndarray:
     if not np.isfinite(table).all():
         raise ValueError(f"{path.name} holds numbers that are not finite")
     return table
-
-
-def _words(path: Path) -> np.ndarray | None:
-    """Words of each reference, [S]; None where the table is of before they were counted."""
-    head, *lines = path.read_text(encoding="utf-8").splitlines()
-    names = head.split("\t")
-    return np.array([float(line.split("\t")[names.index("words")]) for line in lines]) if "words" in names else None
 
 
 def read_lines(path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import BLEU, METRICS, PRINTED
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
@@ -165,8 +165,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             seeds=study.seeds,
             corpus=study.base.data.corpus,
             languages=list(study.base.data.languages),
-            sentences=next((len(cell.nll_S2) for cell in cells.filled.values()), None),
-            sentence_noise=any(c.bleu_S10 is not None for c in cells.filled.values()),
+            sentences=next((cell.sentences for cell in cells.filled.values()), None),
+            sentence_noise=any(BLEU.name in c.sums for c in cells.filled.values()),
             alpha=statistics.ALPHA,
             interval_level=1 - statistics.ALPHA * shares[-1],
             looks=None if course is None else [look.seeds for look in course.looks],

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from lightning_tfm.metrics import Metric
 from lightning_tfm.sums import intact
 
 FINISHED = "finished"
@@ -86,6 +87,10 @@ class Score:
     """of the lines that data.long names"""
     files: dict[str, str] = field(default_factory=dict)
     """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
+
+    def of(self, metric: Metric) -> float | None:
+        """The score in a metric; None where it was not scored in it."""
+        return getattr(self, metric.field, None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,10 @@ from lightning_tfm.config import (
     to_dict,
     training_hash,
 )
+from lightning_tfm.counting import Bleu
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.row_data import rows_data
-from lightning_tfm.report import resampling
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, Texts, to_plain
 from lightning_tfm.scoring import text_size
@@ -73,7 +73,7 @@ class Generator:
         self.references = self.prepared.split("val").target_text()
         self.tokens = self.prepared.split("val").target_lengths + 1
         self.by_word = by_word
-        self.counts = resampling.BleuCounts(self.references, "13a")
+        self.counts = Bleu(self.references, "13a")
 
     def write_all(
         self, effects: Mapping[str, float] = {}, seed_sd: float = 0.02, skip: Sequence[tuple[str, int]] = ()
@@ -111,7 +111,7 @@ class Generator:
             nll=float(nll.sum()),
             tokens=int(tokens.sum()),
             **(of_word if self.by_word else {}),
-            bleu=float(resampling.bleu(self.counts(hypotheses).sum(0))),
+            bleu=float(Bleu.score(self.counts(hypotheses).sum(0))),
             sentences=len(nll),
             flops=10**11 + count_parameters(exact.model, data.V)["total"] * 480_000,
             seconds=Seconds(train=60.0, data=1.0, validate=2.0, decode=3.0, total=66.0 + seed),

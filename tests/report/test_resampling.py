@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
-from lightning_tfm.report.resampling import BleuCounts, bleu, log_ppl, paired_p, resampled, resamples
+from lightning_tfm.counting import Bleu
+from lightning_tfm.report.resampling import paired_p, ratio, resampled, resamples
 
 LINES = st.lists(st.text("ab c.,-&'\u00fc1\u3000\t", max_size=20), min_size=1, max_size=6)
 
@@ -19,10 +20,10 @@ def test_counts_and_scores_are_sacrebleus(hypotheses, references, tokenize):
     hypotheses, references = hypotheses[:n], [r if r.strip() else "a b" for r in references[:n]]
     metric = sacrebleu.BLEU(tokenize=tokenize, force=True)
     theirs = np.array(metric._extract_corpus_statistics(hypotheses, [references]))
-    ours = BleuCounts(references, tokenize)(hypotheses)
+    ours = Bleu(references, tokenize)(hypotheses)
     np.testing.assert_array_equal(ours, theirs)
     score = metric.corpus_score(hypotheses, [references]).score
-    assert bleu(ours.sum(0)) == pytest.approx(score, abs=1e-9)
+    assert Bleu.score(ours.sum(0)) == pytest.approx(score, abs=1e-9)
 
 
 def corpus(S=120, seed=0):
@@ -43,8 +44,8 @@ def test_paired_bootstrap_has_the_p_values_of_sacrebleus_paired_test(wrong):
     metric = sacrebleu.BLEU(references=[references], force=True)
     _, results = PairedTest([("a", a), ("b", b)], {"BLEU": metric}, None, test_type="bs", n_samples=2000)()
     theirs = results["BLEU"][1].p_value
-    counts = BleuCounts(references, "13a")
-    ours = paired_p(counts(a), counts(b), bleu)
+    counts = Bleu(references, "13a")
+    ours = paired_p(counts(a), counts(b), Bleu.score)
     error = np.sqrt(2 * max(theirs * (1 - theirs), 1e-3) / 2000)  # both sides are Monte-Carlo
     assert abs(ours - theirs) < 4 * error
 
@@ -58,7 +59,7 @@ def test_resamples_are_fixed_and_whole():
 def test_resampled_is_what_a_loop_over_resamples_gives():
     rng = np.random.default_rng(1)
     tables = [np.stack([rng.gamma(2, 3, 30), rng.integers(1, 9, 30)], 1) for _ in range(35)]
-    found = resampled(tables, log_ppl)
+    found = resampled(tables, ratio)
     draws = resamples(30)
     for r, b in [(0, 0), (34, 7), (20, 1999)]:
         sums = sum(draws[b, s] * tables[r][s] for s in range(30))
@@ -67,4 +68,4 @@ def test_resampled_is_what_a_loop_over_resamples_gives():
 
 def test_a_text_of_another_length_is_refused():
     with pytest.raises(ValueError, match="1 translations of 2 lines"):
-        BleuCounts(["a", "b"], "13a")(["a"])
+        Bleu(["a", "b"], "13a")(["a"])

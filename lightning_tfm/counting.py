@@ -1,0 +1,109 @@
+"""Metrics of translations whose corpus score is a function of counts that add up over sentences (metrics.py).
+
+Each is sacreBLEU's, whose arithmetic and signature `corpus` gives; `score` gives the same of any sums, many at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lightning_tfm.metrics import Metric
+from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
+
+
+class Counted(ABC):
+    """Of many translations of one text."""
+
+    WIDTH: int
+    """counts of a sentence"""
+
+    def __init__(self, references: Sequence[str], tokenize: str):
+        """`tokenize`: sacreBLEU's, for a metric of words."""
+        self.references, self.tokenize = list(references), tokenize
+
+    @abstractmethod
+    def corpus(self, hypotheses: Sequence[str]) -> Score: ...
+
+    def __call__(self, hypotheses: Sequence[str]) -> np.ndarray:
+        """[S, WIDTH]"""
+        if len(hypotheses) != len(self.references):
+            raise ValueError(f"{len(hypotheses)} translations of {len(self.references)} lines")
+        return np.array(self.counts(hypotheses), dtype=np.float64)
+
+    @abstractmethod
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]: ...
+
+    @staticmethod
+    @abstractmethod
+    def score(sums_X: np.ndarray) -> np.ndarray:
+        """[..., WIDTH] -> the score."""
+
+
+def counted(metric: Metric) -> type[Counted]:
+    """The class of a metric that reads translations."""
+    found: type[Counted] = globals()[metric.counted]
+    return found
+
+
+class Bleu(Counted):
+    """Length, length of the reference, 4 matched and 4 proposed n-gram counts.
+
+    sacreBLEU's own code makes a table of all n-grams of every translation; only those of the reference matter, which
+    is several times as fast (a test holds both equal). A translation that several runs share is counted once.
+    """
+
+    WIDTH = 10
+
+    def __init__(self, references: Sequence[str], tokenize: str):
+        super().__init__(references, tokenize)
+        self._tokenize = bleu_tokenizer(tokenize)
+        self._words = [self._tokenize(reference).split() for reference in references]
+        self._grams = [[Counter(grams(words, n)) for n in ORDERS] for words in self._words]
+        self._seen: list[dict[str, list[int]]] = [{} for _ in references]
+
+    def corpus(self, hypotheses: Sequence[str]) -> Score:
+        return bleu(hypotheses, self.references, self.tokenize)
+
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        table = []
+        for i, text in enumerate(hypotheses):
+            counts = self._seen[i].get(text)
+            if counts is None:
+                counts = self._seen[i][text] = self._count(i, self._tokenize(text).split())
+            table.append(counts)
+        return table
+
+    def _count(self, i: int, words: list[str]) -> list[int]:
+        correct = [0, 0, 0, 0]
+        for k, n in enumerate(ORDERS):
+            allowed = self._grams[i][k]
+            found: dict[tuple[str, ...], int] = {}
+            for gram in grams(words, n):
+                if gram in allowed and found.get(gram, 0) < allowed[gram]:
+                    found[gram] = found.get(gram, 0) + 1
+            if not found:
+                break  # then no longer one matches either
+            correct[k] = sum(found.values())
+        return [len(words), len(self._words[i]), *correct, *(max(len(words) - k, 0) for k in range(4))]
+
+    @staticmethod
+    def score(sums_X: np.ndarray) -> np.ndarray:
+        """As sacreBLEU computes it: 4-grams, exponential smoothing of zero counts, 0 to 100."""
+        length, reference = sums_X[..., 0], sums_X[..., 1]
+        correct, total = sums_X[..., 2:6], sums_X[..., 6:10]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            smooth = 2.0 ** np.cumsum((correct == 0) & (total > 0), axis=-1)
+            precision = np.where(correct == 0, 1 / (smooth * total), correct / total)
+            brevity = np.where(length < reference, np.exp(1 - reference / np.where(length > 0, length, 1)), 1.0)
+            score = 100 * brevity * np.exp(np.log(precision).mean(-1))
+        possible = (correct.sum(-1) > 0) & (total > 0).all(-1) & (length > 0)
+        return np.where(possible, score, 0.0)
+
+
+ORDERS = (1, 2, 3, 4)
+
+
+def grams(words: list[str], n: int) -> Iterable[tuple[str, ...]]:
+    return zip(*(words[k:] for k in range(n)), strict=False)
