@@ -25,16 +25,22 @@ EXPERIMENT = "experiments/demo.yaml"
 SHOWN = (4, 5, 6)
 """words of the sentences that are translated: the first of the dev text with as many"""
 BEGIN = """\
-A Transformer of one layer learns an invented language from 2,700 sentence pairs:
-1,000 steps, half a minute on two cores. Ctrl-C stops it at any moment.
+A Transformer of one layer learns an invented language from 2,700 sentence pairs
+in 1,000 steps: half a minute on two cores. Ctrl-C stops it at any moment.
 """
 NEXT = """
 Next:
-  your own sentences    echo "{source}" | lightning-tfm translate {run}
-  Table 3 in miniature  lightning-tfm sweep sweeps/table3.yaml
-  one row alone         lightning-tfm fit --config experiments/miniature.yaml --row A-h1
-  in the browser        lightning-tfm dashboard
-  all verbs             lightning-tfm --help"""
+  your own sentences
+    echo "{source}" | lightning-tfm translate {run}
+  Table 3 in miniature
+    lightning-tfm sweep sweeps/table3.yaml
+  one row alone
+    lightning-tfm fit --config experiments/miniature.yaml --row A-h1
+  in the browser
+    lightning-tfm dashboard
+  all verbs
+    lightning-tfm --help"""
+"""no line is broken on a terminal of 80 columns: a name over two lines cannot be copied"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -71,7 +77,8 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
     write_table(study, settings.out)
     print(f"\nIn {time.monotonic() - began:.0f} seconds. Its page, with curves, translations and attention:")
     reported = write_page(NAME, settings.out, lambda: make(NAME, settings.out))
-    print(NEXT.format(source=source, run=RunFolder(settings.out, cells[0].training_hash).path))
+    folder = RunFolder(settings.out, cells[0].training_hash).path
+    print(NEXT.format(source=source, run=folder.name if out == "results" else folder))
     return 0 if reported else 1
 
 

@@ -358,7 +358,7 @@ def find_run(root: Path, start: str) -> RunFolder:
     names = [path.name for path in run_folders(root)]
     found = [name for name in names if name.startswith(start[:16])]
     if len(found) != 1:
-        what = f"several: {', '.join(found)}" if found else f"none; {nearest(start, names)}" if names else "none"
+        what = f"several; {nearest('', found)}" if found else f"none; {nearest(start, names)}" if names else "none"
         raise UserError(f"run '{start}' under {root / 'runs'}: {what}")
     return RunFolder(root, found[0])
 

@@ -160,7 +160,7 @@ def test_a_run_that_is_worked_on_is_not_removed(tmp_path: Path) -> None:
 def test_a_name_must_fit_one_run(tmp_path: Path) -> None:
     for digits in ("aa", "ab"):
         run(tmp_path, digits)
-    for start, words in (("a", "several"), ("ac", "none")):
+    for start, words in (("a", "several; valid: aaa"), ("ac", "none")):
         with pytest.raises(UserError, match=words):
             remove(tmp_path, start)
     with pytest.raises(UserError, match="none"):

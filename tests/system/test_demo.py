@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.demo import BEGIN, NEXT
 from lightning_tfm.cli.main import main
 from tests.calling import Call
 from tests.waiting import wait_for
@@ -28,6 +29,11 @@ def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
     assert main(["demo", "--out", "there"]) == main(["resume", "demo", "--out", "there"]) == 130
     assert "demo: lightning-tfm demo --out there\n" in capsys.readouterr().err
     assert begun == [Path("there"), tmp_path / "there"]
+
+
+def test_no_line_of_it_is_broken_on_80_columns():
+    said = BEGIN + NEXT.format(source="Ta kupin no bilsened.", run="6c9988d847327cac")
+    assert max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.long
