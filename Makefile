@@ -39,10 +39,10 @@ table3: install
 	$(VENV)/bin/lightning-tfm sweep sweeps/table3.yaml $(ARGS)
 
 test: install
-	$(VENV)/bin/python -m pytest -q $(ARGS)
+	$(VENV)/bin/python -m pytest -q -n auto --dist loadfile $(ARGS)
 
 test-long: install
-	$(VENV)/bin/python -m pytest -q -m long $(ARGS)
+	$(VENV)/bin/python -m pytest -q -n auto --dist loadfile -m long $(ARGS)
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -6,15 +6,16 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.profiler import profile
 
+from lightning_tfm.accel.onednn import PackedTransformer
 from lightning_tfm.config import Experiment, Model, Training
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.model.packed import packed
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.environment import cpu_model
@@ -54,14 +55,8 @@ def decoding() -> dict[str, float]:
     model = Transformer(MODEL, V, 1).eval()
     source_BS = torch.randint(4, V, (SENTENCES, LENGTH), generator=torch.Generator().manual_seed(3))
 
-    def search() -> None:
-        beam_search(model, source_BS, 4, 0.6, 2)
-
-    def by_packed() -> None:
-        with packed(model):
-            search()
-
-    return least({"as recorded": search, "--packed": by_packed}, 5)
+    ways = {"as recorded": model, "--packed": PackedTransformer(model)}
+    return least({name: partial(beam_search, way, source_BS, 4, 0.6, 2) for name, way in ways.items()}, 5)
 
 
 def step(precision: str) -> Callable[[], None]:

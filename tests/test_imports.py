@@ -33,10 +33,11 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "model": BASE,
     "data": BASE | {"yaml_files", "archives", "durable", "sums", "user_modules"},
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
+    "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
-    "runs": BASE | {"model", "data", "training", "scoring", "durable", "sums", "study.cell"},
+    "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "queue": BASE | {"runs", "study", "durable", "data.prepare", "data.long", "training.schedule"},
-    "inference": BASE | {"model", "data", "training", "scoring", "durable", "sums", "runs"},
+    "inference": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
     | {
         "study",
@@ -56,7 +57,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
     "measure": BASE | {"model"},
     "cli": BASE
-    | {"model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
+    | {"accel", "model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
     | {"study", "runs", "queue", "inference", "report", "dashboard", "measure"},
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }

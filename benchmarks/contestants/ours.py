@@ -1,20 +1,19 @@
 """Ours, as a user runs it: the LightningModule in a Trainer with the callback of every run; beam search to decode."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from benchmarks.contestants.loop import sources
 from benchmarks.contestants.protocol import Seat, arguments, serve
+from lightning_tfm.accel import choose
+from lightning_tfm.accel.onednn import PackedTransformer
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
-from lightning_tfm.model.packed import packed
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
@@ -48,32 +47,33 @@ def train(products: str = "torch") -> None:
     _, _, sizes = arguments()
     seat = Seat()
     experiment = from_dict(Experiment, sizes["experiment"])
-    hardware = Hardware(accelerator="cpu", threads=sizes["threads"])
+    hardware = Hardware(accelerator="cpu", threads=sizes["threads"], products=products)
     prepare_process(hardware)
     data = TranslationData(experiment, Path(sizes["root"]))
-    module = TransformerModule(experiment, sizes["V"])
+    backend = choose.backend(hardware, "float32", torch.device("cpu"))
+    module = TransformerModule(experiment, sizes["V"], backend)
     events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)
     callback = RunCallback(events, None, [], 0, "", Tally())
     trainer = make_trainer(experiment, hardware, [callback])
     steps = StepLoader(data.plan(), data.prepared.split(experiment.data.train), 0, 0, 1, 0)
     seat.say({"parameters": sum(p.numel() for p in module.parameters())})
-    with module.formulas.multiplied(module.transformer, products, "float32", torch.device("cpu")):
-        trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
+    trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
 
 
-def decode(folder: Path, sizes: dict, early: bool, by: Callable[[Transformer], AbstractContextManager] = nullcontext):
+def decode(folder: Path, sizes: dict, early: bool, packed: bool = False):
     experiment = from_dict(Experiment, sizes["experiment"])
     module = TransformerModule(experiment, sizes["V"])
     module.transformer.load_state_dict(torch.load(folder / "weights.pt"))
     model, how = module.transformer.eval(), experiment.evaluation
+    if packed:
+        model = PackedTransformer(model)
     keep_freed_memory()  # as `translate` does
 
     def translate(number: int) -> list[list[int]]:
         source_BS, _ = sources(folder, number)
-        with by(model):
-            found = beam_search(
-                model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
-            )
+        found = beam_search(
+            model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
+        )
         return [best[0].pieces for best in found]
 
     return translate, {}
@@ -86,7 +86,7 @@ if __name__ == "__main__":
         serve(
             {
                 "decode": lambda folder, sizes: decode(folder, sizes, early=True),
-                "decode_packed": lambda folder, sizes: decode(folder, sizes, early=True, by=packed),
+                "decode_packed": lambda folder, sizes: decode(folder, sizes, early=True, packed=True),
                 "decode_exact": lambda folder, sizes: decode(folder, sizes, early=False),
             }
         )

@@ -22,7 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.accel import choose
+from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.model.transformer import Noise
 from lightning_tfm.training.module import TransformerModule
@@ -119,7 +120,7 @@ class Launch:
 
 @contextmanager
 def counted_launches(count: Count) -> Iterator[None]:
-    from lightning_tfm.model.kernels import loss
+    from lightning_tfm.accel.kernels import loss
 
     def instead(fn: Callable[..., None]) -> Launch:
         return Launch(count, fn)
@@ -137,8 +138,9 @@ def a_step(tokens: int, length: int) -> Batch:
 
 def step(model: Model, V: int, batch: Batch, wanted: str) -> tuple[Count, Count, int]:
     """(forward and backward, optimiser, elements of masks). `wanted`: none, all."""
-    module = TransformerModule(Experiment(model=model, training=Training(precision="bfloat16")), V).train()
-    module.formulas.wanted = wanted
+    e = Experiment(model=model, training=Training(precision="bfloat16"))
+    backend = choose.backend(Hardware(kernels=wanted), "bfloat16", torch.device("cpu"))
+    module = TransformerModule(e, V, backend).train()
     mode = FakeTensorMode()
     for part in module.modules():
         for name, parameter in part._parameters.items():

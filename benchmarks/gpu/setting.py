@@ -14,13 +14,13 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 
+from lightning_tfm.accel import choose, kernels
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.ahead import Ahead
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
 from lightning_tfm.keys import generator
-from lightning_tfm.model import kernels
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
@@ -131,8 +131,12 @@ class Work:
     def loader(self, first: int = 0, micro_tokens: int = 0) -> StepLoader:
         return StepLoader(self.plan, self.text, first, 0, 1, micro_tokens)  # type: ignore[arg-type]
 
-    def module(self) -> TransformerModule:
-        return TransformerModule(self.experiment, self.V)
+    def module(self, hardware: Hardware | None = None, device: torch.device | None = None) -> TransformerModule:
+        """Of this text and experiment; its steps are computed as `hardware` asks [by kernels=none]."""
+        kind, device = self.experiment.training.precision, device or self.place.device
+        return TransformerModule(
+            self.experiment, self.V, choose.backend(hardware or Hardware(kernels="none"), kind, device)
+        )
 
 
 class Compiled:
@@ -217,8 +221,7 @@ def pace(
 
     place = work.place
     prepare_process(hardware)
-    module, watch = work.module(), Pace(place, place.seconds)
-    module.formulas.wanted = hardware.kernels
+    module, watch = work.module(hardware), Pace(place, place.seconds)
     trainer = make_trainer(work.experiment, hardware, [watch])
     if hardware.compile:
         compile_layers(module.transformer)

@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.setting import Place, Work, pace
-from lightning_tfm.config import Experiment, Model
-from lightning_tfm.model import kernels
+from lightning_tfm.accel import kernels
+from lightning_tfm.accel.on_gpu import DeviceMasks
+from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.queue import mps
 from lightning_tfm.queue.devices import Devices, visible_gpus
 from lightning_tfm.runs.environment import cpu_model, git_state
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.checkpoints import Checkpoints
-from lightning_tfm.training.formulas import DeviceMasks
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import set_flags
 from lightning_tfm.training.what_ran import attention_backends
@@ -158,7 +158,7 @@ def masks_are_numpys(place: Place) -> dict[str, Any]:
         return {"why": HERE + "no GPU beside Triton"}
     work = Work(place, place.base(), place.V)
     module, batch = work.module(), work.loader().step(3).micro[0]
-    formula = module.formulas.masks
+    formula = module.masks
     assert formula is not None
     like = torch.empty(0, device=place.device)
     found = DeviceMasks(formula, place.device).noise(3, batch.to(place.device), like)
@@ -173,8 +173,7 @@ def gradients(
     """Of step 1, on the CPU and in float64 for comparing. `open_units` collects which inputs of ReLUs are above 0."""
     t = work.experiment.training
     set_flags(t.precision, device.type == "cuda")
-    module = work.module().to(device).train()
-    module.formulas.wanted = wanted
+    module = work.module(Hardware(kernels=wanted), device).to(device).train()
     if open_units is not None:
         for part in module.modules():
             if isinstance(part, ReLU):
@@ -376,7 +375,7 @@ def alone(place: Place) -> None:
     if not kernels.runs_on(place.device):
         place.say("kernels", why=HERE + "no GPU beside Triton")
         return
-    from lightning_tfm.model.kernels import loss
+    from lightning_tfm.accel.kernels import loss
     from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 
     N, D = (64, 32) if place.tiny else (25_000, 512)
@@ -397,7 +396,7 @@ def alone(place: Place) -> None:
 
         place.say("loss", who=who, dtype="bfloat16", ms=round(1e3 * place.clock(trained, place.seconds / 40), 4))
     work = Work(place, place.base(), place.V)
-    formula, batch = work.module().formulas.masks, work.loader().step(3).micro[0].to(place.device)
+    formula, batch = work.module().masks, work.loader().step(3).micro[0].to(place.device)
     assert formula is not None
     drawing, like = DeviceMasks(formula, place.device), torch.empty(0, device=place.device)
     seconds = place.clock(lambda: drawing.noise(3, batch, like), 0.0 if place.tiny else 0.2)

@@ -29,7 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_accelerator(settings.hardware, exact.training.precision)
 
     from lightning_tfm.queue.view import clock
-    from lightning_tfm.training.cost import measure, predict
+    from lightning_tfm.runs.cost import measure, predict
 
     found = measure(exact, settings.hardware, settings.out, lambda line: print(line, file=sys.stderr))
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]

@@ -124,16 +124,18 @@ def _block(block: list[str], n_best: int) -> "list[list[Translation]]":
 def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, packed: bool, number: int) -> "Trained":
     import torch
 
+    from lightning_tfm.accel.onednn import PackedTransformer, can_pack
     from lightning_tfm.inference.load import Trained
-    from lightning_tfm.model.packed import can_pack
 
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
     if hardware.keep_memory:
         keep_freed_memory()
-    trained = replace(Trained.open(folder, experiment), packed=packed)
+    trained = Trained.open(folder, experiment)
     if hardware.accelerator != "cpu" and torch.cuda.is_available():
         trained.module.to(f"cuda:{number}")
-    if packed and not can_pack(trained.module.transformer):
+    if not packed:
+        return trained
+    if not can_pack(trained.module.transformer):
         raise UserError("--packed is for weights in float32 on a CPU, and for a torch with oneDNN: leave it out")
-    return trained
+    return replace(trained, decoder=PackedTransformer(trained.module.transformer))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,7 @@ from lightning_tfm.config import EOS, Experiment, from_dict
 from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.packed import packed
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.directory import RunFolder, find_run
 from lightning_tfm.runs.weights import scored
 from lightning_tfm.training.module import TransformerModule
@@ -61,8 +60,8 @@ class Trained:
     folder: RunFolder
     prepared: Prepared
     module: TransformerModule
-    packed: bool = False
-    """translate by packed weights (model/packed.py)"""
+    decoder: Transformer | None = None
+    """what translates in place of the module's own model, e.g. accel.onednn.PackedTransformer"""
 
     @classmethod
     def open(cls, folder: RunFolder, experiment: Experiment) -> "Trained":
@@ -81,19 +80,17 @@ class Trained:
         """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
         lines = iter(lines)
         while block := [line.removesuffix("\n").removesuffix("\r") for line in islice(lines, BLOCK)]:
-            with packed(self.module.transformer) if self.packed else nullcontext():
-                found = self._block(block, n_best)
-            yield from found
+            yield from self._block(block, n_best)
 
     def _block(self, block: list[str], n_best: int) -> list[list[Translation]]:
         from lightning_tfm.model.search import beam_search
 
         how, tokenizer = self.module.experiment.evaluation, self.prepared.tokenizer
-        ids = tokenizer.encode(block)
+        model, ids = self.decoder or self.module.transformer, tokenizer.encode(block)
         translations = [[Translation("", 0.0)] for _ in block]
         for lines in _batches(ids):
             source_BS = pad([ids[i] for i in lines], last=EOS).to(self.module.device)
-            found = beam_search(self.module.transformer, source_BS, how.beam, how.alpha, how.extra_len, n_best)
+            found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best)
             for i, hypotheses in zip(lines, found, strict=True):
                 translations[i] = [Translation(tokenizer.decode(x.pieces), x.score) for x in hypotheses]
         return translations

@@ -102,7 +102,7 @@ def _measured_rate(precision: str, gpu: bool, products: str) -> float:
     better; random numbers, because a product of equal ones draws less power, and a GPU computes it faster."""
     import torch
 
-    from lightning_tfm.model.products import by_onednn
+    from lightning_tfm.accel.onednn import by_onednn
 
     n = 8192 if gpu else 1024
     device = torch.device("cuda" if gpu else "cpu")

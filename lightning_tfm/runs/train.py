@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import torch
 import torch.distributed as dist
 
+from lightning_tfm.accel import choose
 from lightning_tfm.config import Experiment, Hardware, to_dict
 from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
@@ -69,8 +71,9 @@ class Run:
         data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
         prepared = data.prepared = prepare_same(self.experiment.data, self.root, self.identity["train"])
         check_reach(self.experiment, prepared, "experiment")
-        module = TransformerModule(self.experiment, prepared.tokenizer.V)
-        module.formulas.wanted = self.hardware.kernels
+        device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
+        backend = choose.backend(self.hardware, self.experiment.training.precision, device)
+        module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
@@ -90,9 +93,7 @@ class Run:
         if self.hardware.compile:
             compile_layers(module.transformer)
         tally.here["device"] = trainer.strategy.root_device.type
-        precision, device = self.experiment.training.precision, trainer.strategy.root_device
-        with module.formulas.multiplied(module.transformer, self.hardware.products, precision, device):
-            trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
+        trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)

@@ -17,9 +17,9 @@ from lightning_tfm.config import Experiment, from_dict, to_dict
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
-from lightning_tfm.training.formulas import Formulas
 from lightning_tfm.training.inner_masks import InnerMasks, drops_inside
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
@@ -32,10 +32,11 @@ from lightning_tfm.training.unread import READ_EVERY, Unread
 class TransformerModule(pl.LightningModule):
     """Trains `Transformer(experiment.model, V)`. `experiment` is at its true sizes, as a dataclass or its plain dict.
 
+    `backend` computes the steps: without one the formulas do, on any device (accel.choose knows quicker ones).
     Optimisation is manual: Lightning's accumulation divides a short last window wrongly and knows no token counts.
     """
 
-    def __init__(self, experiment: Experiment | dict[str, Any], V: int):
+    def __init__(self, experiment: Experiment | dict[str, Any], V: int, backend: Backend | None = None):
         super().__init__()
         plain = to_dict(experiment) if isinstance(experiment, Experiment) else experiment
         self.experiment = from_dict(Experiment, plain)
@@ -46,7 +47,9 @@ class TransformerModule(pl.LightningModule):
         if t.precision == "float64":
             self.double()
         keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
-        self.formulas = Formulas(SentenceMasks(self.experiment.model, t.seed) if keyed else None)
+        self.backend = backend or Backend()
+        self.masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
+        self._drawn_by: dict[torch.device, MaskSource] = {}
         inner = t.masks == "sentence" and drops_inside(self.experiment.model)
         self.inner_masks = InnerMasks(self.experiment.model, t.seed) if inner else None
         self.sums = np.zeros(2)
@@ -106,8 +109,9 @@ class TransformerModule(pl.LightningModule):
         if len(batch.index_B) == 0:  # more ranks than sentences: exact zeros for every parameter
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
-        x_ND, y_N = self._target_rows(batch, noise)
-        return self.formulas.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+        with self.backend.multiplying():
+            x_ND, y_N = self._target_rows(batch, noise)
+        return self.backend.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
     def look(self) -> None:
         """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""
@@ -136,8 +140,11 @@ class TransformerModule(pl.LightningModule):
 
     def _noise_between(self, step: int, batch: Batch) -> Noise | None:
         """The masks of whole sub-layers."""
-        if self.formulas.masks is not None and len(batch.index_B):
-            return self.formulas.noise(step, batch, self.transformer.embedding_WD)
+        if self.masks is not None and len(batch.index_B):
+            like = self.transformer.embedding_WD
+            if like.device not in self._drawn_by:
+                self._drawn_by[like.device] = self.backend.masks(self.masks, like.device)
+            return self._drawn_by[like.device].noise(step, batch, like)
         if (self.experiment.model.P_drop or drops_inside(self.experiment.model)) and len(batch.index_B):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))

@@ -29,7 +29,7 @@ def what_ran(module: TransformerModule) -> list[str]:
     t, found = module.experiment.training, []
     if module.device.type == "cuda":
         found.append(attention_backends(module.experiment.model, module.device, t.precision))
-    found += module.formulas.said()
+    found += module.backend.describe()
     if "torch._dynamo.utils" in sys.modules:  # a second's import, for the compiler alone
         counters = sys.modules["torch._dynamo.utils"].counters
         frames = counters["frames"]

@@ -16,8 +16,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
 from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.model.search import beam_search
+from lightning_tfm.runs.cost import measure, predict
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.training.cost import measure, predict
 from lightning_tfm.training.memory import peak_bytes
 from tests.tiny import experiment, in_child, train, write_corpus
 
@@ -194,7 +194,7 @@ def test_a_step_too_large_for_this_cpu_is_predicted_from_a_part_of_it(text, tmp_
     e = experiment(text, **SQUARE)
     e = replace(e, data=replace(e.data, max_len=8), training=replace(e.training, tokens=64))
     whole = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, print)
-    monkeypatch.setattr("lightning_tfm.training.cost.MOST_FLOPS", whole.flops / 4)
+    monkeypatch.setattr("lightning_tfm.runs.cost.MOST_FLOPS", whole.flops / 4)
     said: list[str] = []
     part = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, said.append)
     assert (whole.micro_tokens, part.micro_tokens) == (0, 16) and part.flops == whole.flops

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_tfm.accel import choose
+from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.training.dropout_masks import SentenceMasks
-from lightning_tfm.training.formulas import DeviceMasks
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
 from lightning_tfm.training.module import TransformerModule
 from tests import tiny
@@ -54,7 +55,7 @@ def test_masks_of_long_sentences():
 
 
 def test_masks_that_are_not_numpys_stop_the_training(monkeypatch):
-    from lightning_tfm.model.kernels import masks as kernel
+    from lightning_tfm.accel.kernels import masks as kernel
 
     right = kernel.masks
     monkeypatch.setattr(kernel, "masks", lambda *how: right(*how).roll(1))
@@ -66,11 +67,10 @@ def test_a_step_with_them_is_the_step_without():
     e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
     batch, losses = ragged(random.Random(4)), []
     for wanted in ("none", "masks"):
-        module = TransformerModule(e, 31).train()
-        module.formulas.wanted = wanted
+        module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         loss, _ = module.batch_loss(batch, module._noise(3, batch))
         losses.append(loss.item())
-        assert module.formulas.said() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
+        assert module.backend.describe() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
     assert losses[0] == losses[1]
 
 
@@ -90,7 +90,7 @@ def logits(number: int, dtype: torch.dtype):
 @pytest.mark.parametrize("number", range(6))
 def test_the_loss_of_rows_is_the_formula_s(number):
     """In float32 to 1e-6 of float64; in bfloat16 the sums as well, the gradient to its own rounding, 2^-8."""
-    from lightning_tfm.model.kernels.loss import formula, over_rows
+    from lightning_tfm.accel.kernels.loss import formula, over_rows
 
     for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 2**-8)):
         z, y, (q_y, b) = logits(number, dtype)
@@ -105,7 +105,7 @@ def test_the_loss_of_rows_is_the_formula_s(number):
 
 def test_a_row_that_begins_with_excluded_pieces_has_a_finite_nll_and_gradient():
     """As many logits of -inf as a program reads at a time, and more; the smoothed loss is infinite, as it should be."""
-    from lightning_tfm.model.kernels.loss import BLOCK, formula, over_rows
+    from lightning_tfm.accel.kernels.loss import BLOCK, formula, over_rows
 
     for excluded in (BLOCK, 2 * BLOCK + 5):
         z = torch.randn(3, 2 * BLOCK + 9, generator=torch.Generator().manual_seed(1))
@@ -122,7 +122,7 @@ def test_a_row_that_begins_with_excluded_pieces_has_a_finite_nll_and_gradient():
 
 @pytest.mark.parametrize("smoothing", ["vocabulary", "others"])
 def test_loss_and_gradients_are_today_s(smoothing):
-    from lightning_tfm.model.kernels import loss as kernel
+    from lightning_tfm.accel.kernels import loss as kernel
 
     torch.manual_seed(3)
     x, E, y = torch.randn(23, 16, requires_grad=True), torch.randn(37, 16, requires_grad=True), torch.randint(37, (23,))
@@ -145,15 +145,14 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
     e = Experiment(model=Model(N=1, d_model=16, d_ff=24, h=2, d_k=6, d_v=6), training=Training(seed=5))
     batch, found = ragged(random.Random(4)), []
     for wanted in ("masks", "all"):
-        module = TransformerModule(e, 31).train()
-        module.formulas.wanted = wanted
+        module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         with Products() as products:
             with torch.autocast("cpu", torch.bfloat16):
                 loss, _ = module.batch_loss(batch, module._noise(3, batch))
             loss.backward()
         assert {kind for _, kind in products.seen} == {torch.bfloat16}
         found.append((loss.item(), module.transformer.embedding_WD.grad))
-    assert module.formulas.said() == [
+    assert module.backend.describe() == [
         "dropout masks by Triton, the same bits",
         "loss by Triton",
     ]

@@ -7,12 +7,12 @@ import sys
 import pytest
 import torch
 
+from lightning_tfm.accel import choose, kernels
 from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import kernels
 from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.dropout_masks import SentenceMasks
-from lightning_tfm.training.formulas import Formulas
 
 CPU = torch.device("cpu")
 
@@ -28,23 +28,22 @@ def test_they_equal_their_formulas_in_the_interpreter():
 
 def test_on_a_cpu_numpy_draws_and_triton_is_not_imported(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    formula = SentenceMasks(Model(N=1, d_model=16), 1)
-    assert Formulas(formula)._choose(CPU) is formula
+    formula, backend = SentenceMasks(Model(N=1, d_model=16), 1), choose.backend(Hardware(), "float32", CPU)
+    assert type(backend) is Backend and backend.masks(formula, CPU) is formula
 
 
 @pytest.mark.parametrize(("triton", "wanted", "remedy"), [(False, "masks", "triton"), (True, "none", "kernels masks")])
 def test_masks_that_a_gpu_waits_for_are_said(monkeypatch, capsys, triton, wanted, remedy):
     monkeypatch.setattr(kernels, "has_triton", lambda: triton)
-    formula = SentenceMasks(Model(N=1, d_model=16), 1)
-    assert Formulas(formula, wanted)._choose(torch.device("cuda:0")) is formula
+    formula, gpu = SentenceMasks(Model(N=1, d_model=16), 1), torch.device("cuda:0")
+    assert choose.backend(Hardware(kernels=wanted), "float32", gpu).masks(formula, gpu) is formula
     assert "cuda:0 waits for them" in (said := capsys.readouterr().err) and remedy in said
 
 
 def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    x, E = torch.zeros(3, 4), torch.zeros(5, 4)
     with pytest.raises(UserError, match=r"trainer\.kernels=all needs a GPU beside Triton, and this run is on cpu"):
-        Formulas(None, "all").smoothed_nll(x, E, torch.zeros(3, dtype=torch.long), 0.1, "vocabulary")
+        choose.backend(Hardware(kernels="all"), "float32", CPU)
     with pytest.raises(UserError, match=r"trainer\.accelerator=cpu takes none"):
         check_accelerator(Hardware(kernels="all", accelerator="cpu"))
     monkeypatch.setattr("lightning_tfm.queue.devices.visible_gpus", lambda: [])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.accel import choose, kernels, on_gpu
+from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.model import kernels
-from lightning_tfm.training import formulas
+from lightning_tfm.training.loss import smoothing_weights
 from lightning_tfm.training.module import TransformerModule
 
 if not kernels.has_triton():
@@ -21,8 +21,8 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
 import triton
 
-from lightning_tfm.model.kernels import loss, masks
-from lightning_tfm.model.kernels.jit import kernel
+from lightning_tfm.accel.kernels import loss, masks
+from lightning_tfm.accel.kernels.jit import kernel
 from tests.model.fake_gpu import fake_gpu
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -83,7 +83,7 @@ def test_masks_are_launched_for_every_batch(gpu, sentences, longest, D, streams,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("eps_ls", [0.0, 0.1])
 def test_the_loss_is_launched_for_every_batch(gpu, N, V, dtype, eps_ls):
-    q_y, b = formulas.smoothing_weights(eps_ls, V, "vocabulary")
+    q_y, b = smoothing_weights(eps_ls, V, "vocabulary")
     loss.over_rows(torch.empty(N, V, dtype=dtype), torch.empty(N, dtype=torch.int64), q_y, b)
     assert gpu.launches == [("rows", (N, 1, 1))]
 
@@ -93,10 +93,10 @@ def test_the_loss_is_launched_for_every_batch(gpu, N, V, dtype, eps_ls):
 def test_a_training_compiles_nothing_after_its_first_step(gpu, monkeypatch, d_model):
     """Steps, sides, sentences and lengths vary; one variant of each kernel serves them all."""
     monkeypatch.setattr(kernels, "runs_on", lambda device: True)
-    monkeypatch.setattr(formulas.DeviceMasks, "_check", lambda self: None)
+    monkeypatch.setattr(on_gpu.DeviceMasks, "_check", lambda self: None)
     e = Experiment(model=Model(N=1, d_model=d_model, d_ff=8, h=2, d_k=4, d_v=4), training=Training(seed=5))
-    module, number = TransformerModule(e, 37).train(), random.Random(1)
-    module.formulas.wanted = "all"
+    backend = choose.backend(Hardware(kernels="all"), "float32", torch.device("cpu"))
+    module, number = TransformerModule(e, 37, backend).train(), random.Random(1)
     after_one = []
     for step in (*range(40), 1 << 20):
         sides = [[np.full(number.randint(0, 40), 5) for _ in range(1 + step % 9)] for _ in range(2)]

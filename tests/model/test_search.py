@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from lightning_tfm.accel.onednn import PackedTransformer, can_pack
 from lightning_tfm.config import BOS, EOS, PAD, Model
-from lightning_tfm.model.packed import can_pack, packed
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search, top
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import LAYERS, SCHEMES
@@ -181,9 +181,9 @@ def test_packed_weights_translate_alike_and_leave_the_model_as_it_was():
         model = build(40, 3, **change).float()
         rows = pad(sources(40, 4, 5, 3))
         before = [found[0] for found in beam_search(model, rows, 4, 0.6, 5)]
-        with packed(model):
-            inside = [found[0] for found in beam_search(model, rows, 4, 0.6, 5)]
-            assert all("forward" in linear.__dict__ for linear in model.modules() if isinstance(linear, nn.Linear))
+        packed = PackedTransformer(model)
+        assert not any(isinstance(module, nn.Linear) for module in packed.modules())
+        inside = [found[0] for found in beam_search(packed, rows, 4, 0.6, 5)]
         assert [x.pieces for x in inside] == [x.pieces for x in before]
         assert [x.logprob for x in inside] == pytest.approx([x.logprob for x in before], rel=1e-4)
         assert [found[0] for found in beam_search(model, rows, 4, 0.6, 5)] == before

@@ -35,7 +35,7 @@ class Compiled:
 
 
 def kernels() -> dict[str, Compiled]:
-    from lightning_tfm.model.kernels import loss, masks
+    from lightning_tfm.accel.kernels import loss, masks
 
     numbers = dict.fromkeys(("B", "L", "D", "step", "side", "limit"), "i32")
     places = {"key": "*i64", "index": "*i64", "lengths": "*i64"}

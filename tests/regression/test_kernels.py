@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.model.kernels import has_triton
+from lightning_tfm.accel.kernels import has_triton
 
 spec = importlib.util.spec_from_file_location("kernels", Path(__file__).with_name("kernels.py"))
 kernels = importlib.util.module_from_spec(spec)

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_tfm.accel.onednn import has_onednn
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.model.products import has_onednn
 from tests.system.moments import MOMENTS, Strike
 from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
 from tests.waiting import wait_for

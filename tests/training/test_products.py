@@ -1,7 +1,6 @@
 """Products by oneDNN: torch's up to rounding, the same experiment, and said in the record."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +8,15 @@ import pytest
 import torch
 from torch.nn.utils import parametrize
 
+from lightning_tfm.accel import choose, onednn
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import products
-from lightning_tfm.model.packed import pack_one
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, train, weights, write_corpus
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(not products.has_onednn(), reason="this torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not onednn.has_onednn(), reason="this torch has no oneDNN")
 
 
 @pytest.mark.parametrize("change", [{}, {"model__bias": False, "model__tie": "none"}, {"model__layer": "separable"}])
@@ -26,24 +24,22 @@ def test_loss_and_gradients_are_as_near_to_float64s_as_torchs(tmp_path, change, 
     e, draw = experiment(tmp_path, model__P_drop=0.1, **change), np.random.default_rng(3)
     sides = [[draw.integers(4, 40, n) for n in lengths] for lengths in ((3, 17, 9), (11, 2, 14))]
     batch = make_batch(*sides, np.arange(3))
-    count, raw = [0], products.by_onednn
+    count, raw = [0], onednn.by_onednn
 
     def counted(*args):
         count[0] += 1
         return raw(*args)
 
-    monkeypatch.setattr(products, "by_onednn", counted)
+    monkeypatch.setattr(onednn, "by_onednn", counted)
     found = {}
     for name, by in (("exact", "torch"), ("torch", "torch"), ("onednn", "onednn")):
-        module = TransformerModule(e, 44)
+        module = TransformerModule(e, 44, choose.backend(Hardware(products=by), "float32", CPU))
         if name == "exact":
             module.double()
         before = count[0]
-        with module.formulas.multiplied(module.transformer, by, "float32", CPU):
-            loss, nll = module.batch_loss(batch, module._noise(2, batch))
-            loss.backward()
+        loss, nll = module.batch_loss(batch, module._noise(2, batch))
+        loss.backward()
         assert (count[0] > before) == (by == "onednn")
-        assert not any("forward" in one.__dict__ for one in module.modules()), "what follows is torch's again"
         grads = {key: p.grad.double() for key, p in module.named_parameters()}
         found[name] = {"loss": loss.detach().double(), "nll": nll.double()} | grads
     linear = sum(isinstance(one, torch.nn.Linear) for one in module.modules())
@@ -85,25 +81,20 @@ def test_a_linear_map_of_the_users_own_stays_the_function_that_it_is(own):
         "hook": lambda: normed(torch.nn.Linear(8, 8)),
         "instance": lambda: shifted(torch.nn.Linear(8, 8)),
     }[own]
-    for by in (products.linear_by_onednn, partial(products.linear_by, make=pack_one)):
-        model, x = torch.nn.Sequential(make(), torch.nn.ReLU(), torch.nn.Linear(8, 8)), torch.randn(5, 8)
-        with torch.no_grad():
-            with by(model):
-                found = model(x)
-            assert torch.allclose(found, model(x), atol=1e-6)
-        assert ("forward" in vars(model[0])) == (own == "instance")
+    model, x = torch.nn.Sequential(make(), torch.nn.ReLU(), torch.nn.Linear(8, 8)), torch.randn(5, 8)
+    with torch.no_grad():
+        expected = model(x)
+        with onednn.Multiplying():
+            assert torch.allclose(model(x), expected, atol=1e-6)
+        onednn.pack_below(model)
+        assert torch.allclose(model(x), expected, atol=1e-6) and not isinstance(model[2], torch.nn.Linear)
 
 
 @pytest.mark.parametrize("precision, device", [("bfloat16", "cpu"), ("float64", "cpu"), ("float32", "cuda")])
-def test_what_it_cannot_multiply_is_refused_where_it_trains(tmp_path, precision, device):
+def test_what_it_cannot_multiply_is_refused_where_it_trains(precision, device):
     """A machine that joins a study learns a row's precision only here; autocast would not reach oneDNN's operator."""
-    module = TransformerModule(experiment(tmp_path), 44)
-    with (
-        pytest.raises(UserError, match=f"multiplies float32 on CPUs, not {precision} on {device}"),
-        module.formulas.multiplied(module.transformer, "onednn", precision, torch.device(device)),
-    ):
-        pass
-    assert not any("forward" in one.__dict__ for one in module.modules())
+    with pytest.raises(UserError, match=f"multiplies float32 on CPUs, not {precision} on {device}"):
+        choose.backend(Hardware(products="onednn"), precision, torch.device(device))
 
 
 def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path):

@@ -61,6 +61,6 @@ def test_a_gpu_names_them_in_the_record(monkeypatch):
     module = TransformerModule(Experiment(model=SMALL), 31)
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     stand_in = SimpleNamespace(device=SimpleNamespace(type="cuda"), experiment=module.experiment)
-    stand_in.formulas = module.formulas
+    stand_in.backend = module.backend
     monkeypatch.setattr("lightning_tfm.training.what_ran.attention_backends", lambda *where: "attention: some")
     assert what_ran(stand_in) == ["attention: some"]

@@ -11,6 +11,7 @@ from statistics import median
 import numpy as np
 import torch
 
+from lightning_tfm.accel import choose
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.module import TranslationData
@@ -85,8 +86,8 @@ def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[st
     device = torch.device("cuda:0" if gpu else "cpu")
     plan, V, text = _plan(exact, root)
     steps = generator("cost", exact.training.seed).choice(plan.steps_per_epoch, min(40, plan.steps_per_epoch), False)
-    module = TransformerModule(exact, V).to(device)
-    module.formulas.wanted = hardware.kernels
+    backend = choose.backend(hardware, exact.training.precision, device)
+    module = TransformerModule(exact, V, backend).to(device)
     optimizer = module.configure_optimizers()
     flops = float(np.mean([_step_flops(module.transformer, plan, step) for step in steps.tolist()]))
     micro_tokens = hardware.micro_tokens
@@ -98,8 +99,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[st
     before = peak_bytes()
     for number, step in enumerate(steps[: 1 + REPEATS].tolist()):
         batch = _micro_batch(plan, step, V, micro_tokens)
-        with module.formulas.multiplied(module.transformer, hardware.products, exact.training.precision, device):
-            seconds = _timed(partial(_pass, module, step, batch, device), device)
+        seconds = _timed(partial(_pass, module, step, batch, device), device)
         update = _timed(optimizer.step, device)
         if number or len(steps) == 1:
             passes.append(seconds)

@@ -1,0 +1,35 @@
+"""Which backend computes the training of a run on this machine."""
+
+import torch
+
+from lightning_tfm.accel import kernels
+from lightning_tfm.accel.on_gpu import KernelBackend
+from lightning_tfm.accel.onednn import OneDNNBackend
+from lightning_tfm.config import Hardware
+from lightning_tfm.errors import UserError
+from lightning_tfm.training.backend import Backend
+
+
+class CPUMasks(Backend):
+    """The formulas on a GPU, by choice or because Triton is missing."""
+
+    def __init__(self, slow_masks: str):
+        self.slow_masks = slow_masks
+
+
+def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend:
+    """For a training in `precision` on `device`. Raises UserError where `hardware` asks for what does not run there:
+    a machine that joins a study learns a row's precision only here.
+    """
+    if hardware.products == "onednn":
+        return OneDNNBackend(precision, device)
+    if hardware.kernels != "none" and kernels.runs_on(device):
+        return KernelBackend(hardware.kernels == "all")
+    if hardware.kernels == "all":
+        raise UserError(
+            f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: leave it out, or give "
+            "--trainer.kernels masks"
+        )
+    if device.type == "cuda":
+        return CPUMasks("install triton" if hardware.kernels != "none" else "--trainer.kernels masks")
+    return Backend()
