@@ -1,6 +1,13 @@
 """The agreement with the paper in words: a line for the terminal, notes for Markdown, one label for each figure."""
 
-from lightning_tfm.report.summary import Agreement, CoursePoint, LastEighth, MetricAgreement, RowSetAgreement
+from lightning_tfm.report.summary import (
+    Agreement,
+    CoursePoint,
+    LastEighth,
+    MetricAgreement,
+    RankDifference,
+    RowSetAgreement,
+)
 
 NOTHING = "–"
 METRICS = {"ppl": "log PPL", "bleu": "BLEU"}
@@ -8,9 +15,10 @@ LABELS = {
     "sides": "Clear rows on the paper's side",
     "rule": "The same, if every change were for the worse",
     "spearman": "Rank correlation (Spearman)",
-    "noise interval": "95 % from training noise, these rows fixed",
     "interval over rows": "95 % with the rows as a sample of rows",
     "parameter count alone": "Parameter count alone, nothing trained",
+    "less parameter count": "Difference to the parameter count, 95 % over rows",
+    "kendall": "The same by Kendall's tau-b (the parameter count's)",
     "given parameter count": "Partial, given the parameter count",
     "size of base": "Within the rows of base's size",
     "ceiling": "Ceiling, given the paper's noise and ours",
@@ -28,9 +36,10 @@ def shown(found: MetricAgreement | None) -> dict[str, str]:
         "sides": f"{found.with_the_paper} of {clear}",
         "rule": f"{found.if_every_change_is_worse} of {clear}",
         "spearman": _number(found.spearman),
-        "noise interval": _interval(found.noise_interval),
         "interval over rows": _interval(found.interval_over_rows),
         "parameter count alone": _number(found.parameter_count_alone),
+        "less parameter count": _difference(found.less_parameter_count),
+        "kendall": f"{_number(found.kendall)} ({_number(found.parameter_count_kendall)})",
         "given parameter count": _number(found.given_parameter_count),
         "size of base": f"{_number(same.spearman)} ({same.rows} rows)",
         "ceiling": _number(found.ceiling),
@@ -44,6 +53,10 @@ def _number(value: float | None) -> str:
 
 def _interval(ends: list[float | None] | None) -> str:
     return NOTHING if ends is None else "[{}, {}]".format(*map(_number, ends))
+
+
+def _difference(found: RankDifference | None) -> str:
+    return NOTHING if found is None else f"{found.estimate:+.2f} {_interval([found.low, found.high])}"
 
 
 def parts(agreement: Agreement) -> list[tuple[str, RowSetAgreement]]:
@@ -113,9 +126,7 @@ def clear(found: RowSetAgreement) -> str:
 
 def at(point: CoursePoint) -> str:
     """One validation."""
-    interval = point.noise_interval
-    beside = "" if interval is None else f" {_interval(interval)}"
-    return f"{100 * point.share:.3g} % {_number(point.spearman)}{beside}"
+    return f"{100 * point.share:.3g} % {_number(point.spearman)}"
 
 
 def last_eighth(fall: LastEighth) -> str:

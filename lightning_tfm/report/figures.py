@@ -133,7 +133,7 @@ def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Sc
 
 
 def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
-    """Rank correlation with the paper in the course of training, with its noise interval; the parameter count's dashed.
+    """Rank correlation with the paper in the course of training; the parameter count's dashed.
 
     `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
     """
@@ -142,8 +142,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         return ""
     width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
     null = course.parameter_count_alone
-    bounds = [[v for v in p.noise_interval or [] if v is not None] or [rho, rho] for p, rho in found]
-    values = [rho for _, rho in found] + [v for pair in bounds for v in pair] + [0.0, null or 0.0]
+    values = [rho for _, rho in found] + [0.0, null or 0.0]
     x, y = Scale(0, 100, left, right), Scale(min(values) - 0.05, 1.0, bottom, top)
     late = tag("rect", x=x(87.5), y=float(top), width=x(100) - x(87.5), height=float(bottom - top), class_="late")
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
@@ -154,8 +153,6 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
             body += label(right + 10, y(null) + 4 + 15 * i, words)
-    area = [(100 * p.share, min(pair), max(pair)) for (p, _), pair in zip(found, bounds, strict=True)]
-    outline = [(x(s), y(high)) for s, _, high in area] + [(x(s), y(low)) for s, low, _ in reversed(area)]
     line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
     marks = "".join(
         tag(
@@ -168,7 +165,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         )
         for p, rho in found
     )
-    body += tag("g", tag("polygon", points=points(outline), class_="band") + line + marks, class_="point found")
+    body += tag("g", line + marks, class_="point found")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
     known = [p for p, _ in found]
     for p in known[:: -(-len(known) // 9)]:

@@ -152,11 +152,9 @@ def _agreement(report: Summary) -> str:
     found = report.agreement.ppl if report.agreement else None
     if found is None or found.spearman is None:
         return ""
-    shown = agreement_text.shown(found)
-    interval = "" if found.noise_interval is None else f" {shown['noise interval']}"
-    alone = found.parameter_count_alone
-    beside = "" if alone is None else f", that of the parameter count alone {alone:.2f}"
-    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:.2f}{interval}{beside}"
+    alone, less = found.parameter_count_alone, agreement_text.shown(found)["less parameter count"]
+    beside = "" if alone is None else f", that of the parameter count alone {alone:.2f} (difference {less} over rows)"
+    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:.2f}{beside}"
 
 
 def _seeds(report: Summary) -> str:

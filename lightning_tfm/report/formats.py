@@ -95,7 +95,7 @@ def _with_twins(
 
 def table_json(table: Table) -> str:
     """Everything, at full precision."""
-    head = {"schema": 1, "study": table.study, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
+    head = {"schema": 2, "study": table.study, "scale": table.scale, "signature": table.signature, "seeds": table.seeds}
     whole = {"agreement": plain(table.agreement), "last eighth": plain(table.last_eighth)}
     whole |= {"tuning": plain(table.tuning)} if table.tuning else {}
     whole |= {"other pieces": table.foreign} if table.foreign else {}

@@ -36,7 +36,7 @@ from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
-SCHEMA = 3
+SCHEMA = 4
 BEFORE = "before the first look"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 

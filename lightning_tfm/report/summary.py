@@ -175,16 +175,27 @@ class OfBaseSize:
 
 
 @dataclass(frozen=True)
+class RankDifference:
+    """Spearman's correlation less that of the parameter count; the 95 % interval is over rows."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class MetricAgreement:
     """In one metric, over a set of rows; correlations are rank correlations with the paper."""
 
     rows: int
     spearman: float | None
-    noise_interval: list[float | None] | None
-    """95 % from training noise, these rows fixed"""
     interval_over_rows: list[float | None] | None
     """95 % with the rows as a sample of rows"""
+    kendall: float | None
+    """tau-b"""
     parameter_count_alone: float | None
+    parameter_count_kendall: float | None
+    less_parameter_count: RankDifference | None
     given_parameter_count: float | None
     size_of_base: OfBaseSize
     ceiling: float | None
@@ -219,7 +230,6 @@ class CoursePoint:
     """of base"""
     base_ppl: float
     spearman: float | None
-    noise_interval: list[float | None] | None
 
 
 @dataclass(frozen=True)
