@@ -39,11 +39,13 @@ class Metric:
     """class in counting.py, of a metric that reads the translations"""
     field: str = ""
     """of a score's record; empty: `name`"""
+    key: str = ""
+    """in JSON and CSV; empty: `name`"""
     same_unit: bool = False
     """whether a miniature's differences may be compared in size with those of the paper"""
 
     def __post_init__(self) -> None:
-        for trait, of in {"head": "label", "called": "label", "unit": "label", "field": "name"}.items():
+        for trait, of in {"head": "label", "called": "label", "unit": "label", "field": "name", "key": "name"}.items():
             object.__setattr__(self, trait, getattr(self, trait) or getattr(self, of))
 
     @property
@@ -61,6 +63,10 @@ class Metric:
     def brief(self) -> int:
         """Digits of a difference where room is scarce."""
         return min(self.digits, self.fine)
+
+    @property
+    def tested_as(self) -> str:
+        return "log " * self.log + self.label
 
     def tested(self, score: float) -> float:
         """What is tested of a score."""
@@ -112,6 +118,7 @@ WORD = Metric(
     sigma=PPL.sigma,
     columns=("nll", "words"),
     field="nll_per_word",
+    key="nll per word",
     printed=False,
     same_unit=True,
 )

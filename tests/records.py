@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, evaluation_hash, to_dict, training_hash, training_identity
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report.summary import ClaimSummary, Difference, Metric, Summary, SummaryRow
+from lightning_tfm.report.summary import ClaimSummary, Difference, Scores, Summary, SummaryRow
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import Git, Machine, Parameters, RunRecord, Score, Seconds, Texts, to_plain
 from lightning_tfm.study.rows import Fingerprints, Paper
@@ -79,8 +79,10 @@ def summary_row(name: str, verdict: str = "", base: bool = False, **numbers: Any
     """A row of a report with this verdict in perplexity; none for base."""
     other = Difference("undecided", "", None)
     of_ppl, of_bleu = (None, None) if base else (Difference(verdict, "", None, weighed=bool(numbers), **numbers), other)
-    ppl, bleu = Metric(5.0, None, {"1": 5.0}, of_ppl), Metric(25.0, None, {"1": 25.0}, of_bleu)
-    return SummaryRow("A", name, base, {}, {}, [], None, 1, None, None, Paper(None, None, None), {}, ppl, bleu)
+    ppl, bleu = Scores(5.0, None, {"1": 5.0}, of_ppl), Scores(25.0, None, {"1": 25.0}, of_bleu)
+    return SummaryRow(
+        "A", name, base, {}, {}, [], None, 1, None, None, Paper(None, None, None), {}, {"ppl": ppl, "bleu": bleu}
+    )
 
 
 def summary(rows: list[SummaryRow], claims: Sequence[ClaimSummary] = ()) -> Summary:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS, PPL, PRINTED
 from lightning_tfm.report import statistics
 from lightning_tfm.report.summary import (
     Agreement,
@@ -72,9 +72,9 @@ class Trained:
 
     name: str
     paper: Mapping[str, float | None]
-    """metric -> what the paper prints, as log PPL or BLEU"""
+    """metric -> what the paper prints, as it is tested"""
     values: Mapping[str, Mapping[int, float]]
-    """metric -> seed -> log PPL or BLEU"""
+    """metric -> seed -> what is tested"""
     parameters: int | None
     body: int | None
     """parameters without tables of positions"""
@@ -115,7 +115,7 @@ def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Traine
 
 
 def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()) -> Agreement | None:
-    """All figures, of both metrics, over `rows` and again without those named in `left_out`.
+    """All figures, of every metric, over `rows` and again without those named in `left_out`.
 
     Only rows for which the paper prints a perplexity; None where these are fewer than LEAST.
     """
@@ -123,11 +123,13 @@ def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()
     if base.paper["ppl"] is None or len(rows) < LEAST:
         return None
     out = [row.name for row in rows if row.name in left_out]
-    ppl, rest = _metric(base, rows, "ppl"), None
-    if 0 < len(out) <= len(rows) - LEAST and (ppl_of_rest := _metric(base, rows, "ppl", out)):
-        rest = RowSetAgreement(ppl_of_rest, _metric(base, rows, "bleu", out))
-    assert ppl is not None, "there are enough rows"
-    return Agreement(ppl, _metric(base, rows, "bleu"), out if rest else None, rest, _course(base, rows))
+
+    def each(without: Collection[str] = ()) -> dict[str, MetricAgreement | None]:
+        return {name: _metric(base, rows, name, without) for name in PRINTED}
+
+    others = each(out) if 0 < len(out) <= len(rows) - LEAST else {}
+    rest = RowSetAgreement(others) if others.get(PPL.name) else None
+    return Agreement(each(), out if rest else None, rest, _course(base, rows))
 
 
 def _metric(

@@ -1,5 +1,6 @@
 """The agreement with the paper in words: a line for the terminal, notes for Markdown, one label for each figure."""
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.summary import (
     Agreement,
     CoursePoint,
@@ -10,7 +11,6 @@ from lightning_tfm.report.summary import (
 )
 
 NOTHING = "–"
-METRICS = {"ppl": "log PPL", "bleu": "BLEU"}
 LABELS = {
     "sides": "Clear rows on the paper's side",
     "rule": "The same, if every change were for the worse",
@@ -93,10 +93,9 @@ def notes(agreement: Agreement | None, fall: LastEighth | None) -> list[str]:
     """Every figure, a sentence for each metric and set of rows; the course of training; base's fall."""
     found = []
     for which, metrics in parts(agreement) if agreement else []:
-        for metric, name in METRICS.items():
-            one = metrics.metric(metric)
+        for name, one in metrics.by_metric.items():
             if one is not None:
-                found.append(_sentence(which, name, one))
+                found.append(_sentence(which, METRICS[name].tested_as, one))
     if agreement:
         found.append(clear(agreement))
     if agreement and agreement.calibrated_on:
@@ -119,9 +118,11 @@ def _sentence(which: str, name: str, found: MetricAgreement) -> str:
 
 def clear(found: RowSetAgreement) -> str:
     """From where a row is clear."""
-    ppl, bleu = found.ppl, found.bleu
-    limits = f"{100 * ppl.clear_beyond:.1f} % of perplexity" + (f", {bleu.clear_beyond:.2f} BLEU" if bleu else "")
-    return f"A row is clear where the paper's own difference to base is beyond the noise of single runs: {limits}"
+    beyond = {METRICS[name]: one.clear_beyond for name, one in found.by_metric.items() if one}
+    said = [f"{100 * x:.1f} % of {m.called}" if m.log else m.size(x) for m, x in beyond.items()]
+    return (
+        f"A row is clear where the paper's own difference to base is beyond the noise of single runs: {', '.join(said)}"
+    )
 
 
 def at(point: CoursePoint) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import PRINTED
+from lightning_tfm.metrics import BLEU, PRINTED
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import Estimate
@@ -107,7 +107,7 @@ def compare(reports: list[Report]) -> Comparison:
             s.study,
             s.corpus,
             s.base.ppl.mean if s.base else None,
-            s.base.bleu.mean if s.base else None,
+            s.base.metric(BLEU.name).mean if s.base else None,
             _apart(reports[0], report),
             s.looks is not None,
         )

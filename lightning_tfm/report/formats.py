@@ -9,14 +9,15 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, reference, text, tuning
 from lightning_tfm.report.far_above import FAR, said
 from lightning_tfm.report.render import markdown
-from lightning_tfm.report.summary import Metric, Summary, SummaryRow, Table, plain
+from lightning_tfm.report.summary import Scores, Summary, SummaryRow, Table, plain
 from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
 from lightning_tfm.report.verdict import BIAS, DIVERGED, INCOMPARABLE, factors_printed, phrase
 
-PAPER = ["paper PPL", "paper BLEU", "paper params"]
+PAPER = [*(f"paper {METRICS[name].label}" for name in PRINTED), "paper params"]
 
 
 def markdown_text(heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str]) -> str:
@@ -48,13 +49,15 @@ def table_markdown(table: Table) -> str:
     names, printed = columns.shown(table.rows), columns.of_the_paper(table.rows)
     by_word = nats.known(table.rows)
     between = ["nll/word", "nll/character"] * by_word
-    heads = ["group", "row", *names, "params", "n", "dev PPL", *between, "dev BLEU", *PAPER * printed]
+    others = text.beside_ppl(table)
+    last = [f"dev {metric.label}" for metric in others]
+    heads = ["group", "row", *names, "params", "n", "dev PPL", *between, *last, *PAPER * printed]
     rows = (
         [
             *(row.group, f"`{row.name}`" + (f" (is `{row.same_as}`)" if row.same_as else "")),
             *(columns.value(row, name) for name in names),
             *(millions(row.parameters), str(row.n)),
-            *text.scores(row, 2 * by_word),
+            *text.scores(row, others, 2 * by_word),
             *text.paper(row, "M") * printed,
         ]
         for row in table.rows
@@ -67,20 +70,23 @@ def table_csv(table: Table) -> str:
     tuned = [f"best {table.tuning.key}"] if table.tuning else []
     heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n"]
     printed, by_word = columns.of_the_paper(table.rows), nats.known(table.rows)
-    metrics = ["dev PPL", "dev BLEU", *["nll per word", "nll per character"] * by_word]
-    heads += [head for name in metrics for head in (name, f"{name} sd")]
+    added = [metric for metric in text.beside_ppl(table) if not metric.printed]
+    scored = [f"dev {METRICS[name].label}" for name in PRINTED]
+    scored += [*["nll per word", "nll per character"] * by_word, *(f"dev {metric.label}" for metric in added)]
+    heads += [head for name in scored for head in (name, f"{name} sd")]
     rows = (
         [
             *(row.group, row.name, *row.values.values(), *[tuning.best_of(table.tuning, row.name)] * len(tuned)),
             *(row.parameters, row.n),
-            *(row.ppl.mean, row.ppl.sd, row.bleu.mean, row.bleu.sd),
+            *(x for one in row.scores.values() for x in (one.mean, one.sd)),
             *(x for one in (row.word, row.character) for x in ((one.mean, one.sd) if one else (None, None)) if by_word),
-            *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
+            *(x for metric in added for one in [row.metric(metric.name)] for x in (one.mean, one.sd)),
+            *_paper(row)[: len(PAPER) * printed],
             _missing(row),
         ]
         for row in table.rows
     )
-    heads += [*[*PAPER[:2], "paper params (million)"] * printed, "missing"]
+    heads += [*[*PAPER[:-1], "paper params (million)"] * printed, "missing"]
     return csv_text(*_with_twins(heads, rows, table.rows))
 
 
@@ -110,18 +116,21 @@ def _table_row(row: SummaryRow) -> dict[str, Any]:
         "equal to base": row.blank,
         "parameters": row.parameters,
         "n": row.n,
-        "dev PPL": _untested(row.ppl),
-        "dev BLEU": _untested(row.bleu),
-        **({"nll per word": _untested(row.word)} if row.word else {}),
+        **{f"dev {METRICS[name].label}": _untested(one) for name, one in row.scores.items()},
+        **{METRICS[name].key: _untested(one) for name, one in row.more.items()},
         **({"nll per character": _untested(row.character)} if row.character else {}),
         "missing": row.missing,
         **({"is": row.same_as} if row.same_as else {}),
         **({"elsewhere": row.elsewhere} if row.elsewhere else {}),
-        "paper": {"PPL": row.paper.ppl, "BLEU": row.paper.bleu, "params (million)": row.paper.params},
+        "paper": {METRICS[name].label: row.paper.of(name) for name in PRINTED} | {"params (million)": row.paper.params},
     }
 
 
-def _untested(metric: Metric) -> dict[str, Any]:
+def _paper(row: SummaryRow) -> list[float | None]:
+    return [*(row.paper.of(name) for name in PRINTED), row.paper.params]
+
+
+def _untested(metric: Scores) -> dict[str, Any]:
     return {key: value for key, value in plain(metric).items() if key != "difference"}
 
 
@@ -142,8 +151,8 @@ def to_markdown(report: Summary) -> str:
     heads = ["group", "row", *["change"] * (not explained), "n", "PPL", f"Δ PPL{to} %", *tested]
     if nats.known(report.rows):
         heads += ["nll/word", *([f"Δ nll/word{to}", *tested] if "word" in report.metrics else []), "nll/character"]
-    heads += ["BLEU"]
-    heads += [f"Δ BLEU{to}", *tested]
+    for metric in text.beside_ppl(report):
+        heads += [metric.label, f"Δ {metric.label}{to}", *tested]
     heads += ["params", "FLOPs", "seconds", *PAPER * printed]
     rows = []
     for row in report.rows:
@@ -164,8 +173,8 @@ def _notes(report: Summary) -> list[str]:
         *reference.said(report),
         *nats.notes(report),
         f"± is the standard deviation over seeds; intervals are marginal {report.level} % ones; verdicts go by p (BH), "
-        f"corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; BLEU is "
-        f"{report.signature or 'not known yet'}",
+        "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
+        + ("; ".join(text.signatures(report)) or f"{OF_TEXT.label} is not known yet"),
         *word_counts(report),
     ]
     notes += [BIAS] * factors_printed(report.rows)
@@ -193,9 +202,9 @@ def _notes(report: Summary) -> list[str]:
 def _markdown_row(row: SummaryRow, report: Summary) -> list[str]:
     return [
         f"n={row.n}",
-        *_tested(row, "ppl", 2, report),
+        *_tested(row, PPL, report),
         *_nats(row, report),
-        *_tested(row, "bleu", 1, report),
+        *(cell for metric in text.beside_ppl(report) for cell in _tested(row, metric, report)),
         millions(row.parameters),
         "" if row.flops is None else f"{row.flops:.2e}",
         "" if row.seconds is None else f"{row.seconds:.0f}",
@@ -206,18 +215,18 @@ def _nats(row: SummaryRow, report: Summary) -> list[str]:
     """nll per word, tested where rows have other pieces, and per character; nothing where no row has any."""
     if not nats.known(report.rows):
         return []
-    word = _tested(row, "word", 3, report) if "word" in report.metrics else [_known(row.word)]
+    word = _tested(row, WORD, report) if "word" in report.metrics else [_known(row.word)]
     return [*word, _known(row.character)]
 
 
-def _known(found: Metric | None) -> str:
+def _known(found: Scores | None) -> str:
     return "" if found is None else text.score(found, 3)
 
 
-def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[str]:
+def _tested(row: SummaryRow, metric: Metric, report: Summary) -> list[str]:
     """Score, difference, both p and the word."""
-    found = row.metric(metric)
-    value, d = text.score(found, digits), found.difference
+    found = row.metric(metric.name)
+    value, d = text.score(found, metric.digits), found.difference
     if d is not None and d.verdict in (DIVERGED, INCOMPARABLE):
         return [value, "", "", "", phrase(d)]
     if found.mean is None or d is None or d.estimate is None:
@@ -226,34 +235,33 @@ def _tested(row: SummaryRow, metric: str, digits: int, report: Summary) -> list[
     if d.holm is not None and d.holm < report.alpha:
         word = word.replace(d.verdict, f"**{d.verdict}**")
     ps = ["" if p is None else f"{p:.2g}" for p in (d.p, d.holm)]
-    return [value, text.compared(d, digits), *ps, word]
+    return [value, text.compared(d, metric.digits), *ps, word]
 
 
 CSV_PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")
 
 
 def to_csv(report: Summary) -> str:
-    """One line for each row, blanks filled in; differences in log PPL and BLEU; `factor` is d / P."""
+    """One line for each row, blanks filled in; differences as they are tested; `factor` is d / P."""
     to = [report.reference] * bool(report.reference)
     tuned = [f"best {report.tuning.key}"] if report.tuning else []
     heads = ["group", "row", *["differences to"] * len(to), *report.rows[0].values, *tuned]
     heads += ["parameters", "n", "flops", "seconds"]
     by_word = nats.known(report.rows)
-    for metric in ("ppl", "bleu", *["nll per word"] * by_word):
-        heads += [f"{metric} mean", f"{metric} sd", *(f"{metric} difference {x}" for x in (*CSV_PARTS, "factor"))]
+    metrics = [*PRINTED, *[WORD.name] * by_word, *(m.name for m in text.beside_ppl(report) if not m.printed)]
+    for key in (METRICS[name].key for name in metrics):
+        heads += [f"{key} mean", f"{key} sd", *(f"{key} difference {x}" for x in (*CSV_PARTS, "factor"))]
     printed = columns.of_the_paper(report.rows)
     heads += ["nll per character mean", "nll per character sd"] * by_word
-    heads += [*["paper ppl", "paper bleu", "paper params (million)"] * printed, "far above", "missing"]
+    heads += [*[*(f"paper {name}" for name in PRINTED), "paper params (million)"] * printed, "far above", "missing"]
     rows = (
         [
             *(row.group, row.name, *to, *row.values.values()),
             *[tuning.best_of(report.tuning, row.name)] * len(tuned),
             *(row.parameters, row.n, row.flops, row.seconds),
-            *_csv_metric(row.ppl),
-            *_csv_metric(row.bleu),
-            *(_csv_metric(row.metric("word")) if by_word else []),
+            *(cell for name in metrics for cell in _csv_metric(row.metric(name))),
             *([row.character.mean, row.character.sd] if row.character else [None, None]) * by_word,
-            *(row.paper.ppl, row.paper.bleu, row.paper.params)[: 3 * printed],
+            *_paper(row)[: len(PAPER) * printed],
             *(" ".join(map(str, row.far_above)), _missing(row)),
         ]
         for row in report.rows
@@ -261,7 +269,7 @@ def to_csv(report: Summary) -> str:
     return csv_text(*_with_twins(heads, rows, report.rows))
 
 
-def _csv_metric(found: Metric) -> list[Any]:
+def _csv_metric(found: Scores) -> list[Any]:
     d = found.difference
     parts = [getattr(d, part) if d else None for part in CSV_PARTS]
     return [found.mean, found.sd, *parts, d.factor.estimate if d and d.factor else None]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import columns, tuning
 from lightning_tfm.report.summary import Summary, SummaryRow, Table
-from lightning_tfm.report.text import looked, millions
+from lightning_tfm.report.text import looked, millions, signatures
 from lightning_tfm.report.verdict import SCOPE, WORDS, Word
 
 TESTS = ("verdict", "p", "none")
@@ -76,7 +76,7 @@ class _Column:
 def _table(report: Summary | Table, alpha: float | None, layout: Layout) -> str:
     rows = report.rows
     paper = layout.paper and columns.of_the_paper(rows)
-    metrics = tuple(METRICS) if report.foreign else PRINTED
+    metrics = report.metrics
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
     blocks = [_first(rows), *(_metric(report, m, tests, paper) for m in metrics), _last(rows, paper)]
     every = [column for block in blocks for column in block]
@@ -238,8 +238,7 @@ def _caption(report: Summary | Table, tests: str, paper: bool, alpha: float | No
         words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
         marks = ", ".join(f"{word.latex} {word}" for word in Word if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {alpha:g}$)"] * bool(marks)
-    if report.signature:
-        parts.append(f"BLEU: {latex(report.signature)}")
+    parts += [latex(said.replace(" is ", ": ", 1)) for said in signatures(report)]
     return ". ".join(_capital(part) for part in parts) + "."
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.metrics import METRICS
+from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report import (
     agreement_text,
     columns,
@@ -30,7 +30,7 @@ from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
 from lightning_tfm.report.records import Cells, FilledCell, read_lines_of
 from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.text import effect_numbers, elsewhere
+from lightning_tfm.report.text import effect_numbers, elsewhere, signatures
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_printed
 from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
@@ -43,7 +43,6 @@ def page(
 ) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
-    tau = report.clear
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     return render(
         "report.html",
@@ -73,7 +72,7 @@ def page(
         agreements=_agreements(report),
         course=_course(report),
         agreement_text=agreement_text,
-        beyond={"ppl": f"{100 * tau['ppl']:.1f} %", "bleu": f"{tau['bleu']:.2f} BLEU"},
+        beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
         tuning=tuning.notes(report.tuning),
         tried=tuning.table(report.tuning) if report.tuning else None,
         factors=report.factors,
@@ -104,6 +103,10 @@ def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
     return shaded(title, levels[shown.first], levels[shown.second], shown.values, METRICS[shown.metric].lower_is_better)
 
 
+def _region(metric: Metric, tau: float) -> str:
+    return f"{100 * tau:.1f} %" if metric.log else metric.size(tau)
+
+
 def _course_of(cell: FilledCell) -> Divergence | Undefined | None:
     return diverged(read_lines_of(cell.folder), cell.record.V)
 
@@ -126,9 +129,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
         parts.append(columns.sizes(report.rows))
     if rest := columns.unchanged(report.rows):
         parts.append(f"the same in every row: {rest}")
-    if report.signature:
-        parts.append(f"BLEU is {report.signature}")
-    return parts
+    return parts + signatures(report)
 
 
 def _words(r: SummaryRow) -> list[str]:
@@ -148,10 +149,10 @@ class Column:
 
 def _agreements(report: Summary) -> list[Column]:
     return [
-        Column(name, which, one.rows, agreement_text.shown(one))
+        Column(METRICS[name].tested_as, which, one.rows, agreement_text.shown(one))
         for which, metrics in (agreement_text.parts(report.agreement) if report.agreement else [])
-        for metric, name in agreement_text.METRICS.items()
-        if (one := metrics.metric(metric))
+        for name, one in metrics.by_metric.items()
+        if one
     ]
 
 

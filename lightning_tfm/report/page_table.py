@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.summary import COLUMNS, Difference, Metric, Summary, SummaryRow
+from lightning_tfm.report.summary import COLUMNS, Difference, Scores, Summary, SummaryRow
 from lightning_tfm.report.svg import short
 from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED
@@ -114,7 +114,7 @@ def cells(report: Summary, r: SummaryRow) -> dict[str, Cell]:
     """key of a column -> its cell in the row."""
     found = {f"f{i}": Cell(columns.value(r, name), sort=r.values[name]) for i, name in enumerate(_fields(report))}
     found["n"] = Cell(str(r.n), sort=r.n)
-    for metric in (*PRINTED, *["word"] * (r.word is not None)):
+    for metric in (*r.scores, *r.more):
         found |= _metric(report, r, metric)
     if r.character is not None:
         found["char"] = _score(r.character, 3)
@@ -154,7 +154,7 @@ def _metric(report: Summary, r: SummaryRow, metric: str) -> dict[str, Cell]:
     return cells
 
 
-def _score(found: Metric, digits: int) -> Cell:
+def _score(found: Scores, digits: int) -> Cell:
     if found.mean is None:
         return Cell(NOTHING)
     spread = "" if found.sd is None else f"± {found.sd:.{digits}f}"

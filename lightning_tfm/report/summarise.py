@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import BLEU, METRICS, PRINTED
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, Metric
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
@@ -23,8 +23,8 @@ from lightning_tfm.report.summary import (
     ClaimFinding,
     ClaimSummary,
     Difference,
-    Metric,
     Percent,
+    Scores,
     Summary,
     SummaryRow,
     Table,
@@ -76,6 +76,11 @@ def _row(
     n = len(runs) + len(diverged)
     instead = f"{verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
     of_all = {} if diverged else runs
+
+    def each(metric: Metric) -> dict[str, float | None]:
+        return {seed: record.scores["dev"].of(metric) for seed, record in of_all.items()}
+
+    scores = {name: _where_known(each(METRICS[name])) or _metric({}) for name in PRINTED}
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -91,21 +96,20 @@ def _row(
         seconds=mean(record.seconds.total for record in runs.values()) if runs else None,
         paper=row.paper,
         missing=missing,
-        ppl=replace(_metric({seed: record.scores["dev"].ppl for seed, record in of_all.items()}), instead=instead),
-        bleu=_metric({seed: record.scores["dev"].bleu for seed, record in of_all.items()}),
+        scores=scores | {PPL.name: replace(scores[PPL.name], instead=instead)},
         body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
-        word=_where_known({seed: record.scores["dev"].nll_per_word for seed, record in of_all.items()}),
+        more={m.name: one for m in METRICS.values() if not m.printed and (one := _where_known(each(m)))},
         elsewhere=row.elsewhere or None,
         character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in of_all.items()}),
     )
 
 
-def _metric(by_seed: dict[str, float]) -> Metric:
+def _metric(by_seed: dict[str, float]) -> Scores:
     values = list(by_seed.values())
-    return Metric(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
+    return Scores(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
 
 
-def _where_known(by_seed: dict[str, float | None]) -> Metric | None:
+def _where_known(by_seed: dict[str, float | None]) -> Scores | None:
     """None unless every run has the number: records of before it was kept have none."""
     known = {seed: value for seed, value in by_seed.items() if value is not None}
     return _metric(known) if known and len(known) == len(by_seed) else None
@@ -153,7 +157,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"other pieces than {cells.reference or 'base'}: see the nll per reference word"
-            row = replace(row, ppl=replace(row.ppl, difference=Difference(verdict.INCOMPARABLE, why, None)))
+            not_compared = Difference(verdict.INCOMPARABLE, why, None)
+            row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
     return rounded(
@@ -166,7 +171,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             corpus=study.base.data.corpus,
             languages=list(study.base.data.languages),
             sentences=next((cell.sentences for cell in cells.filled.values()), None),
-            sentence_noise=any(BLEU.name in c.sums for c in cells.filled.values()),
+            sentence_noise=any(OF_TEXT.name in c.sums for c in cells.filled.values()),
             alpha=statistics.ALPHA,
             interval_level=1 - statistics.ALPHA * shares[-1],
             looks=None if course is None else [look.seeds for look in course.looks],
@@ -241,12 +246,12 @@ def _compared(
 ) -> SummaryRow:
     """The row with its differences to the row `to`."""
 
-    def metric(name: str) -> Metric:
+    def metric(name: str) -> Scores:
         found, printed = evidence.get((row.name, name)), paper.get((row.name, name))
         return replace(row.metric(name), difference=_difference(name, found, printed, full_size, to))
 
-    word = metric("word") if (row.name, "word") in evidence else row.word
-    return replace(row, ppl=metric("ppl"), bleu=metric("bleu"), word=word)
+    more = [name for name in row.more if (row.name, name) in evidence]
+    return row.with_metrics({name: metric(name) for name in (*row.scores, *more)})
 
 
 def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
@@ -256,12 +261,12 @@ def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
         k_of_n = f"{len(row.diverged)} of {row.n}"
         made = Difference(verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
 
-    def metric(found: Metric) -> Metric:
+    def metric(found: Scores) -> Scores:
         printed = found.difference.paper if found.difference else None
         percent = found.difference.paper_percent if found.difference else None
         return replace(found, difference=replace(made, paper=printed, paper_percent=percent))
 
-    return replace(row, ppl=metric(row.ppl), bleu=metric(row.bleu))
+    return row.with_metrics({name: metric(found) for name, found in row.scores.items()})
 
 
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:

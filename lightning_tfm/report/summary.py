@@ -5,14 +5,14 @@ field is a key, with blanks for underscores.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import stdev
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD
 from lightning_tfm.study.rows import Paper
 from lightning_tfm.study.space import Parameter
 
@@ -35,6 +35,8 @@ OPTIONAL = {"optional": True}
 """of a field that JSON lacks where it is None"""
 WEIGHED = {"weighed": True}
 """of a field that JSON lacks where there was nothing to weigh"""
+BY_METRIC = {"by metric": True}
+"""of a field whose keys are metrics, and in JSON keys beside the other fields"""
 
 
 # --- one row ---
@@ -99,7 +101,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Metric:
+class Scores:
     """A row's scores in one metric."""
 
     mean: float | None
@@ -135,8 +137,8 @@ class SummaryRow:
     paper: Paper
     missing: dict[str, str]
     """seed -> why its cell is empty"""
-    ppl: Metric
-    bleu: Metric
+    scores: dict[str, Scores] = field(metadata=BY_METRIC)
+    """in each metric that every record holds"""
     diverged: list[int] | None = field(default=None, metadata=OPTIONAL)
     """seeds whose training diverged: the row has no mean then, of the others neither"""
     far_above: list[int] = field(default_factory=list)
@@ -147,20 +149,39 @@ class SummaryRow:
     """of `change`: what its values follow (study/ties.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
     """the row whose runs are its own, too, so that it is no comparison of its own"""
-    word: Metric | None = field(default=None, metadata={"key": "nll per word", **OPTIONAL})
-    """of the references (record.Score), in nats; None where a run has none; tested where rows have other pieces"""
-    character: Metric | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})
+    more: dict[str, Scores] = field(default_factory=dict, metadata=BY_METRIC)
+    """in metrics that some records lack, where every run of the row has one"""
+    character: Scores | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})
     elsewhere: str | None = field(default=None, metadata=OPTIONAL)
     """what others print of this change, with the source"""
 
-    def metric(self, name: str) -> Metric:
-        """ppl, bleu, or word where there is one."""
-        return {"ppl": self.ppl, "bleu": self.bleu, "word": self.word or Metric(None, None, {})}[name]
+    def metric(self, name: str) -> Scores:
+        """One of metrics.METRICS; empty where there is none."""
+        return (self.scores | self.more).get(name) or Scores(None, None, {})
+
+    def with_metrics(self, changed: Mapping[str, Scores]) -> "SummaryRow":
+        scores, more = ({name: changed.get(name, one) for name, one in of.items()} for of in (self.scores, self.more))
+        return replace(self, scores=scores, more=more)
+
+    @property
+    def ppl(self) -> Scores:
+        return self.scores[PPL.name]
+
+    @property
+    def word(self) -> Scores | None:
+        """The nll per reference word; tested where rows have other pieces."""
+        return self.more.get(WORD.name)
 
     @property
     def primary(self) -> Difference | None:
         """The difference in the metric that decides: perplexity, or nll per word where that is compared."""
         return self.word.difference if self.word and self.word.difference else self.ppl.difference
+
+
+def tested(rows: Sequence[SummaryRow], by_word: bool) -> tuple[str, ...]:
+    """Metrics: those that every record holds, the nll per word where rows have other pieces, and what was added."""
+    more = {name for row in rows for name in row.more if name != WORD.name} | {WORD.name for _ in range(by_word)}
+    return tuple(name for name in METRICS if name in PRINTED or name in more)
 
 
 # --- agreement with the paper over all rows (report/agreement.py) ---
@@ -212,12 +233,13 @@ class MetricAgreement:
 class RowSetAgreement:
     """Over one set of rows."""
 
-    ppl: MetricAgreement
-    bleu: MetricAgreement | None
+    by_metric: dict[str, MetricAgreement | None] = field(metadata=BY_METRIC)
 
-    def metric(self, name: str) -> MetricAgreement | None:
-        """ppl or bleu."""
-        return {"ppl": self.ppl, "bleu": self.bleu}[name]
+    @property
+    def ppl(self) -> MetricAgreement:
+        found = self.by_metric[PPL.name]
+        assert found is not None, "there is no agreement without it"
+        return found
 
 
 @dataclass(frozen=True)
@@ -483,6 +505,11 @@ class Table:
     foreign: list[str] = field(default_factory=list)
     """rows with other pieces than base"""
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is printed with tests, once they are made."""
+        return tested(self.rows, bool(self.foreign))
+
 
 @dataclass(frozen=True)
 class ClaimFinding:
@@ -562,7 +589,7 @@ class Summary:
     @property
     def metrics(self) -> tuple[str, ...]:
         """What is tested."""
-        return tuple(METRICS) if self.foreign is not None else PRINTED
+        return tested(self.rows, self.foreign is not None)
 
     @property
     def to(self) -> str:
@@ -579,7 +606,12 @@ def plain(value: Any) -> Any:
     """For JSON."""
     if is_dataclass(value):
         kept = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
-        return {_key_of(f): plain(getattr(value, f.name)) for f in kept}
+        found: dict[str, Any] = {}
+        for f in kept:
+            own = plain(getattr(value, f.name))
+            by_metric = "by metric" in f.metadata
+            found |= {METRICS[name].key: v for name, v in own.items()} if by_metric else {_key_of(f): own}
+        return found
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, list) else value

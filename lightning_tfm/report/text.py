@@ -3,12 +3,12 @@
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.metrics import METRICS
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, statistics, tuning
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.render import text as terminal
-from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Metric, Summary, SummaryRow, Table
+from lightning_tfm.report.summary import ClaimSummary, Difference, Effect, Scores, Summary, SummaryRow, Table
 from lightning_tfm.report.verdict import FEWER, SCOPE, UNTESTABLE, counted
 
 NAME = 24
@@ -22,7 +22,7 @@ def millions(count: int | None) -> str:
     return f"{count / 1e6:.1f}M" if count >= 1_000_000 else f"{count / 1e3:.0f}K"
 
 
-def score(found: Metric, digits: int) -> str:
+def score(found: Scores, digits: int) -> str:
     """Mean, with ± the standard deviation from two seeds on; a dash for none."""
     if found.mean is None:
         return found.instead
@@ -36,17 +36,27 @@ def compared(found: Difference, digits: int) -> str:
     return f"{of.estimate:+.{digits}f}{interval}"
 
 
-def scores(row: SummaryRow, units: int = 0) -> list[str]:
-    """Perplexity and BLEU; between them nll per word and per character, blank where unknown: none, one or both."""
+def scores(row: SummaryRow, others: Sequence[Metric], units: int = 0) -> list[str]:
+    """In every metric; after perplexity nll per word and per character, blank where unknown: none, one or both."""
     between = ["" if found is None else score(found, 3) for found in (row.word, row.character)]
-    return [score(row.ppl, 2), *between[:units], score(row.bleu, 1)]
+    return [score(row.ppl, 2), *between[:units], *(score(row.metric(m.name), m.digits) for m in others)]
+
+
+def beside_ppl(table: Table | Summary) -> list[Metric]:
+    """What is printed after perplexity and the nll per word."""
+    return [METRICS[name] for name in table.metrics if name not in (PPL.name, WORD.name)]
+
+
+def _paper_heads() -> list[str]:
+    first, *rest = (METRICS[name].label for name in PRINTED)
+    return [f"paper\n{first}", *rest, "M"]
 
 
 def paper(row: SummaryRow, unit: str) -> list[str]:
-    """What the paper prints: perplexity, BLEU, millions of parameters."""
-    ppl = "" if row.paper.ppl is None else f"{row.paper.ppl:.2f}"
-    bleu = "" if row.paper.bleu is None else f"{row.paper.bleu:.1f}"
-    return [ppl, bleu, "" if row.paper.params is None else f"{row.paper.params}{unit}"]
+    """What the paper prints: scores, millions of parameters."""
+    printed = [(row.paper.of(name), METRICS[name].digits) for name in PRINTED]
+    found = ["" if score is None else f"{score:.{digits}f}" for score, digits in printed]
+    return [*found, "" if row.paper.params is None else f"{row.paper.params}{unit}"]
 
 
 def to_text(table: Table, width: int = 80) -> str:
@@ -68,9 +78,14 @@ def to_text(table: Table, width: int = 80) -> str:
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
+def signatures(report: Table | Summary) -> list[str]:
+    """What the scores of translations are, in sacreBLEU's words."""
+    return [f"{OF_TEXT.label} is {report.signature}"] * bool(report.signature)
+
+
 def notes(table: Table) -> list[str]:
     """What the numbers are, and why cells are empty."""
-    found = ["dev PPL is per piece, end token included" + (f"; BLEU is {table.signature}" if table.signature else "")]
+    found = ["dev PPL is per piece, end token included" + "".join(f"; {x}" for x in signatures(table))]
     found += nats.notes(table)
     if table.scale:
         found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
@@ -125,12 +140,18 @@ def _with_folded_names(heads: list[str], rows: list[list[str]]) -> tuple[list[st
 def _last_heads(table: Table, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
     between = ["nll/\nword", "nll/\nchar"][:units]
-    return ["par-\nams", *["n"] * several, "dev\nPPL", *between, "dev\nBLEU", *["paper\nPPL", "BLEU", "M"] * printed]
+    others = [f"dev\n{metric.label}" for metric in beside_ppl(table)]
+    return ["par-\nams", *["n"] * several, "dev\nPPL", *between, *others, *_paper_heads() * printed]
 
 
 def _last(table: Table, row: SummaryRow, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
-    return [millions(row.parameters), *[str(row.n)] * several, *scores(row, units), *paper(row, "") * printed]
+    return [
+        millions(row.parameters),
+        *[str(row.n)] * several,
+        *scores(row, beside_ppl(table), units),
+        *paper(row, "") * printed,
+    ]
 
 
 def _short(table: Table, width: int, units: int) -> tuple[list[str], list[list[str]]]:

@@ -77,7 +77,7 @@ def test_a_row_with_other_pieces_is_left_out_whatever_the_paper_prints_for_it(tm
         assert table.agreement == report.agreement
         found.append(report.agreement)
     assert found[0].ppl.rows == 8 and found[1].ppl.rows == 8 and found[0].ppl.spearman == found[1].ppl.spearman
-    assert found[1].bleu.rows == found[0].bleu.rows and found[1].curve.rows == 8
+    assert found[1].by_metric["bleu"].rows == found[0].by_metric["bleu"].rows and found[1].curve.rows == 8
 
 
 def test_rank_correlation_is_scipys_with_ties_and_over_the_last_axis():
@@ -120,7 +120,7 @@ def test_figures_by_hand():
 
 
 def test_bleu_has_its_own_direction():
-    found = agree(BASE, FIVE).bleu
+    found = agree(BASE, FIVE).by_metric["bleu"]
     # our BLEU is linear in perplexity, the paper's too: the same ranks from the other end
     assert found.spearman == agree(BASE, FIVE).ppl.spearman
     assert found.parameter_count_alone == agree(BASE, FIVE).ppl.parameter_count_alone
@@ -137,9 +137,9 @@ def test_over_all_rows_of_the_paper_the_parameter_count_alone_is_as_good_as_the_
     assert 0.74 < ppl.parameter_count_alone < 0.78
     assert ppl.size_of_base.rows == 9  # A, D and E-learned, whose table of positions does not count
     assert ppl.spearman > 0.95 and 0.95 < ppl.ceiling < 1
-    assert found.bleu.clear_rows == 4
+    assert found.by_metric["bleu"].clear_rows == 4
     assert found.calibrated_on == [name for name in all_rows() if name in CALIBRATED_ON]
-    assert found.not_calibrated_on.ppl.rows == found.not_calibrated_on.bleu.rows == 14
+    assert found.not_calibrated_on.ppl.rows == found.not_calibrated_on.by_metric["bleu"].rows == 14
     assert len(found.curve.points) == 8 and found.curve.rows == 19
 
 
@@ -271,7 +271,7 @@ def test_equal_values_and_unknown_sizes_leave_blanks():
 def test_without_bleu_in_the_paper():
     rows = [replace(row, paper=dict(row.paper) | {"bleu": None}) for row in FIVE]
     found = agree(BASE, rows)
-    assert found.bleu is None and found.ppl.rows == 5
+    assert found.by_metric["bleu"] is None and found.ppl.rows == 5
     assert not any("BLEU" in note for note in agreement_text.notes(found, None))
 
 

@@ -43,8 +43,8 @@ def test_every_other_row_is_what_it_is_in_the_study_without_it(studies):
 def test_it_has_no_mean_of_its_survivors_and_no_word_but_diverged(studies):
     _, one, _ = studies
     row = one.summary.rows[-1]
-    assert (row.diverged, row.n, row.ppl.mean, row.bleu.mean) == ([1, 2], 4, None, None)
-    assert {row.ppl.difference.verdict, row.bleu.difference.verdict} == {"diverged"}
+    assert (row.diverged, row.n, row.ppl.mean, row.metric("bleu").mean) == ([1, 2], 4, None, None)
+    assert {row.ppl.difference.verdict, row.metric("bleu").difference.verdict} == {"diverged"}
     assert row.ppl.difference.p is None and row.ppl.difference.estimate is None
     assert (
         "rose from" in row.missing["1"] and "learning rate 0.1" in row.missing["1"] and "lr_factor" in row.missing["1"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.report.findings import findings
-from lightning_tfm.report.summary import Difference, LastEighth, Metric, Percent
+from lightning_tfm.report.summary import Difference, LastEighth, Percent, Scores
 from lightning_tfm.report.verdict import Word
 from tests.records import summary, summary_row
 
@@ -15,7 +15,8 @@ def row(name, verdict, percent=None, n=5, smallest=None, **changes):
     shown = None if percent is None else Percent(percent, percent - 2, percent + 2, smallest)
     d = Difference(verdict, "a single seed", None, percent=shown)
     made = summary_row(name, verdict)
-    return replace(made, n=n, ppl=Metric(5.0 + (percent or 0) / 100, 0.1, {}, d), **changes)
+    ppl = Scores(5.0 + (percent or 0) / 100, 0.1, {}, d)
+    return replace(made.with_metrics({"ppl": ppl}), n=n, **changes)
 
 
 def report(*rows, base=True, **changes):
@@ -87,7 +88,7 @@ def test_rows_of_other_pieces_are_judged_by_nll_per_word():
         Difference(word, "", None, estimate=by, lower=by - 0.1, upper=by + 0.1)
         for word, by in (("worse", 0.5), ("better", -0.25))
     ]
-    rows = [replace(r, word=Metric(3.0, 0.1, {}, d)) for r, d in zip(rows, words, strict=True)]
+    rows = [replace(r, more={"word": Scores(3.0, 0.1, {}, d)}) for r, d in zip(rows, words, strict=True)]
     first, second, _ = findings(replace(report(*rows), foreign=["a", "b"]))
     assert first == (
         "In nll per word, of 2 rows beside base, 1 is better than base (b) and 1 is worse than base (a) "
@@ -109,7 +110,8 @@ def test_another_reference_is_named_and_a_name_with_braces_stays():
     rows = [row("{to}", "better", -3.0), replace(summary_row("ref", base=False), name="ref")]
     made = replace(report(*rows), reference="ref")
     made = replace(
-        made, rows=[replace(r, ppl=replace(r.ppl, difference=None)) if r.name == "ref" else r for r in made.rows]
+        made,
+        rows=[r.with_metrics({"ppl": replace(r.ppl, difference=None)}) if r.name == "ref" else r for r in made.rows],
     )
     assert findings(made)[0] == (
         "In perplexity, of 1 row beside ref, 1 is better than ref ({to}) (over seeds: this corpus, this scale)."

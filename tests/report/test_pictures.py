@@ -18,7 +18,7 @@ from lightning_tfm.report.curves import POINTS, below, curves, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.summary import Difference, Metric
+from lightning_tfm.report.summary import Difference, Scores
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
@@ -96,7 +96,7 @@ def test_the_axis_is_logarithmic_at_first_where_one_row_dwarfs_the_rest(made, ge
 def test_what_is_far_out_stands_at_the_edge_with_its_number():
     def row(name, by):
         d = Difference("worse", "", None, estimate=by, lower=by - 1, upper=by + 1)
-        return replace(summary_row(name, "worse"), bleu=Metric(20.0, 1.0, {}, d))
+        return summary_row(name, "worse").with_metrics({"bleu": Scores(20.0, 1.0, {}, d)})
 
     near = [row(f"r{i}", 1.0 + i / 10) for i in range(8)]
     picture = forest(summary([*rows("base"), *near, row("far", -50.0)]), "bleu")

@@ -50,7 +50,7 @@ def test_planted_effects_are_found_and_noise_is_not(generator):
     assert rows["E-learned"].ppl.difference.needed > 3
     d = rows["C-N2"].ppl.difference
     assert d.lower < 0.3 < d.upper and d.percent.estimate == pytest.approx(100 * math.expm1(d.estimate))
-    assert rows["C-N2"].bleu.difference.estimate < 0
+    assert rows["C-N2"].metric("bleu").difference.estimate < 0
 
 
 def test_one_seed_gives_numbers_and_no_verdict(generator):
@@ -116,7 +116,10 @@ def test_the_table_holds_the_same_cells_as_the_report(generator):
     table, report = write_table(made.study, made.root), summarise(read(made))
     for ours, theirs in zip(table.rows, report.rows, strict=True):
         assert (ours.n, ours.missing) == (theirs.n, theirs.missing)
-        assert rounded(ours.bleu.by_seed) == theirs.bleu.by_seed and rounded(ours.ppl.mean) == theirs.ppl.mean
+        assert (
+            rounded(ours.metric("bleu").by_seed) == theirs.metric("bleu").by_seed
+            and rounded(ours.ppl.mean) == theirs.ppl.mean
+        )
     assert [row.n for row in table.rows] == [3, 1] and table.signature == report.signature == SIGNATURE
     written = [(made.root / f"studies/made/table.{kind}").read_text() for kind in ("md", "csv", "json")]
     assert all("case:lc, the table's" in text for text in written)
@@ -156,7 +159,7 @@ def test_a_row_of_the_users_own_has_no_paper(generator):
     made = generator([all_rows()["base"], mine], [1, 2, 3])
     made.write_all({"mine": 0.4})
     assert rows_of(made)["mine"].ppl.difference.verdict == "worse"
-    assert rows_of(made)["mine"].bleu.difference.verdict == "worse"
+    assert rows_of(made)["mine"].metric("bleu").difference.verdict == "worse"
 
 
 def test_rows_and_claims_are_families_of_their_own(generator):

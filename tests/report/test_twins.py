@@ -53,7 +53,7 @@ def test_nothing_is_corrected_for_twins(pair):
         assert row == found[row.name]
     for row in TWINS:
         twin = found[row.name]
-        assert twin.n == 3 and not twin.base and twin.ppl.difference is None and twin.bleu.difference is None
+        assert twin.n == 3 and not twin.base and twin.ppl.difference is None and twin.metric("bleu").difference is None
     assert [found[row.name].same_as for row in TWINS] == ["base", "A-h4", "base"]
     assert found["also-h4"].ppl.by_seed == found["A-h4"].ppl.by_seed
     assert (with_twins.finished, with_twins.cells) == (without.finished, without.cells) == (21, 21)
