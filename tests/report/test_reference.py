@@ -46,7 +46,7 @@ def test_differences_are_to_the_row_with_the_papers_to_its_own_number_there(agai
     assert summary.reference == summary.to == summary.against.name == "C-N2"
     assert rows["C-N2"].ppl.difference is None and rows["base"].base
     for name in ("base", "A-h1", "E-learned", "mine"):
-        for metric, score in (("ppl", lambda x: math.log(x.ppl)), ("bleu", lambda x: x.bleu)):
+        for metric, score in (("ppl", lambda x: math.log(x.ppl)), ("bleu", lambda x: x.dev.bleu)):
             ours, theirs = (np.mean([score(cell) for cell in cells.of(row)]) for row in (name, "C-N2"))
             assert rows[name].metric(metric).difference.estimate == pytest.approx(ours - theirs)
     assert rows["A-h1"].ppl.difference.paper == pytest.approx(math.log(5.29 / 6.11))
