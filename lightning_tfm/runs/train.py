@@ -16,6 +16,7 @@ from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepare import Prepared
 from lightning_tfm.data.same_text import prepare_same
+from lightning_tfm.model.leaks import check_own_classes
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.counts import counted, run_flops
@@ -74,6 +75,7 @@ class Run:
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = choose.backend(self.hardware, self.experiment.training.precision, device)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
+        check_own_classes(self.experiment.model)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None

@@ -5,8 +5,9 @@ from typing import cast
 from torch import nn
 
 from lightning_tfm.config import Model
+from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.testing.model import SOURCES, TARGETS, ModelSuite, V, close, normal, pad, shape
+from lightning_tfm.testing.model import ModelSuite, close, normal, shape
 
 
 class _PositionWise(ModelSuite):

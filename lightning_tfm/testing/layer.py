@@ -3,9 +3,10 @@
 import torch
 
 from lightning_tfm.config import Model
+from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.size import layer_parameters
-from lightning_tfm.testing.model import SAME, SOURCES, TARGETS, ModelSuite, V, close, normal, pad, run_of, shape
+from lightning_tfm.testing.model import SAME, ModelSuite, close, normal, run_of, shape
 
 
 class LayerSuite(ModelSuite):

@@ -9,17 +9,16 @@ from unittest import SkipTest
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD, Experiment, Model
+from lightning_tfm.config import Experiment, Model
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
+from lightning_tfm.model import leaks
+from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import user_classes
 
-V = 31
-SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
-TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
 SAME = 1e-12
 """farthest that two float64 results of the same formula lie apart when matrices of other shapes made them"""
 
@@ -66,13 +65,10 @@ class ModelSuite:
 
     def test_no_position_sees_a_later_one(self) -> None:
         for model in self._models():
-            source, target = pad(SOURCES), pad(TARGETS)
-            before = model(source, target)
-            target[:, 3] += 1
-            after = model(source, target)
-            assert torch.equal(before[:, :3], after[:, :3]), "positions 0 to 2 changed with the piece at position 3"
-            assert (before[:, 3:] != after[:, 3:]).any(2).all(), (
-                "position 3 or a later one does not see the piece at position 3"
+            before, after = leaks.with_another_piece(model)
+            assert not (fault := leaks.later_position(before, after)), fault
+            assert (before[:, leaks.CHANGED :] != after[:, leaks.CHANGED :]).any(2).all(), (
+                f"position {leaks.CHANGED} or a later one does not see the piece at position {leaks.CHANGED}"
             )
 
     def test_piece_by_piece_is_all_at_once(self) -> None:
@@ -86,9 +82,7 @@ class ModelSuite:
 
     def test_padding_is_invisible(self) -> None:
         for model in self._models():
-            source, target = pad(SOURCES), pad(TARGETS)
-            wide = torch.nn.functional.pad(source, (0, 4), value=PAD)
-            close(model(wide, target), model(source, target), "with four more columns of padding, the result")
+            assert not (fault := leaks.padding(model, SAME)), fault
 
     def test_neighbours_in_the_batch_are_invisible(self) -> None:
         for model in self._models():
@@ -232,11 +226,6 @@ class ModelSuite:
     def _own_names(self, model: Transformer) -> list[str]:
         """Names of the class's own parameters."""
         return [name for name, _ in model.named_parameters() if f".{self.place}." in name]
-
-
-def pad(rows: tuple[tuple[int, ...], ...]) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
 
 def run_of(length: int) -> Tensor:

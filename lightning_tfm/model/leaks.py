@@ -1,0 +1,73 @@
+"""What no part of a model may see, later positions in the decoder and padding: asked of a small model without training.
+
+The suites of testing/ hold every class to it; a run asks it of classes of the user's own before its first step.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lightning_tfm.config import BOS, EOS, PAD, Model
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.parts import KINDS
+
+V = 31
+SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
+TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
+CHANGED = 3
+"""position of the target whose piece is exchanged"""
+COLUMNS = 4
+"""of padding that are added"""
+WITHIN = 1e-4
+"""farthest that float32 results of one formula lie apart when matrices of other shapes made them"""
+
+
+def pad(rows: tuple[tuple[int, ...], ...]) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
+
+
+def with_another_piece(model: Transformer) -> tuple[Tensor, Tensor]:
+    """The logits, and those with another piece at position CHANGED of the target."""
+    source, target = pad(SOURCES), pad(TARGETS)
+    before = model(source, target)
+    target[:, CHANGED] += 1
+    return before, model(source, target)
+
+
+def later_position(before: Tensor, after: Tensor) -> str:
+    """How logits of `with_another_piece` depend on a later position; empty where they do not."""
+    same = torch.equal(before[:, :CHANGED], after[:, :CHANGED])
+    return "" if same else f"positions 0 to {CHANGED - 1} changed with the piece at position {CHANGED}"
+
+
+def padding(model: Transformer, within: float) -> str:
+    """How the logits depend on padding; empty where they do not."""
+    source, target = pad(SOURCES), pad(TARGETS)
+    wide = torch.nn.functional.pad(source, (0, COLUMNS), value=PAD)
+    off = float((model(wide, target) - model(source, target)).abs().max())
+    return "" if off <= within else f"with {COLUMNS} more columns of padding, the result is off by {off:.1e}"
+
+
+@torch.no_grad()
+def check_own_classes(config: Model) -> None:
+    """Raise UserError where a class of the user's own lets a model of these sizes see what it may not. About a second.
+
+    Two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
+    """
+    own = {key: getattr(config, key.removeprefix("model.")) for key in KINDS if key.startswith("model.")}
+    named = " or ".join(f"{key}='{path}'" for key, path in own.items() if path not in KINDS[key])
+    if not named:
+        return
+    with torch.random.fork_rng(devices=[]):
+        longest = max(config.max_positions, len(SOURCES[0]) + COLUMNS)
+        model = Transformer(replace(config, N=min(config.N, 2), max_positions=longest), V, 1).eval()
+        draw = torch.Generator().manual_seed(7)
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
+        before, after = with_another_piece(model)
+        fault = later_position(before, after) or padding(model, WITHIN)
+    if fault and before.isfinite().all():
+        raise UserError(f"{named}: {fault}; no position of the decoder may see a later one, and none padding")
