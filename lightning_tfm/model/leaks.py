@@ -18,8 +18,6 @@ SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
 TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
 CHANGED = 3
 """position of the target whose piece is exchanged"""
-COLUMNS = 4
-"""of padding that are added"""
 WITHIN = 1e-4
 """farthest that float32 results of one formula lie apart when matrices of other shapes made them"""
 
@@ -39,16 +37,16 @@ def with_another_piece(model: Transformer) -> tuple[Tensor, Tensor]:
 
 def later_position(before: Tensor, after: Tensor) -> str:
     """How logits of `with_another_piece` depend on a later position; empty where they do not."""
-    same = torch.equal(before[:, :CHANGED], after[:, :CHANGED])
-    return "" if same else f"positions 0 to {CHANGED - 1} changed with the piece at position {CHANGED}"
+    seen = not torch.equal(before[:, :CHANGED], after[:, :CHANGED])
+    return f"positions 0 to {CHANGED - 1} changed with the piece at position {CHANGED}" * seen
 
 
 def padding(model: Transformer, within: float) -> str:
     """How the logits depend on padding; empty where they do not."""
     source, target = pad(SOURCES), pad(TARGETS)
-    wide = torch.nn.functional.pad(source, (0, COLUMNS), value=PAD)
+    wide = torch.nn.functional.pad(source, (0, 4), value=PAD)
     off = float((model(wide, target) - model(source, target)).abs().max())
-    return "" if off <= within else f"with {COLUMNS} more columns of padding, the result is off by {off:.1e}"
+    return "" if off <= within else f"with 4 more columns of padding, the result is off by {off:.1e}"
 
 
 @torch.no_grad()
@@ -62,9 +60,8 @@ def check_own_classes(config: Model) -> None:
     if not named:
         return
     with torch.random.fork_rng(devices=[]):
-        longest = max(config.max_positions, len(SOURCES[0]) + COLUMNS)
-        model = Transformer(replace(config, N=min(config.N, 2), max_positions=longest), V, 1).eval()
-        draw = torch.Generator().manual_seed(7)
+        sizes = replace(config, N=min(config.N, 2), max_positions=max(config.max_positions, len(SOURCES[0]) + 4))
+        model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
         before, after = with_another_piece(model)
