@@ -72,7 +72,8 @@ def record_of(e: Experiment, prints: Fingerprints, V: int = 300, **changes: Any)
 
 def leave(attempt: Attempt, **changes: Any) -> None:
     """End a run with `record`."""
-    attempt.write_json(attempt.folder.result, to_plain(record(**changes)))
+    named = {"training_hash": attempt.folder.training_hash} | changes
+    attempt.write_json(attempt.folder.result, to_plain(record(**named)))
 
 
 def summary_row(name: str, verdict: str = "", base: bool = False, **numbers: Any) -> SummaryRow:

@@ -35,7 +35,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     language = "" if trained.prepared.tokenizer.ready else experiment.data.target
     whole = measured(score, hypotheses, text.split(set_name).target_text(), language)
-    attempt.write_json(path, signed(to_plain(whole)))
+    attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
 

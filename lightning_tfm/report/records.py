@@ -61,7 +61,13 @@ def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing
     found = read_scored(folder, study.evaluation_of(row), study.base.data.dev)
     if not folder.result.exists():
         return _why_not(folder)
-    course = diverged(read_lines_of(folder.path), found.V) if isinstance(found, RunRecord) else None
+    if isinstance(found, Missing):
+        return found
+    try:
+        check_files(folder.path, found.files)  # of the curve, by which a run has diverged or has not
+    except DamagedFile as error:
+        return Missing(str(error), damaged=True)
+    course = diverged(read_lines_of(folder.path), found.V)
     return Missing(str(course), diverged=True) if isinstance(course, Divergence) else found
 
 
@@ -238,7 +244,6 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
 def _cell(
     row: str, seed: int, folder: RunFolder, record: RunRecord, scores: Path, split: str, counter: Counter
 ) -> FilledCell:
-    check_files(folder.path, record.files)
     beside = read_score(scores / f"{split}.json")
     if isinstance(beside, Missing) and beside.damaged:
         raise ValueError(f"{split}.json: {beside.reason}")

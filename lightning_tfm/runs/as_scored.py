@@ -1,9 +1,10 @@
 """A finished run as a study sees it: with the dev score of the study's own evaluation, which may have come later."""
 
+import math
 from dataclasses import replace
 
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, read, read_score
+from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read, read_score
 
 
 def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
@@ -15,7 +16,17 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
     if isinstance(found, Missing) or not later.is_file():
         return found
     score = read_score(later)
-    return score if isinstance(score, Missing) else replace(found, scores=found.scores | {"dev": score})
+    if isinstance(score, Missing):
+        return score
+    own = found.scores.get("dev")
+    if not score.run and own is not None and own.evaluation_hash == score.evaluation_hash and not _alike(own, score):
+        return Missing(f"{later.name} is not the score that result.json holds, but another run's", damaged=True)
+    return replace(found, scores=found.scores | {"dev": score})
+
+
+def _alike(one: Score, other: Score) -> bool:
+    """Whether two scores may be the same weights' on two machines."""
+    return one.tokens == other.tokens and math.isclose(one.nll, other.nll, rel_tol=1e-5)
 
 
 def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:

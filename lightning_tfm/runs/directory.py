@@ -21,6 +21,7 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.runs.record import INFINITE, LastWords, Progress, RunRecord, Small, infinite_as_text, read_small
 from lightning_tfm.runs.record import read as read_record
+from lightning_tfm.sums import check_files
 
 GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
@@ -124,9 +125,12 @@ class RunFolder:
         return _read_small(Progress, self.progress)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl; a last line that a crash cut off is left out."""
+        """All records of metrics.jsonl; a last line cut off by a crash is left out. Raises UserError where damaged."""
         if not self.metrics.exists():
             return []
+        record = read_record(self.result)
+        if isinstance(record, RunRecord):
+            check_files(self.path, record.files)
         found = []
         for number, line in enumerate(_whole_lines(self.metrics.read_bytes()), 1):
             try:

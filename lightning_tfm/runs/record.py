@@ -87,6 +87,8 @@ class Score:
     """of the lines that data.long names"""
     files: dict[str, str] = field(default_factory=dict)
     """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
+    run: str = ""
+    """in such a file, the folder of the run that was scored; older ones, and result.json, do not hold it"""
 
     def of(self, metric: Metric) -> float | None:
         """The score in a metric; None where it was not scored in it."""
@@ -299,6 +301,14 @@ class LastWords:
 
 
 @dataclass(frozen=True)
+class Called:
+    """As what a run was last asked for: its cell.json."""
+
+    row: str
+    seed: int
+
+
+@dataclass(frozen=True)
 class Missing:
     """Why there is no record."""
 
@@ -333,13 +343,19 @@ def infinite_as_text(value: Any) -> Any:
 
 
 def read(path: Path) -> RunRecord | Missing:
-    """The record in `path` (a run's result.json), checked: what it holds can be computed with."""
-    return _read(path, from_plain)
+    """The record in `path` (a run's result.json), checked: what it holds can be computed with, and is of this run."""
+    found = _read(path, from_plain)
+    if isinstance(found, RunRecord) and found.training_hash[:16] != path.parent.name:
+        return Missing(f"it is the record of run {found.training_hash[:16]}", damaged=True)
+    return found
 
 
-LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character", "by_length")
+LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character", "by_length", "run")
 """fields that came later and need not be there"""
-Small = TypeVar("Small", Progress, LastWords)
+BOUNDED = ("step", "steps", "attempt", "tokens_per_second", "time", "started", "ended")
+MOST = 1e11
+"""which none of BOUNDED reaches: as seconds since 1970 it is the year 5138"""
+Small = TypeVar("Small", Progress, LastWords, Called)
 
 
 def read_small(kind: type[Small], path: Path) -> Small | None:
@@ -352,7 +368,10 @@ def read_small(kind: type[Small], path: Path) -> Small | None:
 
 def read_score(path: Path) -> Score | Missing:
     """The score in `path` (a run's scores/<evaluation>/<split>.json): Measures if `validate` has added to it."""
-    return _read(path, lambda plain: _made(Measures if "chrf" in plain else Score, plain, path.stem))
+    found = _read(path, lambda plain: _made(Measures if "chrf" in plain else Score, plain, path.stem))
+    if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
+        return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
+    return found
 
 
 def of_last_text(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -436,6 +455,7 @@ def _number(plain: Any, name: str) -> int | float:
         _check(math.isfinite(plain), f"its {name} is {plain}")
     except OverflowError:
         raise _Malformed(f"its {name} is too large") from None
+    _check(name not in BOUNDED or 0 <= plain < MOST, f"its {name} is {plain}")
     return plain
 
 

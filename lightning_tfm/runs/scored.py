@@ -83,7 +83,8 @@ def score_split(
     attempt.write(texts, "".join(f"{text}\n" for text in hypotheses).encode())
     attempt.write(table, _table(lines, sizes, ends[0]).encode())
     score = replace(score, files=of_files([texts, table]))
-    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(score)))
+    whose = replace(score, run=attempt.folder.path.name)
+    attempt.write_json(folder / f"{split_name}.json", signed(to_plain(whose)))
     return score
 
 

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.durable import to_json
-from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, from_plain, read, read_score, to_plain
+from lightning_tfm.runs.record import (
+    Measures,
+    Missing,
+    Progress,
+    RunRecord,
+    Score,
+    from_plain,
+    read,
+    read_score,
+    read_small,
+    to_plain,
+)
 from lightning_tfm.sums import signed
 from tests.records import DEV, record
 
@@ -33,7 +44,7 @@ def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
     for key in ("padding", "train_seconds", "hardware", "git", "data", "inexact", "attempts", "ended", "V"):
         del plain[key]
     del plain["seconds"]["decode"], plain["scores"]["dev"]["sentences"]
-    path = tmp_path / "result.json"
+    path = result_in(tmp_path)
     path.write_bytes(to_json(plain | {"versions": None, "mood": "good"}))
     found = read(path)
     assert isinstance(found, RunRecord)
@@ -43,7 +54,7 @@ def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
 
 
 def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from_it(tmp_path):
-    path = tmp_path / "result.json"
+    path = result_in(tmp_path)
     assert read(path) == Missing("there is none")
     path.write_text('{"status": "failed"}')
     assert read(path) == Missing("failed")
@@ -55,7 +66,7 @@ def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
     def refuse(word):
         raise AssertionError(f"{word} is not JSON")
 
-    path = tmp_path / "result.json"
+    path = result_in(tmp_path)
     path.write_bytes(to_json(signed(to_plain(record(ppl=math.inf, nll=8000.0)))))
     assert json.loads(path.read_text(), parse_constant=refuse)["scores"]["dev"]["ppl"] == "Infinity"
     found = read(path)
@@ -70,3 +81,21 @@ def test_scores_with_and_without_what_validate_adds(tmp_path, more):
     path.write_bytes(to_json(to_plain(DEV) | more))
     found = read_score(path)
     assert type(found) is (Measures if more else Score) and found.ppl == DEV.ppl
+
+
+def test_a_number_outside_its_range_is_damage_and_named(tmp_path):
+    path = tmp_path / "progress.json"
+    good = {"step": 3, "steps": 9, "tokens_per_second": 2.5, "phase": "train", "time": 1.7e9, "attempt": 1}
+    for key, value in (("time", 1e300), ("time", -1), ("step", 1e300), ("steps", -5), ("attempt", 10**400)):
+        path.write_text(json.dumps(good | {key: value}))
+        with pytest.raises(ValueError, match=f"its {key} is "):
+            read_small(Progress, path)
+    path.write_text(json.dumps(good))
+    assert read_small(Progress, path) == Progress(**good)
+
+
+def result_in(root: Path) -> Path:
+    """Where the file of `record()` is expected."""
+    path = root / record().training_hash[:16] / "result.json"
+    path.parent.mkdir()
+    return path

@@ -1,6 +1,7 @@
 """Every file of a run folder cut short and flipped in turn: what is read is right to the bit, or refused by name."""
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -12,13 +13,16 @@ import torch
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.report.records import collect, read_cells, read_curve
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.runs.weights import averaged, last
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation
+from lightning_tfm.sums import signed
 from lightning_tfm.training.weight_files import verify
 from tests.system.moments import Strike
 from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
@@ -150,6 +154,38 @@ def test_a_missing_snapshot_and_another_step_s_weights_are_named(finished, tmp_p
     assert same(last(folder, experiment_of(folder)), weights_of(finished))  # the last snapshot holds them too
     second.unlink()
     assert "step-00000022.ckpt" in or_refusal(lambda: held(run))
+
+
+def test_what_another_run_wrote_is_refused_by_its_name(finished, tmp_path):
+    run = Path(shutil.copytree(finished.parents[1], tmp_path / "r")) / "runs" / finished.name
+    one, other = study(finished), "0" * 16
+    record = collect(one, tmp_path / "r")["base", 1]
+    assert isinstance(record, RunRecord)
+    score = run / "scores" / record.scores["dev"].evaluation_hash[:16] / f"{one.base.data.dev}.json"
+    ours = json.loads(score.read_bytes())
+    assert ours["run"] == run.name and "run" not in json.loads((run / "result.json").read_bytes())["scores"]["dev"]
+    older = {key: value for key, value in ours.items() if key != "run"}
+    for theirs, said in (
+        (ours | {"run": other}, f"val.json is the score of run {other}"),
+        (older | {"nll": ours["nll"] * 1.001}, "val.json is not the score that result.json holds"),
+    ):
+        score.write_bytes(to_json(signed({key: value for key, value in theirs.items() if key != "sha256"})))
+        assert said in shown(one, run)
+    score.write_bytes(to_json(signed({key: value for key, value in older.items() if key != "sha256"})))
+    assert not isinstance(shown(one, run), str)
+    run.rename(run.with_name(other))
+    with pytest.raises(UserError, match=f"it is the record of run {finished.name}"):
+        RunFolder(tmp_path / "r", other).finished()
+
+
+def test_a_digit_of_a_finished_curve_leaves_its_run_out_of_the_table(finished, tmp_path):
+    run = Path(shutil.copytree(finished.parents[1], tmp_path / "r")) / "runs" / finished.name
+    curve = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(re.sub(r'("dev_ppl": \d)', r"\g<1>9", curve, count=1))
+    left_out = collect(study(finished), tmp_path / "r")["base", 1]
+    assert isinstance(left_out, Missing) and "metrics.jsonl: damaged" in left_out.reason
+    with pytest.raises(UserError, match=r"metrics\.jsonl: damaged"):
+        RunFolder(tmp_path / "r", run.name).read_metrics()
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:
