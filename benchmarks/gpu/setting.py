@@ -16,10 +16,10 @@ import torch
 
 from lightning_tfm.accel import choose, kernels
 from lightning_tfm.config import Experiment, Hardware, Model, Training
-from lightning_tfm.data.ahead import Ahead
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
+from lightning_tfm.data.prefetcher import Prefetcher
 from lightning_tfm.keys import generator
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
@@ -217,7 +217,7 @@ def pace(
     work: Work, hardware: Hardware, ahead: bool = True, prepare: Callable[[TransformerModule], None] | None = None
 ) -> dict[str, Any]:
     """Train through our Trainer for a while: what it gave, as fields of a line."""
-    from lightning_tfm.training.what_ran import compile_layers, what_ran
+    from lightning_tfm.training.backends_used import backends_used, compile_layers
 
     place = work.place
     prepare_process(hardware)
@@ -230,8 +230,8 @@ def pace(
     loader: Any = work.loader()
     if place.gpu:
         torch.cuda.reset_peak_memory_stats()
-    trainer.fit(module, train_dataloaders=Ahead(loader, place.gpu) if ahead else loader)
-    module.look()
+    trainer.fit(module, train_dataloaders=Prefetcher(loader, place.gpu) if ahead else loader)
+    module.flush_losses()
     T, S = watch.tokens, watch.source
     mean = [float(x.mean()) for x in work.text.lengths]
     pairs = AttentionPairs(round(S * mean[0]), round(T * mean[1]), round(T * mean[0]))
@@ -244,7 +244,7 @@ def pace(
         "tflops": round(flops / watch.seconds / 1e12, 3),
         "kernels_made": watch.compiled(),
         "warm": watch.warm,
-        "ran": what_ran(module),
+        "ran": backends_used(module),
     }
     if place.gpu:
         found["device_ms_step"] = round(1e3 * watch.device_seconds, 3)

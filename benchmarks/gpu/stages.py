@@ -28,10 +28,10 @@ from lightning_tfm.queue import mps
 from lightning_tfm.queue.devices import Devices, visible_gpus
 from lightning_tfm.runs.environment import cpu_model, git_state
 from lightning_tfm.runs.trainer import make_trainer
+from lightning_tfm.training.backends_used import attention_backends
 from lightning_tfm.training.checkpoints import Checkpoints
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import set_flags
-from lightning_tfm.training.what_ran import attention_backends
 
 HERE = "not possible here: "
 
@@ -255,12 +255,12 @@ def no_step_waits(place: Place) -> dict[str, Any]:
             torch.cuda.set_sync_debug_mode("default")
             strict.extend([batch_idx] * (batch_idx >= 3))
 
-    from lightning_tfm.data.ahead import Ahead
+    from lightning_tfm.data.prefetcher import Prefetcher
 
     steps = replace(work.experiment, training=replace(work.experiment.training, steps=9))
     trainer = make_trainer(steps, place.hardware(), [Strict()])
     try:
-        trainer.fit(work.module(), train_dataloaders=Ahead(work.loader(), True))
+        trainer.fit(work.module(), train_dataloaders=Prefetcher(work.loader(), True))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return {"passed": strict == [3, 4, 5, 6, 7, 8]}
@@ -359,7 +359,7 @@ def parts(place: Place) -> None:
         attempt(place, work, place.hardware(kernels=wanted), left_out=name)
 
     def read_every_step(module: TransformerModule) -> None:
-        module.on_train_start = lambda: (type(module).on_train_start(module), setattr(module.unread, "every", 1))[0]
+        module.on_train_start = lambda: (type(module).on_train_start(module), setattr(module.pending, "every", 1))[0]
 
     def in_any_order(module: TransformerModule) -> None:
         torch.use_deterministic_algorithms(False)

@@ -10,13 +10,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.training.backend import Backend
 
 
-class CPUMasks(Backend):
-    """The formulas on a GPU, by choice or because Triton is missing."""
-
-    def __init__(self, slow_masks: str):
-        self.slow_masks = slow_masks
-
-
 def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend:
     """For a training in `precision` on `device`. Raises UserError where `hardware` asks for what does not run there:
     a machine that joins a study learns a row's precision only here.
@@ -30,6 +23,4 @@ def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend
             f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: leave it out, or give "
             "--trainer.kernels masks"
         )
-    if device.type == "cuda":
-        return CPUMasks("install triton" if hardware.kernels != "none" else "--trainer.kernels masks")
-    return Backend()
+    return Backend("install triton" if hardware.kernels != "none" else "--trainer.kernels masks")

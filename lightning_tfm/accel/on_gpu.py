@@ -64,6 +64,7 @@ class KernelBackend(Backend):
     """The formulas, but masks by Triton, the same bits, and with `loss` the loss too, equal up to rounding."""
 
     def __init__(self, loss: bool):
+        super().__init__()
         self.loss, self._draws = loss, False
 
     def masks(self, formula: SentenceMasks, device: torch.device) -> DeviceMasks:

@@ -83,6 +83,7 @@ class OneDNNBackend(Backend):
     products = OneDNNProducts()
 
     def __init__(self, precision: str, device: torch.device):
+        super().__init__()
         if not has_onednn():
             raise UserError("trainer.products=onednn: this torch has no oneDNN: leave it out")
         if precision != "float32" or device.type != "cpu":

@@ -9,9 +9,9 @@ import lightning.pytorch as pl
 import numpy as np
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.data.ahead import Ahead
 from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
+from lightning_tfm.data.prefetcher import Prefetcher
 from lightning_tfm.data.prepare import Prepared, prepare
 from lightning_tfm.data.store import Split
 from lightning_tfm.data.textset import EncodedText
@@ -50,13 +50,13 @@ class TranslationData(pl.LightningDataModule):
         source, target, ids = self.lengths()
         return Plan(source, target, self.experiment.training.tokens, self.experiment.training.seed, ids)
 
-    def train_dataloader(self) -> "StepLoader | Ahead":
+    def train_dataloader(self) -> "StepLoader | Prefetcher":
         trainer = self._trainer()
         split = self.prepared.train
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         loader = StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
         kind = trainer.strategy.root_device.type
-        return loader if kind == "cpu" else Ahead(loader, pinned=kind == "cuda")
+        return loader if kind == "cpu" else Prefetcher(loader, pinned=kind == "cuda")
 
     def val_dataloader(self) -> "Batches":
         return self._share_of(self.experiment.data.dev)

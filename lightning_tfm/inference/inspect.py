@@ -20,8 +20,8 @@ from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared
+from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.positions import BiasScheme
-from lightning_tfm.model.restricted import RestrictedSelfAttention
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.sums import signed
 

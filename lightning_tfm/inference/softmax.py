@@ -18,7 +18,7 @@ from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import KINDS, Compare, Place, comparing, places, some_lines
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import Attention, attend_explicit
-from lightning_tfm.model.restricted import RestrictedSelfAttention
+from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
 

@@ -33,6 +33,7 @@ from lightning_tfm.runs.weights import averaged
 from lightning_tfm.runs.where import alike, where
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.sums import of_files, signed
+from lightning_tfm.training.backends_used import backends_used, compile_layers
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.module import TransformerModule
@@ -40,7 +41,6 @@ from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.tally import Tally
-from lightning_tfm.training.what_ran import compile_layers, what_ran
 from lightning_tfm.training.writer import Writer
 
 
@@ -65,7 +65,7 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises callback.Interrupted, unread.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        Raises callback.Interrupted, pending_losses.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         prepare_process(self.hardware)
@@ -146,7 +146,7 @@ class Run:
         source, target = tally.tokens["source"], tally.tokens["target"]
         parts = {k: round(v, 3) for k, v in tally.seconds.items()}
         flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
-        tally.note(what_ran(module))
+        tally.note(backends_used(module))
         rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
         ran = stretches(tally.ran())
         return RunRecord(

@@ -27,15 +27,14 @@ class MaskSource(Protocol):
 class Backend:
     """The formulas. A subclass computes the same, up to what `describe` says of it."""
 
-    slow_masks = "give TransformerModule backend=lightning_tfm.accel.choose.backend(…)"
-    """what helps a GPU that waits for masks from the CPU"""
+    def __init__(self, quicker: str = "give TransformerModule backend=lightning_tfm.accel.choose.backend(…)"):
+        self.quicker = quicker
+        """what helps a GPU that waits for masks from the CPU"""
 
     def masks(self, formula: SentenceMasks, device: torch.device) -> MaskSource:
         """Who draws the masks of `formula` on `device`."""
         if device.type == "cuda":
-            print(
-                f"dropout masks are drawn on the CPU, and {device} waits for them: {self.slow_masks}", file=sys.stderr
-            )
+            print(f"dropout masks are drawn on the CPU, and {device} waits for them: {self.quicker}", file=sys.stderr)
         return formula
 
     def multiplying(self) -> AbstractContextManager[object]:

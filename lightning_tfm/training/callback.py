@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.training.backends_used import backends_used
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
 from lightning_tfm.training.tally import Tally
-from lightning_tfm.training.what_ran import what_ran
 from lightning_tfm.training.writer import Writer
 
 ASKED = 1
@@ -86,7 +86,7 @@ class RunCallback(pl.Callback):
                 signal.signal(signum, self._on_signal)
         if self.writer is not None:
             assert isinstance(module, TransformerModule)
-            self.tally.note(what_ran(module))
+            self.tally.note(backends_used(module))
         self._clock = time.perf_counter()
         self._rate = [(self._clock, self.tally.tokens["target"])]
 
@@ -111,7 +111,7 @@ class RunCallback(pl.Callback):
             raise Pruned(step)
         signum = signum if signum > ASKED else 0  # at the last step the run is whole anyway
         if when.validates(step) or when.saves(step) or step in when.snapshot_steps() or signum or due:
-            module.look()  # nothing is made of weights that are not finite
+            module.flush_losses()  # nothing is made of weights that are not finite
         if when.logs(step):
             self._log(module, step)
         self._lap("train")

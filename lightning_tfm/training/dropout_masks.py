@@ -14,8 +14,7 @@ from torch import Tensor
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.keys import key
-from lightning_tfm.model.layers import DecoderLayer, EncoderLayer
-from lightning_tfm.model.transformer import Noise
+from lightning_tfm.model.transformer import DecoderLayer, EncoderLayer, Noise
 
 SOURCE, TARGET = 0, 1
 

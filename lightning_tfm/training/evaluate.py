@@ -11,8 +11,8 @@ import torch.distributed as dist
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.model.search import beam_search
+from lightning_tfm.training.pending_losses import NotFinite
 from lightning_tfm.training.precision import of_weights
-from lightning_tfm.training.unread import NotFinite
 
 if TYPE_CHECKING:
     from lightning_tfm.training.module import TransformerModule

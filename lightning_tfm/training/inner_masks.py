@@ -13,8 +13,7 @@ from torch import Tensor
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.keys import key
-from lightning_tfm.model.layers import Inner, Keep
-from lightning_tfm.model.transformer import Noise
+from lightning_tfm.model.transformer import Keep, Noise, SublayerMasks
 from lightning_tfm.parts import FEED_FORWARDS
 
 FF_SOURCE, FF_TARGET, ENCODER, DECODER, MEMORY = range(2, 7)
@@ -54,8 +53,8 @@ class InnerMasks:
             B, D = len(batch.index_B), m.d_model
             ones = ((1 + 2 * m.N, B, int(S.max()), D), (1 + 3 * m.N, B, int(T.max()), D))
             noise = Noise(like.new_ones(ones[0]), like.new_ones(ones[1]))
-        noise.encoder = [Inner(*masks) for masks in zip(encoder, none, of_source, strict=True)]
-        noise.decoder = [Inner(*masks) for masks in zip(decoder, memory, of_target, strict=True)]
+        noise.encoder = [SublayerMasks(*masks) for masks in zip(encoder, none, of_source, strict=True)]
+        noise.decoder = [SublayerMasks(*masks) for masks in zip(decoder, memory, of_target, strict=True)]
         return noise
 
     def _feed_forward(self, where: Where, index_B: np.ndarray, lengths_B: np.ndarray, like: Tensor) -> list[Keep]:

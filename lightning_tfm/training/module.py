@@ -24,9 +24,9 @@ from lightning_tfm.training.inner_masks import InnerMasks, drops_inside
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
+from lightning_tfm.training.pending_losses import READ_EVERY, PendingLosses
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
-from lightning_tfm.training.unread import READ_EVERY, Unread
 
 
 class TransformerModule(pl.LightningModule):
@@ -54,7 +54,7 @@ class TransformerModule(pl.LightningModule):
         self.inner_masks = InnerMasks(self.experiment.model, t.seed) if inner else None
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
-        self.unread = Unread()
+        self.pending = PendingLosses()
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.norm_wanted = False
@@ -71,14 +71,14 @@ class TransformerModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.stopwatch = Stopwatch(self.device)
-        self.unread.every = 1 if self.device.type == "cpu" else READ_EVERY
+        self.pending.every = 1 if self.device.type == "cpu" else READ_EVERY
 
     def training_step(self, step: Step, batch_idx: int) -> None:
         t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
         assert watch is not None and not isinstance(optimizer, list)
         observed = is_observed(self, step)
         if observed:
-            self.look()
+            self.flush_losses()
         before = self.sums.copy()
         watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
@@ -88,9 +88,9 @@ class TransformerModule(pl.LightningModule):
                 watch.lap("forward")
                 self.manual_backward(loss * scale)
                 watch.lap("backward")
-            self.unread.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
-            if observed or self.unread.every == 1:
-                self.look()
+            self.pending.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
+            if observed or self.pending.every == 1:
+                self.flush_losses()
         self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
         if observed:
             log_step(self, step, self.sums - before)
@@ -100,8 +100,8 @@ class TransformerModule(pl.LightningModule):
         optimizer.zero_grad()
         watch.lap("optimizer")
         watch.settle()
-        if (step.step + 1) % self.unread.every == 0:
-            self.look()
+        if (step.step + 1) % self.pending.every == 0:
+            self.flush_losses()
 
     def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
         """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
@@ -113,13 +113,13 @@ class TransformerModule(pl.LightningModule):
             x_ND, y_N = self._target_rows(batch, noise)
         return self.backend.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
-    def look(self) -> None:
+    def flush_losses(self) -> None:
         """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""
-        self.unread.add_to(self.sums)
+        self.pending.add_to(self.sums)
 
     def take_sums(self) -> np.ndarray:
         """(loss, nll) summed over all ranks since the last call, in nats. A collective: every rank must call it."""
-        self.look()
+        self.flush_losses()
         total = self.reduce(self.sums)
         self.sums = np.zeros(2)
         return total

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.layers import Residual
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
+from lightning_tfm.model.transformer import Residual
 from lightning_tfm.testing import NormSuite
 
 

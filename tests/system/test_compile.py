@@ -9,8 +9,8 @@ import torch
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.module import StepLoader, TranslationData
 from lightning_tfm.runs.trainer import make_trainer
+from lightning_tfm.training.backends_used import compile_layers
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.what_ran import compile_layers
 from tests.system.test_layouts import Watch
 from tests.tiny import experiment, in_child, write_corpus
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lightning_tfm.training import loss as loss_module
 from lightning_tfm.training.evaluate import Line, perplexity
 from lightning_tfm.training.loss import smoothed_nll, token_nll
-from lightning_tfm.training.unread import NotFinite
+from lightning_tfm.training.pending_losses import NotFinite
 
 N, D, V = 23, 7, 31
 

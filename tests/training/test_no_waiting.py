@@ -10,12 +10,12 @@ import torch
 
 from lightning_tfm.config import Experiment, Model, Training
 from lightning_tfm.data import carry
-from lightning_tfm.data.ahead import STEPS, Ahead
 from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
+from lightning_tfm.data.prefetcher import STEPS, Prefetcher
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.unread import READ_EVERY, NotFinite
+from lightning_tfm.training.pending_losses import READ_EVERY, NotFinite
 
 V = 31
 META = torch.device("meta")
@@ -75,19 +75,19 @@ def test_a_step_reads_nothing_from_the_device(monkeypatch, positions):
         step = next(steps)
         assert len(step.micro) > 1
         module.training_step(step.to(META), number)
-    assert len(module.unread._kept) >= 6
+    assert len(module.pending._kept) >= 6
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        module.look()
+        module.flush_losses()
 
 
 def test_sums_are_those_of_reading_every_step(alone):
     found = []
     for every in (1, READ_EVERY):
         module, steps = alone(), iter(loader(40))
-        module.unread.every = every
+        module.pending.every = every
         for number in range(13):
             module.training_step(next(steps), number)
-        assert bool(module.unread._kept) is (every > 1)
+        assert bool(module.pending._kept) is (every > 1)
         found.append(module.take_sums().tolist())
     assert found[0] == found[1] and found[0][0] > 0
 
@@ -95,7 +95,7 @@ def test_sums_are_those_of_reading_every_step(alone):
 @pytest.mark.parametrize("every", [1, READ_EVERY])
 def test_nan_is_found_within_ten_steps_and_named_with_its_own(alone, monkeypatch, every):
     module, steps, loss = alone(), iter(loader()), TransformerModule.batch_loss
-    module.unread.every = every
+    module.pending.every = every
 
     def broken(self, batch, noise):
         found, nll = loss(self, batch, noise)
@@ -126,7 +126,7 @@ def same(a: Step, b: Step) -> None:
 
 def test_steps_made_ahead_are_the_same_in_the_same_order():
     """Over several epochs, whose orders another thread draws."""
-    plain, ahead = iter(loader(40)), iter(Ahead(loader(40), pinned=False))
+    plain, ahead = iter(loader(40)), iter(Prefetcher(loader(40), pinned=False))
     for _ in range(3 * loader().plan.steps_per_epoch):
         same(next(plain), next(ahead))
     ahead.close()
@@ -141,7 +141,7 @@ class Broken:
 
 
 def test_what_goes_wrong_ahead_is_raised_where_the_step_is_asked_for():
-    steps = iter(Ahead(Broken(), pinned=False))
+    steps = iter(Prefetcher(Broken(), pinned=False))
     next(steps)
     with pytest.raises(OSError, match="the disk is gone"):
         next(steps)
@@ -156,7 +156,7 @@ def test_no_more_is_made_than_is_wanted():
             return super().step(step)
 
     whole = loader()
-    steps = iter(Ahead(Counting(whole.plan, whole.split, 5, 0, 1, 0), pinned=False))
+    steps = iter(Prefetcher(Counting(whole.plan, whole.split, 5, 0, 1, 0), pinned=False))
     assert next(steps).step == 5
     steps.close()
     assert made[0] == 5 and len(made) <= STEPS + 2

@@ -24,7 +24,7 @@ class Steps(Protocol):
     def __iter__(self) -> Iterator[Step]: ...
 
 
-class Ahead:
+class Prefetcher:
     """The steps of `loader`, the same ones in the same order, each micro-batch in one buffer (`pinned`: one that a GPU
     fetches by itself). The order of the next epoch is drawn while this one runs."""
 

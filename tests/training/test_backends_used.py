@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Model
+from lightning_tfm.training.backends_used import attention_backends, backends_used
 from lightning_tfm.training.module import TransformerModule
-from lightning_tfm.training.what_ran import attention_backends, what_ran
 from tests.tiny import in_child
 
 SMALL = Model(N=2, d_model=12, d_ff=9, h=2, d_k=6, d_v=6)
@@ -30,7 +30,7 @@ def variants(limit: int) -> tuple[list[str], str]:
             module.train(training).transformer(source, target)
             module.transformer.hidden(source, target, None, None)
     with redirect_stderr(StringIO()) as said:
-        return what_ran(module), said.getvalue()
+        return backends_used(module), said.getvalue()
 
 
 @pytest.mark.long
@@ -45,7 +45,7 @@ def test_variants_that_run_uncompiled_are_counted_and_said():
 
 def test_a_cpu_that_compiles_nothing_says_nothing(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
-    assert what_ran(TransformerModule(Experiment(model=SMALL), 31)) == []
+    assert backends_used(TransformerModule(Experiment(model=SMALL), 31)) == []
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "shaw", "alibi"])
@@ -62,5 +62,5 @@ def test_a_gpu_names_them_in_the_record(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     stand_in = SimpleNamespace(device=SimpleNamespace(type="cuda"), experiment=module.experiment)
     stand_in.backend = module.backend
-    monkeypatch.setattr("lightning_tfm.training.what_ran.attention_backends", lambda *where: "attention: some")
-    assert what_ran(stand_in) == ["attention: some"]
+    monkeypatch.setattr("lightning_tfm.training.backends_used.attention_backends", lambda *where: "attention: some")
+    assert backends_used(stand_in) == ["attention: some"]

@@ -23,7 +23,7 @@ def compile_layers(model: Transformer) -> None:
         layer.compile(dynamic=True)
 
 
-def what_ran(module: TransformerModule) -> list[str]:
+def backends_used(module: TransformerModule) -> list[str]:
     """For the list `inexact` of a run's record; empty on a CPU without a compiler. What was not compiled is said, too,
     on standard error."""
     t, found = module.experiment.training, []

@@ -17,7 +17,7 @@ class NotFinite(FloatingPointError):
     """The loss of a step is NaN or infinite."""
 
 
-class Unread:
+class PendingLosses:
     """`every`: steps between two looks; with 1 each micro-batch is looked at before the next one."""
 
     def __init__(self) -> None:
