@@ -165,7 +165,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         )
         for p, rho in found
     )
-    body += tag("g", line + marks, class_="point found")
+    body += tag("g", line + marks, class_="point better")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
     known = [p for p, _ in found]
     for p in known[:: -(-len(known) // 9)]:

@@ -44,7 +44,8 @@ def figure(width: int, height: int, title: str, body: str) -> Markup:
 
 PAPER = "#fff"
 _FG, _SOFT, _RULE, _PANEL = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa"
-_ROWS = ("#24292f", "#b5460f", "#6639ba", "#00707c", "#99286e", "#5c6b00", "#8a4b2d", "#3d5a80")
+_ROWS = ("#24292f", "#b400dc", "#6639ba", "#00707c", "#99286e", "#5c6b00", "#8a4b2d", "#3d5a80")
+_WARM = "#c2185b"
 _ALONE: dict[str, dict[str, str]] = {
     "title": {"fill": _SOFT},
     "tick": {"fill": _SOFT},
@@ -56,14 +57,14 @@ _ALONE: dict[str, dict[str, str]] = {
     "front": {"fill": "none", "stroke": _SOFT, "stroke-width": "1.6"},
     "dot": {"fill": "currentColor"},
     "box": {"fill": _PANEL, "stroke": _SOFT},
-    "changed": {"stroke": _ROWS[1], "stroke-width": "2.4"},
+    "changed": {"stroke": _WARM, "stroke-width": "2.4"},
     "frame": {"stroke": _SOFT, "stroke-dasharray": "5 4"},
     "strong": {"font-weight": "bold"},
     "arrow": {"fill": "none", "stroke": _FG},
     "head": {"fill": _FG},
     "ground": {"fill": PAPER},
     "cool": {"fill": "#0550ae"},
-    "warm": {"fill": _ROWS[1]},
+    "warm": {"fill": _WARM},
 }
 """class -> how it looks on white paper; where an element has several, the later ones here win"""
 _SVG = "http://www.w3.org/2000/svg"

@@ -54,7 +54,7 @@ class Word(StrEnum):
     means: str
     """the rule in a sentence"""
     style: str
-    """its colour on the page: good, bad, found, less, open, untested"""
+    """its colour on the page, which nothing else has: good, bad, found, worse; open and untested are grey"""
     mark: str
     """a path around (0, 0), filled by the even-odd rule; no two are alike, for no word hangs on its colour"""
     latex: str
@@ -129,7 +129,7 @@ class Word(StrEnum):
         "smaller than printed",
         ("shows less than half of the printed difference", "show less than half of the printed difference"),
         "at full size alone: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
-        "less",
+        "open",
         DISC + "M0-3a3 3 0 0 1 0 6z",
         r"$<$",
     )
@@ -154,7 +154,7 @@ class Word(StrEnum):
         "worse",
         ("is worse than {to}", "are worse than {to}"),
         "found to differ, of a row without printed numbers",
-        "found",
+        "worse",
         "M0 5 5-3.8H-5z",
         r"$\downarrow$",
         True,
@@ -163,7 +163,7 @@ class Word(StrEnum):
         "practically equal",
         ("is practically equal to {to}", "are practically equal to {to}"),
         "of a row without printed numbers: inside the noise of full-size single runs by two one-sided tests at 5 %",
-        "found",
+        "open",
         "M-3.4-4.5h2.4v9h-2.4zM1-4.5h2.4v9h-2.4z",
         "$=$",
     )
@@ -196,7 +196,7 @@ class Word(StrEnum):
         "diverged",
         ("diverged in some of its seeds", "diverged in some of their seeds"),
         "so many of its seeds diverged: no mean of the others is formed, and nothing is tested",
-        "less",
+        "untested",
         "M-1.3-5h2.6v6.2h-2.6zM-1.3 2.6h2.6v2.4h-2.6z",
         r"$\infty$",
     )

@@ -316,7 +316,7 @@ def test_a_file_of_its_own_has_its_colours_in_attributes():
     root = ElementTree.fromstring(text)
     ground, rect, words = (root.find(path) for path in ("{*}rect", "{*}g/{*}rect", "{*}g/{*}text"))
     assert ground.get("fill") == "#fff" and ground.get("width") == "20"
-    assert (rect.get("fill"), rect.get("stroke"), rect.get("stroke-width")) == ("#f6f8fa", "#b5460f", "2.4")
+    assert (rect.get("fill"), rect.get("stroke"), rect.get("stroke-width")) == ("#f6f8fa", "#c2185b", "2.4")
     assert words.get("fill") == "#57606a"
     dot = ElementTree.fromstring(standing_alone(figure(1, 1, "t", tag("g", tag("circle", class_="dot"), class_="g2"))))
     assert dot.find("{*}g/{*}circle").get("fill") == "#6639ba", "that of its series"
