@@ -1,6 +1,7 @@
 """How often a tuned study is wrong: A/A studies whose rows choose their rate at n_t tuning seeds (report/choice.py).
 
     python benchmarks/tuned.py > benchmarks/results/tuned.txt        (some minutes on one thread)
+    python benchmarks/tuned.py --seed 2611 --studies 300 > benchmarks/results/tuned-fresh.txt
 
 A study: base and R rows without a difference, V rates an octave apart, whose log PPL is c (log2 rate - x)^2 in
 standard deviations of one training; n reported seeds. Measured on base of the miniature: c = 3.6, x = 0.2 (three
@@ -77,9 +78,11 @@ def study(rng: np.random.Generator, kind: Kind, c: float, at: float, unequal: bo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=1000)
-    N = parser.parse_args().studies
+    parser.add_argument("--seed", type=int, default=SEED)
+    asked = parser.parse_args()
+    N, seed = asked.studies, asked.seed
     print(
-        f"benchmarks/tuned.py --studies {N}, seed {SEED}; {date.today()}; python {platform.python_version()}, ", end=""
+        f"benchmarks/tuned.py --studies {N}, seed {seed}; {date.today()}; python {platform.python_version()}, ", end=""
     )
     print(f"numpy {np.__version__}, scipy {scipy.__version__}; {platform.machine()}, one thread")
     error = 196 * np.sqrt(ALPHA * (1 - ALPHA) / N)
@@ -90,7 +93,7 @@ def main() -> None:
     worst: dict[Kind, tuple[float, float]] = {}
     for i, kind in enumerate(kinds()):
         for k, (c, at, unequal) in enumerate(RESPONSES):
-            rng = np.random.default_rng([SEED, i, k])
+            rng = np.random.default_rng([seed, i, k])
             found = np.array([study(rng, kind, c, at, unequal) for _ in range(N)])
             before, after, width = 100 * found[:, 0].mean(), 100 * found[:, 1].mean(), found[:, 2].mean()
             of = f"{kind.tuning_seeds:12}  {kind.rows:4}  {kind.rates:5}  {kind.seeds:5}"
