@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Exponent:
-    """Of one size in a power law: least squares of logarithms, with the 95 % interval of the fit.
+    """Of one size in a power law: least squares of logarithms, and two standard errors of the fit to either side.
 
-    An interval of no width is a power law; a wide one says that the count is a sum of several.
+    A count has no noise, so these are no confidence interval but a misfit: none where the count is one power law, much
+    where it is a sum of several.
     """
 
     value: float
@@ -18,7 +19,10 @@ class Exponent:
 
 @dataclass(frozen=True)
 class Printed:
-    """Table 1 of the paper, and the text of section 4 below it."""
+    """Table 1 of the paper; what is marked * only the text of section 4 has.
+
+    The table's path of convolutions is log_k n, which the text gives for dilated ones; n / k for contiguous kernels.
+    """
 
     operations: str
     sequential: str
@@ -30,8 +34,8 @@ PAPER = {
     "restricted": Printed("r n d", "1", "n / r"),
     "lstm": Printed("n d²", "n", "n"),
     "gru": Printed("n d²", "n", "n"),
-    "convolution": Printed("k n d²", "1", "n / k"),
-    "separable": Printed("k n d + n d²", "1", "n / k"),
+    "convolution": Printed("k n d²", "1", "n / k *"),
+    "separable": Printed("k n d + n d² *", "1", "n / k *"),
     "dilated": Printed("k n d²", "1", "log_k n"),
 }
 
@@ -51,7 +55,8 @@ class LayerMeasures:
     seconds: dict[int, float]
     """of one pass over one text at d, the least of several"""
     chain: dict[int, int]
-    """operators that wait for each other, at most, in the traced graph: views and copies are none, cells unfused"""
+    """operators that wait for each other, at most, in the traced graph: views and copies are none, cells unfused, and a
+    product over n keys is one"""
     layers: dict[int, int | None]
     """layers after which every output depends on every input; None: more than were tried"""
 

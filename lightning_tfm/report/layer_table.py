@@ -85,13 +85,14 @@ def to_text(table: LayerTable) -> str:
 
 
 def _operations(table: LayerTable) -> Iterator[str]:
-    yield "Operations: exponents of n, d, k or r, fitted to torch's count (± 95 %)"
-    yield f"{'':12}{'paper':13}{'between positions':21}whole layer"
+    yield "Operations: exponents of n, d, k or r, fitted to torch's count (± misfit)"
+    yield f"{'':12}{'paper':15}{'between positions':21}whole layer"
     for row in table.rows:
         between = " ".join(f"{name}{e.value:.2f}" for name, e in row.between.items())
         whole = " ".join(f"{name}{_banded(e)}" for name, e in row.whole.items())
-        yield f"{short(row):12}{_paper(row).operations:13}{between:21}{whole}".rstrip()
+        yield f"{short(row):12}{_paper(row).operations:15}{between:21}{whole}".rstrip()
     yield "between positions: without the matrices that act on every position by itself"
+    yield "misfit: two standard errors; a count has no noise, but may be no single power"
 
 
 def _seconds(table: LayerTable) -> Iterator[str]:
@@ -104,12 +105,13 @@ def _seconds(table: LayerTable) -> Iterator[str]:
 
 def _crossings(table: LayerTable) -> Iterator[str]:
     yield f"Self-attention costs more from n =   (paper: than recurrent from n = d = {table.d_model})"
-    yield f"{'than':12}{'in time':>10}{'in operations':>16}"
+    yield f"{'than':12}{'in time':>10}{'in operations':>16}   of whole layers"
     for row in table.rows:
         if row.layer != "attention":
             by_time, by_count = dearer(table, row)
             words = _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
             yield f"{short(row):12}{words[0]:>10}{words[1]:>16}"
+    yield "The paper's n = d compares n² d with n d²: between positions, no constants."
 
 
 def _paths(table: LayerTable) -> Iterator[str]:
@@ -123,7 +125,8 @@ def _paths(table: LayerTable) -> Iterator[str]:
         cells = " (n cells)" if LAYERS.traits(row.layer).recurrent else ""
         yield f"{short(row):12}{paper.sequential:8}{chain}    {paper.path:9}{layers}{cells}"
     yield "Cells are counted one by one. What runs is a fused operator, which hides its n"
-    yield "steps but does not skip them: see its milliseconds at small n."
+    yield "steps but does not skip them: see its milliseconds at small n. A product over n"
+    yield "keys is one operator. *: the paper's text; its table has log_k n (dilated)."
 
 
 def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float | None]:

@@ -11,7 +11,15 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.measure import layers
-from lightning_tfm.measure.layers import Chain, exponents, fitted, layers_until_all_see_all, longest_chain, operations
+from lightning_tfm.measure.layers import (
+    Chain,
+    exponents,
+    fitted,
+    layers_until_all_see_all,
+    longest_chain,
+    operations,
+    sized,
+)
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.parts import LAYERS
 from lightning_tfm.report.layer_figure import to_svg
@@ -105,6 +113,23 @@ def test_a_crossing_of_operations_is_exact():
     d, lengths = 512, (64, 256, 512, 1024, 4096)
     attention = {n: 8 * n * d**2 + 4 * n**2 * d for n in lengths}
     assert crossing(attention, {n: 14 * n * d**2 for n in lengths}) == pytest.approx(1.5 * d)
+
+
+@pytest.mark.parametrize(("layer", "between", "whole"), [("gru", 2.25, 0.75), ("lstm", 3.0, 1.5)])
+def test_the_crossings_of_the_documents_are_those_of_whole_layers_and_between_positions(layer, between, whole):
+    """The paper's n = d compares orders of what happens between positions."""
+    d, lengths = 64, (16, 32, 64, 128, 256)
+    ours, other = ({n: operations(sized(Model(layer=name), d), n) for n in lengths} for name in ("attention", layer))
+    found = [crossing(*({n: float(c[i]) for n, c in counts.items()} for counts in (ours, other))) for i in (0, 1)]
+    assert found == pytest.approx([between * d, whole * d])
+
+
+def test_the_text_says_which_operations_and_what_is_the_papers_table():
+    text = " ".join(to_text(table()).split())
+    assert "95 %" not in text and "± misfit" in text and "in operations of whole layers" in text
+    assert "The paper's n = d compares n² d with n d²: between positions" in text
+    assert "n / k *" in text and "*: the paper's text; its table has log_k n" in text
+    assert "A product over n keys is one operator" in text
 
 
 def table() -> LayerTable:
