@@ -53,11 +53,11 @@ def _verdicts(root: Path, name: str) -> "Verdicts | None":
 def _cell_of(run: Path) -> "Cell":
     """A run that `fit` trained, outside of any study."""
     from lightning_tfm.config import training_hash
-    from lightning_tfm.runs.directory import read_json
+    from lightning_tfm.runs.directory import RunFolder, read_json
     from lightning_tfm.study.cell import Cell
 
     identity, experiment = read_json(run / "identity.json"), read_json(run / "experiment.json")
     if identity is None or experiment is None:
         raise UserError(f"{run}: identity.json or experiment.json is missing: not a run")
-    asked = read_json(run / "cell.json") or {"row": "experiment"}
-    return Cell(asked["row"], experiment["training"]["seed"], training_hash(identity), 1.0)
+    asked = RunFolder(run.parent.parent, run.name).read_called()
+    return Cell(asked.row if asked else "experiment", experiment["training"]["seed"], training_hash(identity), 1.0)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.dashboard.course import DEV, Course, Points, dev_curve
-from lightning_tfm.dashboard.files import Stamp, read_object, stamp
+from lightning_tfm.dashboard.files import Stamp, stamp
 from lightning_tfm.runs.glance import AttemptView, read_attempts
-from lightning_tfm.runs.record import LastWords, Progress, RunRecord, read, read_small
+from lightning_tfm.runs.record import Called, LastWords, Progress, RunRecord, read, read_small
 
 STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")
 """in the order in which one wants to see them"""
@@ -69,7 +69,8 @@ class Reader:
         if self._settled and stamps == self._stamps:
             return False
         self._stamps = stamps
-        view = replace(self._read(), called=_called(self.folder))
+        view, (called, wrong) = self._read(), _small(Called, self.folder / "cell.json")
+        view = replace(view, called=f"{called.row}, seed {called.seed}" if called else "", words=view.words or wrong)
         changed, self.view = view != self.view, view
         return changed
 
@@ -129,11 +130,6 @@ class Reader:
         state = {"pruned": "stopped early", "interrupted": "interrupted"}.get(last.outcome, "failed")
         said = last.reason if state != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
         return replace(view, state=state, words=said, step=view.step if last.step is None else last.step)
-
-
-def _called(folder: Path) -> str:
-    plain = read_object(folder / "cell.json")
-    return f"{plain['row']}, seed {plain['seed']}" if {"row", "seed"} <= plain.keys() else ""
 
 
 def finished(name: str, record: RunRecord, curve: Points) -> RunView:

@@ -190,8 +190,8 @@ def _state(
 
 def _asked(folder: RunFolder) -> list[str]:
     """How `fit` was asked for it; nothing for runs of before this was written down."""
-    asked = read_json(folder.cell)
-    return [f"{asked['row']}/{asked['seed']}"] if asked else []
+    asked = folder.read_called()
+    return [f"{asked.row}/{asked.seed}"] if asked else []
 
 
 def _last_write(folder: RunFolder) -> float:
@@ -206,7 +206,7 @@ def _links(root: Path) -> list[Path]:
 def _hash(link: Path) -> str:
     """Training hash of the run that a cell of a study links to. Raises UserError."""
     found = read_json(link)
-    if not isinstance(found, dict) or "training_hash" not in found:
+    if not isinstance(found, dict) or not isinstance(found.get("training_hash"), str):
         raise UserError(f"{link}: damaged; remove it: the command that started the study writes it again")
     return found["training_hash"]
 

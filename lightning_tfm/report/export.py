@@ -22,7 +22,7 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text
+from lightning_tfm.runs.record import CURVES, Called, RunRecord, of_last_text
 from lightning_tfm.study.study import Ablation, Search, folder_of, load
 
 if TYPE_CHECKING:
@@ -154,10 +154,12 @@ def _of_run(what: str, root: Path) -> Exported:
             names = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
             there = f"; studies: {', '.join(names)}" if names else ""
             raise UserError(f"'{what}' is no study, search or run below {root}: {error}{there}") from None
-    asked = read_json(folder.cell) or {}
-    experiment = read_json(folder.experiment) or {}
-    seed = asked.get("seed", experiment.get("training", {}).get("seed", 0))
-    return Exported("fit", asked.get("row", folder.path.name), seed, folder, {}, folder.read_result())
+    asked = folder.read_called() or Called(folder.path.name, _seed_of(folder))
+    return Exported("fit", asked.row, asked.seed, folder, {}, folder.read_result())
+
+
+def _seed_of(folder: RunFolder) -> int:
+    return int((read_json(folder.experiment) or {}).get("training", {}).get("seed", 0))
 
 
 class Target(ABC):

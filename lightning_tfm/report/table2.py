@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
-from lightning_tfm.runs.directory import RunFolder, read_json, run_folders
+from lightning_tfm.runs.directory import RunFolder, run_folders
 from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, read, read_score
 
 FACTS = Path(__file__).with_name("table2.json")
@@ -50,11 +50,12 @@ def _ours(root: Path, path: Path) -> Iterator[Line]:
     pair = f"{data.get('source')}-{data.get('target')}"
     if pair not in PAIRS or not str(data.get("corpus")).startswith("wmt1"):  # a text of that name may be anybody's
         return
-    cell = read_json(folder.cell) or {"row": "run", "seed": "?"}
+    asked = folder.read_called()
+    called = f"{asked.row}, seed {asked.seed}" if asked else "run"
     for file in sorted(path.glob(f"scores/*/{SET}.json")):
         score = read_score(file)
         if isinstance(score, Score):
-            name = f"{cell['row']}, seed {cell['seed']}, {score.weights} weights"
+            name = f"{called}, {score.weights} weights"
             paper = score.paper_bleu if isinstance(score, Measures) else None
             found = {} if paper is None else {pair: paper}
             cost = {} if (spent := _spent(record)) is None else {pair: spent}

@@ -12,14 +12,24 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import INFINITE, LastWords, Progress, RunRecord, Small, infinite_as_text, read_small
+from lightning_tfm.runs.record import (
+    INFINITE,
+    Called,
+    Claimed,
+    LastWords,
+    Progress,
+    RunRecord,
+    Small,
+    infinite_as_text,
+    read_small,
+)
 from lightning_tfm.runs.record import read as read_record
 from lightning_tfm.sums import check_files
 
@@ -124,6 +134,10 @@ class RunFolder:
         """Where the run stands (`Attempt.write_progress`); None before the first step. Raises UserError."""
         return _read_small(Progress, self.progress)
 
+    def read_called(self) -> Called | None:
+        """As what the run was last asked for; None where that was not written down. Raises UserError."""
+        return _read_small(Called, self.cell)
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """All records of metrics.jsonl; a last line cut off by a crash is left out. Raises UserError where damaged."""
         if not self.metrics.exists():
@@ -149,10 +163,9 @@ class RunFolder:
         """The living owner of the run, if it has one."""
         number = self.newest()
         record = self._record(number) if number else None
-        if record is None or record["ended"] is not None:
+        if record is None or record.ended is not None:
             return None
-        owner = Owner(**record["owner"])
-        return None if owner.gone() or self._silent(number) > self.grace else owner
+        return None if record.owner.gone() or self._silent(number) > self.grace else record.owner
 
     def ask_to_stop(self, pid: int) -> bool:
         """Ask the attempt of process `pid` to stop as unpromising; False where that process does not hold the run."""
@@ -178,9 +191,8 @@ class RunFolder:
                 number = self.newest() + 1
                 attempt = Attempt(self, number, token)
                 attempt.pulse.touch()
-                record = {"number": number, "token": token, "owner": me().to_dict(), "time": time.time(), "ended": None}
                 with new_file(attempt.file) as file:  # exclusive: a second guard where locks do not work
-                    file.write(to_json(record))
+                    file.write(to_json(asdict(Claimed(number, token, me(), time.time(), None))))
         except LockTimeout:
             raise RunIsOwned(self.path, self.owner()) from None
         threading.Thread(target=_keep_beating, args=(attempt.pulse, self.beat), name="heartbeat", daemon=True).start()
@@ -190,12 +202,11 @@ class RunFolder:
     def _lock(self) -> Path:
         return self.attempts / "lock"
 
-    def _record(self, number: int) -> dict[str, Any] | None:
+    def _record(self, number: int) -> Claimed | None:
         # written under the lock: a half-written one belongs to a process that died while claiming
         try:
-            record = json.loads((self.attempts / f"{number:04d}.json").read_bytes())
-            return record if {"token", "ended"} <= record.keys() and Owner(**record["owner"]) else None
-        except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError):  # the last ones: damaged
+            return read_small(Claimed, self.attempts / f"{number:04d}.json")
+        except ValueError:  # damaged
             return None
 
     def _silent(self, number: int) -> float:
@@ -238,7 +249,7 @@ class Attempt:
                 raise StaleAttempt(f"{self.folder.path}: the run was removed") from None
             newest = self.folder.newest()
             record = self.folder._record(newest) if newest else None
-            if record is None or record["token"] != self.token:
+            if record is None or record.token != self.token:
                 raise StaleAttempt(
                     f"{self.folder.path}: attempt {self.number} was replaced by attempt {newest}; this process was "
                     "suspended or silent for too long, and another has resumed the run"
@@ -315,7 +326,7 @@ class Attempt:
         self.check()
         record = self.folder._record(self.number)
         assert record is not None, f"{self.file} was checked"
-        self.write_json(self.file, record | {"ended": time.time()})
+        self.write_json(self.file, asdict(replace(record, ended=time.time())))
         self.pulse.unlink(missing_ok=True)  # which also ends the heartbeat
 
 

@@ -1,12 +1,11 @@
 """The attempts at a run as others see them; nothing is written, as it is where a process asks in order to claim it."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_tfm.runs.directory import GRACE
-from lightning_tfm.runs.owner import Owner
+from lightning_tfm.runs.record import Claimed, read_small
 
 
 @dataclass(frozen=True)
@@ -49,16 +48,16 @@ def is_left_behind(folder: Path) -> bool:
 
 def _attempt(file: Path) -> AttemptView | None:
     try:
-        plain = json.loads(file.read_bytes())
-        owner = Owner(**plain["owner"])
-        number, started = int(plain["number"]), float(plain["time"])
-        ended = None if plain["ended"] is None else float(plain["ended"])
-    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        found = read_small(Claimed, file)
+    except ValueError:
+        return None
+    if found is None:
         return None
     try:
         heard = file.with_suffix(".beat").stat().st_mtime
     except OSError:
         heard = None
-    over = ended is not None or owner.gone()
+    over = found.ended is not None or found.owner.gone()
     silent = heard is None or time.time() - heard > GRACE
-    return AttemptView(number, started, ended, str(owner), heard, not over and not silent, over)
+    alive = not over and not silent
+    return AttemptView(found.number, found.time, found.ended, str(found.owner), heard, alive, over)

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lightning_tfm.metrics import Metric
+from lightning_tfm.runs.owner import Owner
 from lightning_tfm.sums import intact
 
 FINISHED = "finished"
@@ -309,6 +310,17 @@ class Called:
 
 
 @dataclass(frozen=True)
+class Claimed:
+    """One of the attempts at a run: attempts/<number>.json. Times are seconds since 1970."""
+
+    number: int
+    token: str
+    owner: Owner
+    time: float
+    ended: float | None
+
+
+@dataclass(frozen=True)
 class Missing:
     """Why there is no record."""
 
@@ -352,10 +364,10 @@ def read(path: Path) -> RunRecord | Missing:
 
 LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character", "by_length", "run")
 """fields that came later and need not be there"""
-BOUNDED = ("step", "steps", "attempt", "tokens_per_second", "time", "started", "ended")
+BOUNDED = ("number", "step", "steps", "attempt", "tokens_per_second", "time", "started", "ended")
 MOST = 1e11
 """which none of BOUNDED reaches: as seconds since 1970 it is the year 5138"""
-Small = TypeVar("Small", Progress, LastWords, Called)
+Small = TypeVar("Small", Progress, LastWords, Called, Claimed)
 
 
 def read_small(kind: type[Small], path: Path) -> Small | None:

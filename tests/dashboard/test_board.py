@@ -11,6 +11,8 @@ import pytest
 from lightning_tfm.dashboard import runs as runs_module
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.diff_page import DiffPages
+from lightning_tfm.dashboard.index_page import Index
+from lightning_tfm.dashboard.page import Frame
 from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.runs import STATES, thinned
 from lightning_tfm.dashboard.study_page import StudyPages
@@ -57,6 +59,22 @@ def test_a_half_written_file_of_a_running_run_breaks_nothing(made, name, content
     assert seen.runs[folder.path.name].state in STATES
     made.run(BASE, "finished")
     assert board.look().runs[folder.path.name].state == "finished"
+
+
+@pytest.mark.parametrize("value", [1e300, -1, 10**400, "soon", {}])
+def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
+    folder = made.run(BASE, "running")
+    folder.cell.write_text('{"row": "base", "seed": 1}')
+    for name, key in (("progress.json", "time"), ("cell.json", "seed"), ("attempts/0001.json", "time")):
+        plain = json.loads((folder.path / name).read_bytes())
+        (folder.path / name).write_text(json.dumps(plain | {key: value}))
+        board = Board(made.root, every=0)
+        seen = board.look()
+        Index().page(Frame(made.root), seen)
+        RunPages(board).page(seen, folder.path.name)
+        words = seen.runs[folder.path.name].words
+        assert name != "progress.json" or f"progress.json: its record is malformed: its {key} is" in words
+        (folder.path / name).write_text(json.dumps(plain))
 
 
 def test_a_run_lives_as_long_as_its_heartbeat(made):
