@@ -11,6 +11,7 @@ from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.report import provenance
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
+from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import score_of
@@ -20,11 +21,10 @@ from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, labe
 
 def quality_section(report: Summary, colours: Sequence[tuple[str, str]]) -> Section:
     """Perplexity against size and cost."""
-    named = {"parameters": ("parameters", "parameters"), "FLOPs": ("flops", "training FLOPs")}
     pictures = [
-        (picture, f"Dashed: rows that no row with fewer {less} beats.")
-        for less, (against, title) in named.items()
-        if (picture := quality(report, against, title))
+        (picture, f"Dashed: rows that no row with fewer {fact.axis.removeprefix('training ')} beats.")
+        for fact in FACTS
+        if fact.axis and (picture := quality(report, fact.name, fact.axis))
     ]
     return Section("quality", "Quality against size", [Figures(pictures, colours=colours)] * bool(pictures))
 

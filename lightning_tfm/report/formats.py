@@ -11,10 +11,11 @@ from typing import Any
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, reference, text, tuning
+from lightning_tfm.report.facts import FACTS, brief
 from lightning_tfm.report.far_above import FAR, said
 from lightning_tfm.report.render import markdown
 from lightning_tfm.report.summary import Scores, Summary, SummaryRow, Table, plain
-from lightning_tfm.report.text import claim_line, effect_line, millions, word_counts
+from lightning_tfm.report.text import claim_line, effect_line, word_counts
 from lightning_tfm.report.verdict import BIAS, DIVERGED, INCOMPARABLE, factors_printed, phrase
 
 PAPER = [*(f"paper {METRICS[name].label}" for name in PRINTED), "paper params"]
@@ -51,12 +52,22 @@ def table_markdown(table: Table) -> str:
     between = ["nll/word", "nll/character"] * by_word
     others = text.beside_ppl(table)
     last = [f"dev {metric.label}" for metric in others]
-    heads = ["group", "row", *names, "params", "n", "dev PPL", *between, *last, *PAPER * printed]
+    heads = [
+        "group",
+        "row",
+        *names,
+        *(fact.head for fact in brief()),
+        "n",
+        "dev PPL",
+        *between,
+        *last,
+        *PAPER * printed,
+    ]
     rows = (
         [
             *(row.group, f"`{row.name}`" + (f" (is `{row.same_as}`)" if row.same_as else "")),
             *(columns.value(row, name) for name in names),
-            *(millions(row.parameters), str(row.n)),
+            *(*(fact.cell(row) for fact in brief()), str(row.n)),
             *text.scores(row, others, 2 * by_word),
             *text.paper(row, "M") * printed,
         ]
@@ -68,7 +79,7 @@ def table_markdown(table: Table) -> str:
 def table_csv(table: Table) -> str:
     """One line for each row, blanks filled in, full precision."""
     tuned = [f"best {table.tuning.key}"] if table.tuning else []
-    heads = ["group", "row", *table.rows[0].values, *tuned, "parameters", "n"]
+    heads = ["group", "row", *table.rows[0].values, *tuned, *(fact.name for fact in brief()), "n"]
     printed, by_word = columns.of_the_paper(table.rows), nats.known(table.rows)
     added = [metric for metric in text.beside_ppl(table) if not metric.printed]
     scored = [f"dev {METRICS[name].label}" for name in PRINTED]
@@ -77,7 +88,7 @@ def table_csv(table: Table) -> str:
     rows = (
         [
             *(row.group, row.name, *row.values.values(), *[tuning.best_of(table.tuning, row.name)] * len(tuned)),
-            *(row.parameters, row.n),
+            *(*(fact.of(row) for fact in brief()), row.n),
             *(x for one in row.scores.values() for x in (one.mean, one.sd)),
             *(x for one in (row.word, row.character) for x in ((one.mean, one.sd) if one else (None, None)) if by_word),
             *(x for metric in added for one in [row.metric(metric.name)] for x in (one.mean, one.sd)),
@@ -114,7 +125,7 @@ def _table_row(row: SummaryRow) -> dict[str, Any]:
         "row": row.name,
         **row.values,
         "equal to base": row.blank,
-        "parameters": row.parameters,
+        **{fact.name: fact.of(row) for fact in brief()},
         "n": row.n,
         **{f"dev {METRICS[name].label}": _untested(one) for name, one in row.scores.items()},
         **{METRICS[name].key: _untested(one) for name, one in row.more.items()},
@@ -153,7 +164,7 @@ def to_markdown(report: Summary) -> str:
         heads += ["nll/word", *([f"Δ nll/word{to}", *tested] if "word" in report.metrics else []), "nll/character"]
     for metric in text.beside_ppl(report):
         heads += [metric.label, f"Δ {metric.label}{to}", *tested]
-    heads += ["params", "FLOPs", "seconds", *PAPER * printed]
+    heads += [*(fact.head for fact in FACTS), *PAPER * printed]
     rows = []
     for row in report.rows:
         first, last = _markdown_row(row, report), text.paper(row, "M") * printed
@@ -205,9 +216,7 @@ def _markdown_row(row: SummaryRow, report: Summary) -> list[str]:
         *_tested(row, PPL, report),
         *_nats(row, report),
         *(cell for metric in text.beside_ppl(report) for cell in _tested(row, metric, report)),
-        millions(row.parameters),
-        "" if row.flops is None else f"{row.flops:.2e}",
-        "" if row.seconds is None else f"{row.seconds:.0f}",
+        *(fact.cell(row) for fact in FACTS),
     ]
 
 
@@ -246,7 +255,8 @@ def to_csv(report: Summary) -> str:
     to = [report.reference] * bool(report.reference)
     tuned = [f"best {report.tuning.key}"] if report.tuning else []
     heads = ["group", "row", *["differences to"] * len(to), *report.rows[0].values, *tuned]
-    heads += ["parameters", "n", "flops", "seconds"]
+    first, *more = FACTS
+    heads += [first.name, "n", *(fact.name for fact in more)]
     by_word = nats.known(report.rows)
     metrics = [*PRINTED, *[WORD.name] * by_word, *(m.name for m in text.beside_ppl(report) if not m.printed)]
     for key in (METRICS[name].key for name in metrics):
@@ -258,7 +268,7 @@ def to_csv(report: Summary) -> str:
         [
             *(row.group, row.name, *to, *row.values.values()),
             *[tuning.best_of(report.tuning, row.name)] * len(tuned),
-            *(row.parameters, row.n, row.flops, row.seconds),
+            *(first.of(row), row.n, *(fact.of(row) for fact in more)),
             *(cell for name in metrics for cell in _csv_metric(row.metric(name))),
             *([row.character.mean, row.character.sd] if row.character else [None, None]) * by_word,
             *_paper(row)[: len(PAPER) * printed],

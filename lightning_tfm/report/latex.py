@@ -6,8 +6,9 @@ from typing import Any
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import columns, tuning
+from lightning_tfm.report.facts import brief
 from lightning_tfm.report.summary import Summary, SummaryRow, Table
-from lightning_tfm.report.text import looked, millions, signatures
+from lightning_tfm.report.text import looked, signatures
 from lightning_tfm.report.verdict import SCOPE, WORDS, Word
 
 TESTS = ("verdict", "p", "none")
@@ -207,10 +208,10 @@ def _p(p: float | None) -> str:
 
 
 def _last(rows: Sequence[SummaryRow], paper: bool) -> list[_Column]:
-    found = [_Column("r", "params", [latex(millions(row.parameters)) for row in rows])]
+    found = [_Column("r", latex(fact.head), [latex(fact.cell(row)) for row in rows]) for fact in brief()]
     if paper:
         printed = ["" if row.paper.params is None else f"{row.paper.params}M" for row in rows]
-        found.append(_Column("r", "paper", printed))
+        found[1:1] = [_Column("r", "paper", printed)]
     return [*found, _Column("r", "$n$", [str(row.n) for row in rows])]
 
 

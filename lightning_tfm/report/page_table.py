@@ -6,12 +6,11 @@ from typing import Any
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import columns, nats
 from lightning_tfm.report.document import p_value
+from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.summary import COLUMNS, Difference, Scores, Summary, SummaryRow
-from lightning_tfm.report.svg import short
-from lightning_tfm.report.text import millions
 from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED
 
 FEW = 3
@@ -93,14 +92,13 @@ def table_columns(report: Summary) -> list[Column]:
         if not compared:
             found.append(Column("word", ("nll/word",), "nll per reference word", "Per word", on=False, first=True))
         found.append(Column("char", ("nll/char",), "nll per character", "Per word", on=False, first=compared))
-    found.append(Column("size", ("params",), "parameters", "Size and cost", first=True))
-    if paper:
-        found.append(
-            Column("size-paper", ("paper", "params"), "the paper's parameters", "Size and cost", on=not compared)
-        )
-    found.append(Column("flops", ("FLOPs",), "floating-point operations of one training", "Size and cost", on=False))
-    found.append(Column("seconds", ("seconds",), "seconds of one training", "Size and cost", on=False))
-    return found
+    facts = [
+        Column(fact.name, (fact.head,), fact.about, "Size and cost", on=fact.brief, first=i == 0)
+        for i, fact in enumerate(FACTS)
+    ]
+    about = "the paper's parameters"
+    facts[1:1] = [Column("paper-size", ("paper", "params"), about, "Size and cost", on=not compared)] * paper
+    return found + facts
 
 
 def chooser(report: Summary) -> list[tuple[str, list[Column]]]:
@@ -118,10 +116,8 @@ def cells(report: Summary, r: SummaryRow) -> dict[str, Cell]:
         found |= _metric(report, r, metric)
     if r.character is not None:
         found["char"] = _score(r.character, 3)
-    found["size"] = Cell(millions(r.parameters) or NOTHING, sort=r.parameters)
-    found["size-paper"] = Cell("" if r.paper.params is None else f"{r.paper.params}M", sort=r.paper.params)
-    found["flops"] = Cell(short(r.flops) if r.flops else NOTHING, sort=r.flops)
-    found["seconds"] = Cell(f"{r.seconds:,.0f}" if r.seconds else NOTHING, sort=r.seconds)
+    found |= {fact.name: Cell(fact.cell(r) or NOTHING, sort=fact.of(r)) for fact in FACTS}
+    found["paper-size"] = Cell("" if r.paper.params is None else f"{r.paper.params}M", sort=r.paper.params)
     return found
 
 

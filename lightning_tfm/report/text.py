@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, statistics, tuning
+from lightning_tfm.report.facts import brief
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.findings import findings
 from lightning_tfm.report.render import text as terminal
@@ -13,13 +14,6 @@ from lightning_tfm.report.verdict import FEWER, SCOPE, UNTESTABLE, counted
 
 NAME = 24
 """columns of a row's name, where room is scarce"""
-
-
-def millions(count: int | None) -> str:
-    """374K, 1.4M, 65.1M; empty for None."""
-    if count is None:
-        return ""
-    return f"{count / 1e6:.1f}M" if count >= 1_000_000 else f"{count / 1e3:.0f}K"
 
 
 def score(found: Scores, digits: int) -> str:
@@ -141,13 +135,14 @@ def _last_heads(table: Table, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
     between = ["nll/\nword", "nll/\nchar"][:units]
     others = [f"dev\n{metric.label}" for metric in beside_ppl(table)]
-    return ["par-\nams", *["n"] * several, "dev\nPPL", *between, *others, *_paper_heads() * printed]
+    facts = [fact.folded or fact.head for fact in brief()]
+    return [*facts, *["n"] * several, "dev\nPPL", *between, *others, *_paper_heads() * printed]
 
 
 def _last(table: Table, row: SummaryRow, units: int) -> list[str]:
     several, printed = len(table.seeds) > 1, columns.of_the_paper(table.rows)
     return [
-        millions(row.parameters),
+        *(fact.cell(row) for fact in brief()),
         *[str(row.n)] * several,
         *scores(row, beside_ppl(table), units),
         *paper(row, "") * printed,

@@ -1,20 +1,25 @@
 """A study's verdicts as plain columns and rows, numbers as numbers: for tables of other programs."""
 
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.summary import Scores, Summary, SummaryRow
 
 Value = str | int | float | None
-HEADS = ["row", "group", "change", "n", "parameters", "FLOPs", "seconds"]
+HEADS = ["row", "group", "change", "n"]
 OF_METRIC = ["", " difference", " lower", " upper", " p", " p Holm", " verdict"]
 
 
 def columns_and_rows(summary: Summary) -> tuple[list[str], list[list[Value]]]:
     """A row for each row of the study: every metric, differences in PPL in percent, with interval, p and verdict."""
-    heads = HEADS + [f"{METRICS[name].label}{part}" for name in summary.metrics for part in OF_METRIC]
+    heads = (
+        HEADS
+        + [fact.label for fact in FACTS]
+        + [f"{METRICS[name].label}{part}" for name in summary.metrics for part in OF_METRIC]
+    )
     rows: list[list[Value]] = []
     for row in summary.rows:
         change = ", ".join(f"{key}={value}" for key, value in row.change.items())
-        first: list[Value] = [row.name, row.group, change, row.n, row.parameters, row.flops, row.seconds]
+        first: list[Value] = [row.name, row.group, change, row.n, *(fact.of(row) for fact in FACTS)]
         rows.append([*first, *(value for name in summary.metrics for value in _metric(row, row.metric(name)))])
     return heads, rows
 

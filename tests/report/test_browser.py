@@ -99,12 +99,12 @@ def names(page) -> list[str]:
 def test_table_sorts_and_filters(page):
     whole = names(page)
     assert whole == list(all_rows())
-    head = page.locator("#table thead th.c-size")
+    head = page.locator("#table thead th.c-parameters")
     for order in ("ascending", "descending"):
         head.locator("button").focus()
         page.keyboard.press("Enter")
         assert head.get_attribute("aria-sort") == order
-        values = [int(cell.get_attribute("data-v")) for cell in page.locator("#table tbody td.c-size").all()]
+        values = [int(cell.get_attribute("data-v")) for cell in page.locator("#table tbody td.c-parameters").all()]
         assert values == sorted(values, reverse=order == "descending") and len(set(values)) > 5
     head.locator("button").click()
     assert names(page) == whole
@@ -120,7 +120,7 @@ def test_the_table_fits_its_page(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     inner, box = page.evaluate("[one('#table').scrollWidth, one('#table').clientWidth]")
     assert inner <= box
-    for key in ("ppl-paper", "ppl-word", "bleu-word", "bleu-pd", "size", "size-paper"):
+    for key in ("ppl-paper", "ppl-word", "bleu-word", "bleu-pd", "parameters", "paper-size"):
         assert page.locator(f"#table th.c-{key}").is_visible(), key
 
 

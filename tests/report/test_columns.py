@@ -8,11 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from lightning_tfm.report import facts
 from lightning_tfm.report.build import make
 from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.report.latex import table_latex
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.summarise import tabulate
 from lightning_tfm.report.text import to_text
+from lightning_tfm.report.verdicts import columns_and_rows
 from lightning_tfm.study.rows import Paper, Row, all_rows
 
 NOT_PRINTED = Paper(None, None, None)
@@ -80,6 +83,21 @@ def test_and_of_the_page(study):
     assert '<td class="c-f1 wide" data-v="pre"><bdi>pre</bdi></td>' in page
     assert "<bdi>norm pre, warmup 200</bdi>" in page
     assert "d_model 64" in page and "<bdi>PPL against</bdi> <bdi>base</bdi>" in page and "paper PPL" not in page
+
+
+def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study):
+    added = facts.Fact("n", "counted", "how many", "{:.0f} of them".format, brief=True)
+    facts.FACTS.append(added)
+    try:
+        built, report = table_of(study), make("made", study.root)
+        views = [to_text(built, 200), table_markdown(built), table_latex(built)]
+        views += [report.render(kind) for kind in ("markdown", "latex", "html")]
+        assert all("counted" in view and "3 of them" in view for view in views)
+        assert all(view.splitlines()[0].split(",").count("n") == 2 for view in (table_csv(built), report.render("csv")))
+        heads, rows = columns_and_rows(report.summary)
+        assert {row[heads.index("counted")] for row in rows} == {3}
+    finally:
+        facts.FACTS.remove(added)
 
 
 def test_beside_rows_of_the_paper_all_its_columns_stand(generator):
