@@ -3,7 +3,8 @@
 Of a row in study k and in the first one the difference of differences (row_k - base_k) - (row_1 - base_1) is tested:
 its squared error is the sum of both differences' own (report/statistics.py), its degrees of freedom Satterthwaite's.
 What the studies share, runs or a dev text, makes the two differences alike, so the sum is never too small for them. In
-each study and metric the rows are one family, corrected by Benjamini and Hochberg.
+each study and metric the rows are one family, corrected by Benjamini and Hochberg. A row without a p in either study,
+as with fewer seeds than a verdict needs, has its interval alone.
 """
 
 import math
@@ -19,6 +20,7 @@ from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import Estimate
 from lightning_tfm.report.summary import Difference, Summary, SummaryRow, rounded
+from lightning_tfm.report.verdict import UNTESTABLE
 from lightning_tfm.study.rows import differences
 
 
@@ -33,7 +35,7 @@ class Against:
     p: float | None = None
     """corrected over the rows by Benjamini and Hochberg"""
     why: str = ""
-    """why there is no test"""
+    """why there is no test, or no interval either"""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,8 @@ def minus(one: Difference | None, other: Difference | None) -> Against:
         return Against(estimate, why="equal seeds")
     found = Estimate(estimate, math.sqrt(squared), squared**2 / (a**4 / f + b**4 / g))
     low, high = found.interval()
+    if one.p is None or other.p is None:
+        return Against(estimate, float(low), float(high), why=UNTESTABLE)
     p = 2 * min(float(found.above(0.0)), float(found.below(0.0)))
     return Against(estimate, float(low), float(high), p)
 

@@ -67,7 +67,11 @@ def _line(row: ComparedRow, k: int, metric: str) -> list[str]:
     one, other, found = to_base(row, 0, metric), to_base(row, k, metric), against(row, k, metric)
     n = "/".join(str(place.n) if place else NOTHING for place in (row.places[0], row.places[k]))
     sides = [signed(metric, d.estimate if d else None) for d in (one, other)]
-    return [row.name, n, *sides, signed(metric, found.estimate), interval(metric, found), p_value(found.p) or NOTHING]
+    return [row.name, n, *sides, signed(metric, found.estimate), interval(metric, found), _p(found)]
+
+
+def _p(found: Against) -> str:
+    return p_value(found.p) or (found.why if found.lower is not None else NOTHING)
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:

@@ -9,9 +9,10 @@ Both are contrasts sum c m:
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already; error and degrees of freedom are joined as there. In
-each metric the main effects are one family, the interactions another, corrected by Benjamini and Hochberg. A main
-effect names the fields with which it interacts. Where a field changes the pieces or the training text, nll per
-reference word stands in place of log PPL.
+each metric the main effects are one family, the interactions another, corrected by Benjamini and Hochberg; an effect of
+combinations with fewer seeds than a verdict needs (statistics.LEAST) has its interval alone. A main effect names the
+fields with which it interacts, without a p those whose interactions have intervals without 0. Where a field changes the
+pieces or the training text, nll per reference word stands in place of log PPL.
 """
 
 import itertools
@@ -135,7 +136,8 @@ def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[
         mean_R = np.array([mean(values[c]) for c in order])
         noise = _sentences(cells, found, boots, metric, order, c_R)
         effect = Effect(kind, metric, words, float(c_R @ mean_R))
-        effects.append(_tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S))
+        tested = _tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
+        effects.append(replace(tested, p=None) if (n_R[c_R != 0] < statistics.LEAST).any() else tested)
     return _corrected(effects)
 
 
@@ -207,9 +209,16 @@ def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
     """Fields of the significant interactions that hold a main effect's own comparison."""
     if effect.kind != "main":
         return []
-    pairs = [e.words for e in effects if e.kind == "interaction" and e.p is not None and e.p < statistics.ALPHA]
+    pairs = [e.words for e in effects if e.kind == "interaction" and _stands_out(e)]
     others = [word for words in pairs if effect.words[0] in words for word in words if word != effect.words[0]]
     return list(dict.fromkeys(word.partition(":")[0] for word in others))
+
+
+def _stands_out(effect: Effect) -> bool:
+    """By p, or by the interval alone where there are too few seeds for a p: a caution, not a verdict."""
+    if effect.p is None:
+        return effect.lower is not None and effect.upper is not None and effect.lower * effect.upper > 0
+    return effect.p < statistics.ALPHA
 
 
 def _shown(cell: FilledCell, metric: str) -> float:

@@ -389,7 +389,7 @@ class Effect:
     """of the marginal 95 % interval, as is `upper`; None where there are too few seeds"""
     upper: float | None = None
     p: float | None = None
-    """corrected over the effects of its kind by Benjamini and Hochberg"""
+    """corrected over the effects of its kind by Benjamini and Hochberg; None where there are too few seeds"""
     depends_on: list[str] = field(default_factory=list)
     """of a main effect: fields with which it interacts at p < 0.05, so that it averages over unlike combinations"""
 

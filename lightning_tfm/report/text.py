@@ -256,7 +256,8 @@ def looked(report: Summary) -> str:
 def effect_line(effect: Effect) -> str:
     """metric, what is compared, by how much, p."""
     found, interval, p = effect_numbers(effect)
-    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {interval}" + (f", p {p}" if p else "")
+    said = f", p {p}" if effect.p is not None else f", {p}" if p else ""
+    told = f"{METRICS[effect.metric].label}, {' × '.join(effect.words)}: {found} {interval}{said}"
     return told + (f"; {unlike(effect)}" if effect.depends_on else "")
 
 
@@ -266,16 +267,18 @@ def unlike(effect: Effect) -> str:
 
 
 def effect_numbers(effect: Effect) -> tuple[str, str, str]:
-    """(estimate, [lower, upper], p), that of perplexity in percent; the last two empty where there is no test."""
+    """(estimate, [lower, upper], p or that there are too few seeds for one), of perplexity in percent; the last two
+    empty where there is no interval."""
 
     metric = METRICS[effect.metric]
 
     def shown(value: float) -> str:
         return f"{metric.shown(value):+.{metric.fine}f}{' %' * metric.log}"
 
-    if effect.lower is None or effect.upper is None or effect.p is None:
+    if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""
-    return shown(effect.estimate), f"[{shown(effect.lower)}, {shown(effect.upper)}]", f"{effect.p:.2g}"
+    p = UNTESTABLE if effect.p is None else f"{effect.p:.2g}"
+    return shown(effect.estimate), f"[{shown(effect.lower)}, {shown(effect.upper)}]", p
 
 
 def claim_line(claim: ClaimSummary) -> str:

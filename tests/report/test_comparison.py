@@ -133,9 +133,7 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_anything(spread
     p = np.full((studies, rows - 1), np.nan)
     for s in range(studies):
         for r in range(1, rows):
-            a, b = (
-                Difference("", "", None, estimate=d.estimate[s, r], se=d.se[s, r], df=d.df[s, r]) for d in (other, one)
-            )
+            a, b = (of(d, s, r) for d in (other, one))
             p[s, r - 1] = minus(a, b).p
     hits = (benjamini_hochberg(p) < 0.05).any(-1).mean()
     assert hits < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies), hits
@@ -143,7 +141,25 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_anything(spread
 
 
 def of(d: statistics.Differences, s: int, r: int) -> Difference:
-    return Difference("", "", None, estimate=d.estimate[s, r], se=d.se[s, r], df=d.df[s, r])
+    return Difference("", "", None, estimate=d.estimate[s, r], se=d.se[s, r], df=d.df[s, r], p=d.p[s, r])
+
+
+def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    few = Generator(tmp_path, ROWS, [1, 2, 3], "few")
+    few.write_all({"A-h1": 0.3})
+    many = Generator(tmp_path, ROWS, [1, 2, 3, 4, 5], "many")
+    base = replace(BASE, training=replace(BASE.training, steps=200_000))
+    many.base, many.study = base, replace(many.study, base=base)
+    (tmp_path / "studies/many/study.json").unlink()
+    save(many.study, tmp_path)
+    many.write_all()
+    found = compare([make("many", tmp_path), make("few", tmp_path)])
+    told = {row.name: row.places[1].against["ppl"] for row in found.rows}
+    assert {(one.p, one.why) for one in told.values()} == {(None, "not testable")}
+    assert told["A-h1"].lower > 0.1 and told["A-h4"].lower < 0 < told["A-h4"].upper
+    for kind in ("text", "markdown", "html"):
+        assert comparison_text.render(found, kind).count("not testable") == 6
 
 
 def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():

@@ -65,6 +65,23 @@ def test_contrasts_of_two_by_three_by_two_fields():
     assert all(sum(coefficients.values()) == pytest.approx(0) for _, _, coefficients in listed)
 
 
+def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
+    report = make("made", tmp_path)
+    effects = report.summary.factors.effects
+    assert {e.p for e in effects} == {None} and all(e.lower < e.estimate < e.upper for e in effects)
+    assert effects[0].depends_on == ["training.warmup"]  # the caution stays: by the interaction's interval
+    lines = [
+        line
+        for line in report.render("markdown").splitlines()
+        if ": 800 against 400" in line or "pre against post" in line
+    ]
+    assert len(lines) == 6 and all(", not testable" in line and ", p " not in line for line in lines)
+    assert "<td>not testable</td>" in report.render("html")
+
+
 def test_effects_that_are_there_are_found_and_shown(tmp_path):
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
