@@ -7,13 +7,13 @@ from typing import Any, TextIO
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.queue.launch import run_study
-from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.worker import Job
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Study
+from lightning_tfm.watch.study_state import CellState
 from tests.records import DEV
 
 Train = Callable[[Task], None]

@@ -36,7 +36,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
     "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell"},
-    "queue": BASE | {"runs", "study", "durable", "data.prepare", "data.long", "training.schedule"},
+    "watch": {"runs", "study", "sums"},
+    "queue": BASE | {"runs", "study", "watch", "durable", "data.prepare", "data.long", "training.schedule"},
     "inference": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
     | {
@@ -44,8 +45,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "runs.directory",
         "runs.as_scored",
         "runs.divergence",
-        "runs.glance",
         "runs.record",
+        "watch",
         "data.prepare",
         "counting",
         "archives",
@@ -54,11 +55,11 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "model.size",
         "measure.record",
     },
-    "dashboard": BASE | {"study", "runs.glance", "runs.record", "report", "queue", "data.prepare"},
+    "dashboard": BASE | {"study", "runs.record", "watch", "report", "queue", "data.prepare"},
     "measure": BASE | {"model"},
     "cli": BASE
     | {"accel", "model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
-    | {"study", "runs", "queue", "inference", "report", "dashboard", "measure"},
+    | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "measure"},
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }
 ONLY_IN = {

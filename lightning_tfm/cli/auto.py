@@ -13,7 +13,6 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.join import announce
 from lightning_tfm.queue.launch import work
-from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.report.records import collect_seen, read_cells
 from lightning_tfm.report.sequential import BUDGET, FIRST, further, hopeless_rows, open_rows
@@ -22,6 +21,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import Course, Plan, late, looks_to_json, read_looks
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import LOOKS, Ablation, file_of, folder_of, load_as, save
+from lightning_tfm.watch.study_state import CellState
 
 Options = Mapping[str, int | None]
 """first_seeds, max_seeds, max_runs"""

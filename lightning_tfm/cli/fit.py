@@ -26,8 +26,8 @@ from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_asked, check_trainable
 
 if TYPE_CHECKING:
-    from lightning_tfm.queue.progress import Watch
     from lightning_tfm.study.cell import Cell, Plan
+    from lightning_tfm.watch.study_state import Watch
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -104,7 +104,7 @@ def _train(plan: "Plan", cell: "Cell", hardware: Hardware, folder: RunFolder) ->
 @contextmanager
 def _watching(root: Path, cell: "Cell") -> Iterator[None]:
     """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
-    from lightning_tfm.queue.progress import Watch  # with Optuna: before the fork, for the view may have to end at once
+    from lightning_tfm.watch.study_state import Watch
 
     watch = Watch(root, 1)
     watcher = forked(lambda: _watch(watch, cell))  # where it fails the run goes on without its view
@@ -121,11 +121,11 @@ def _watch(watch: "Watch", cell: "Cell") -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
     let_come()
 
-    from lightning_tfm.queue.queue import CellState
     from lightning_tfm.queue.view import View
+    from lightning_tfm.watch.study_state import CellState
 
     view = View("")
-    state = [CellState(cell, "running", "", None, 1, None)]
+    state = [CellState(cell, "running")]
     while not over:
         if view.due():
             view.show(watch.look(state))

@@ -20,6 +20,8 @@ from lightning_tfm.study.rows import Fingerprints, Row, apply
 from lightning_tfm.study.settings import Settings
 from lightning_tfm.study.study import PIECES, Ablation, Study, folder_of, joined, predicted_cost
 from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
+from lightning_tfm.watch.run_state import Runs, RunState
+from lightning_tfm.watch.time_left import seconds_at
 
 if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
@@ -41,8 +43,6 @@ class Pace:
 
     def seconds(self, cost: float) -> float:
         """Of what is left of a run; 0 where nothing is."""
-        from lightning_tfm.queue.progress import seconds_at
-
         if not cost:
             return 0.0
         return cost / self.rate if self.rate else seconds_at(cost, self.known)
@@ -190,12 +190,12 @@ def trials_of(search: "Search", root: Path, storage: str) -> tuple[list["Cell"],
 
 def measured(root: Path) -> Pace | None:
     """By the finished runs of a results folder; None where there is none."""
-    found = []
-    for path in sorted((root / "runs").glob("*/result.json")):
-        record = RunFolder(root, path.parent.name).read_result()
-        if record is not None and record.seconds.total > 0 and record.V is not None:
-            cost = predicted_cost(from_dict(Experiment, record.experiment), record.V)
-            found.append((cost, record.seconds.total))
+    records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
+    found = [
+        (predicted_cost(from_dict(Experiment, record.experiment), record.V), record.seconds.total)
+        for record in records
+        if record.seconds.total > 0 and record.V is not None
+    ]
     return Pace(known=tuple(found)) if found else None
 
 
@@ -252,14 +252,15 @@ def _what(cell: "Cell", named: bool) -> str:
 
 def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
     """The share of a run that is left, and where it stands in words; `ending`: how it ended for good."""
-    if folder.finished():
+    run = RunState.of(folder.path)
+    if run.record is not None:
         return 0.0, THERE
     if ending is not None:
         return 0.0, ending
-    progress, kept = folder.read_progress(), sorted(folder.checkpoints.glob("step-*.ckpt"))
-    if folder.owner() is not None:
-        return 1.0, "running now"
-    if kept and progress:
+    if run.state in ("running", "damaged"):
+        return 1.0, "running now" if run.state == "running" else run.words
+    kept = sorted(folder.checkpoints.glob("step-*.ckpt"))
+    if kept and run.steps:
         step = int(kept[-1].stem.removeprefix("step-"))
-        return 1 - step / progress.steps, f"resumes at step {step} of {progress.steps}"
+        return 1 - step / run.steps, f"resumes at step {step} of {run.steps}"
     return 1.0, "to run"

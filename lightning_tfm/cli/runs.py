@@ -62,8 +62,7 @@ def _retried(queued: int) -> str:
 
 def _list(found: list[Any], as_json: bool) -> str:
     if as_json:
-        every = [asdict(info) | {"owner": str(info.owner) if info.owner else None} for info in found]
-        return json.dumps(infinite_as_text(every), indent=1)
+        return json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1)
     if not found:
         return "no runs"
     rows = [("run", "state", "date", "step", "dev PPL", "BLEU", "size", "study/row/seed"), *map(_row, found)]

@@ -15,8 +15,7 @@ from lightning_tfm.runs.record import infinite_as_text
 from lightning_tfm.study.study import load
 
 if TYPE_CHECKING:
-    from lightning_tfm.queue.progress import Overview, Running
-    from lightning_tfm.queue.queue import CellState
+    from lightning_tfm.watch.study_state import CellState, Running, StudyState
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -39,28 +38,27 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.cli.command import say_kept
     from lightning_tfm.cli.studies import recorded, states_of
     from lightning_tfm.queue.open import has_queue, open_queue, study_of
-    from lightning_tfm.queue.progress import Watch
     from lightning_tfm.queue.view import View, follow
+    from lightning_tfm.watch.study_state import Watch
 
-    if not has_queue(root, name, options["storage"]) and (states := recorded(study := load(root, name), root)):
-        _show(name, states, Watch(root, 1, study).look(states), options["json"])
+    if not has_queue(root, name, options["storage"]) and (found := recorded(study := load(root, name), root)):
+        _show(name, found, options["json"])
         say_kept(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
     known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
-    watch = Watch(root, 1, study_of(queue, root) if known else None)
+    watch = Watch(root, study=study_of(queue, root) if known else None)
     if options["watch"]:
         follow(queue, watch, View(name, sys.stdout), every=0.1, states=lambda: states_of(queue, root))
         return 0
-    states = states_of(queue, root)
-    _show(name, states, watch.look(states), options["json"])
+    _show(name, watch.look(states_of(queue, root)), options["json"])
     if watch.study is not None:
         say_kept(watch.study, root)
     return 0
 
 
-def _show(name: str, states: "list[CellState]", overview: "Overview", json_asked: bool) -> None:
-    print(as_json(name, states, overview) if json_asked else fitted(as_text(name, states, overview), indent=9))
+def _show(name: str, found: "StudyState", json_asked: bool) -> None:
+    print(as_json(name, found) if json_asked else fitted(as_text(name, found), indent=9))
 
 
 def _list(root: Path, json_asked: bool) -> int:
@@ -75,18 +73,18 @@ def _list(root: Path, json_asked: bool) -> int:
     return 0
 
 
-def as_json(name: str, states: "list[CellState]", overview: "Overview") -> str:
-    live = dict(zip((id(state) for state in states if state.state == "running"), overview.running, strict=True))
-    cells = [_cell(state, live.get(id(state))) for state in states]
-    whole: dict[str, Any] = {"study": name, "counts": overview.counts, "to be proposed": overview.coming}
-    whole |= {"seconds_left": overview.left.seconds if overview.left else None}
-    whole |= {"at_least": bool(overview.left and overview.left.at_least), "share": round(overview.share, 4)}
-    whole |= {"best": asdict(overview.best) if overview.best else None, "cells": cells}
+def as_json(name: str, found: "StudyState") -> str:
+    live = dict(zip((id(s) for s in found.cells if s.state == "running"), found.running, strict=True))
+    whole: dict[str, Any] = {"study": name, "counts": found.counts, "to be proposed": found.coming}
+    whole |= {"seconds_left": found.left.seconds if found.left else None}
+    whole |= {"at_least": bool(found.left and found.left.at_least), "share": round(found.share, 4)}
+    whole |= {"best": asdict(found.best) if found.best else None}
+    whole |= {"cells": [_cell(s, live.get(id(s))) for s in found.cells]}
     return json.dumps(infinite_as_text(whole), indent=1)
 
 
 def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
-    from lightning_tfm.queue.progress import said
+    from lightning_tfm.watch.study_state import said
 
     found: dict[str, Any] = {"row": state.cell.row, "seed": state.cell.seed, "state": said(state.state)}
     if state.cell.more:
@@ -98,24 +96,26 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
     if running is not None:
         keys = ("step", "steps", "tokens_per_second", "phase", "loss", "ppl", "best_ppl")
         found |= {"running_seed": running.seed} if state.cell.more else {}
-        found |= {key: getattr(running, key) for key in keys}
-        found["seconds_left"] = running.left.seconds if running.left else None
+        found |= {key: getattr(running.run, key) for key in keys}
+        found["seconds_left"] = running.run.left.seconds if running.run.left else None
+        found |= {"damaged_lines": running.run.damaged} if running.run.damaged else {}
     return found
 
 
-def as_text(name: str, states: "list[CellState]", overview: "Overview") -> str:
+def as_text(name: str, found: "StudyState") -> str:
     from lightning_tfm.queue.view import head, run_line
 
-    owners = [s.owner for s in states if s.state == "running"]
-    lines = [head(name, overview)]
-    for r, owner in zip(overview.running, owners, strict=True):
-        where = f"  {owner.host}:{owner.pid}" if owner else ""
+    lines = [head(name, found)]
+    for r in found.running:
+        where = f"  {r.owner.host}:{r.owner.pid}" if r.owner else ""
         lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
-    lines += [f"failed   {row} seed {seed}  {reason}" for row, seed, reason in overview.failed]
-    behind = [s for s in states if s.state == "interrupted"]
-    lines += [f"interrupted  {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in behind]
-    lines += [f"gone     {s.cell.row} seed {s.cell.seed}  {s.reason}" for s in states if s.state == "gone"]
-    waiting = [f"{s.cell.row}/{s.cell.seed}" for s in states if s.state == "waiting"]
+    lines += [
+        f"{word:7}  {s.cell.row} seed {s.cell.seed}  {s.reason}"
+        for word in ("failed", "damaged", "interrupted", "gone")
+        for s in found.cells
+        if s.state == word
+    ]
+    waiting = [f"{s.cell.row}/{s.cell.seed}" for s in found.cells if s.state == "waiting"]
     if waiting:
         lines.append(f"waiting  {', '.join(waiting[:12])}{' …' if len(waiting) > 12 else ''}")
     return "\n".join(lines)

@@ -2,27 +2,21 @@
 folder, each in a line. Nothing is written."""
 
 import time
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import has_queue, open_queue
-from lightning_tfm.queue.progress import said
-from lightning_tfm.queue.queue import CellState, Queue
-from lightning_tfm.runs.as_scored import read_as_scored
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.glance import is_alive, is_left_behind
-from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import asked_cells
 from lightning_tfm.study.study import Ablation, Study, folder_of, load
+from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 
 def states_of(queue: Queue, root: Path) -> list[CellState]:
-    """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage, and
-    `interrupted` where nobody is left of those who ran it."""
-    states = [_interrupted(s, root) if s.state == "running" else s for s in queue.states()]
+    """States of a study's cells; `gone` where a finished run no longer exists, neither here nor in the storage."""
+    states = queue.states()
     gone = {run.training_hash for s in states if s.state == "done" for run in s.cell.runs}
     gone = {name for name in gone if not RunFolder(root, name).result.exists()}
     if gone:
@@ -34,28 +28,11 @@ def states_of(queue: Queue, root: Path) -> list[CellState]:
     ]
 
 
-def _interrupted(state: CellState, root: Path) -> CellState:
-    """A process of this machine is looked up; of another one its run's heartbeat tells, where its files are here."""
-    folders = [RunFolder(root, run.training_hash).path for run in state.cell.runs]
-    gone = state.owner is not None and state.owner.gone()
-    if any(map(is_alive, folders)) or not (gone or any(map(is_left_behind, folders))):
-        return state
-    return replace(state, state="interrupted", reason=f"{state.owner or 'its owner'} is gone")
-
-
-def recorded(study: Study, root: Path) -> list[CellState]:
-    """States of a table that came without a queue, from its records; empty where none of its runs is finished."""
-    found = [_recorded(study, cell, root) for cell in asked_cells(study, root)] if isinstance(study, Ablation) else []
-    return found if any(state.state == "done" for state in found) else []
-
-
-def _recorded(study: Ablation, cell: Cell, root: Path) -> CellState:
-    folder = RunFolder(root, cell.training_hash)
-    record = read_as_scored(folder, study.evaluation(cell, root), study.base.data.dev)
-    if not isinstance(record, RunRecord):
-        return CellState(cell, "waiting", "", None, 0, None)
-    values = (record.scores["dev"].ppl,)
-    return CellState(cell, "done", "", None, record.attempts or 1, record.seconds.total, values)
+def recorded(study: Study, root: Path) -> StudyState | None:
+    """A table that came without a queue, as its runs show it; None where none of them is finished."""
+    cells = asked_cells(study, root) if isinstance(study, Ablation) else []
+    found = Watch(root, study=study).look([CellState(cell) for cell in cells])
+    return found if found.counts["finished"] else None
 
 
 OTHERS = ("stopped early", "failed", "interrupted", "gone")
@@ -98,22 +75,24 @@ def list_studies(root: Path) -> list[StudyInfo]:
 
 def _info(root: Path, name: str) -> StudyInfo:
     folder = folder_of(root, name)
-    kind, counts, whole, trouble = "", Counter[str](), 0, ""
+    kind, counts, whole, trouble = "", dict[str, int](), 0, ""
     try:
         study = load(root, name)
         kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
         if has_queue(root, name):
             states = states_of(open_queue(root, name, say=lambda text: None), root)
+            found = Watch(root, study=study).look(states) if states else None
         else:
-            states = recorded(study, root)
-        counts = Counter(said(state.state) for state in states)
-        whole = max(whole, len(states)) if not study.budget else whole
+            found = recorded(study, root)
+        if found is not None:
+            counts = {word: number for word, number in found.counts.items() if number}
+            whole = max(whole, len(found.cells)) if not study.budget else whole
     except UserError as error:
         trouble = str(error)
     except Exception as error:  # a database that is away, a journal of another program: the other studies are listed
         trouble = f"{type(error).__name__}: {error}"
     written = max(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
-    return StudyInfo(name, kind, dict(counts), whole, written, trouble)
+    return StudyInfo(name, kind, counts, whole, written, trouble)
 
 
 def studies_text(found: list[StudyInfo], root: Path) -> str:

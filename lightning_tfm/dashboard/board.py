@@ -1,15 +1,15 @@
 """A results folder at a moment: what the pages show, looked at again when somebody asks, at most once a second."""
 
-import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from lightning_tfm.dashboard.runs import Reader, RunView
-from lightning_tfm.dashboard.studies import Outline, Outlines, StudyView, viewed
+from lightning_tfm.dashboard.studies import Outline, Outlines, StudyView
 from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.watch.run_state import Runs, RunState
+from lightning_tfm.watch.study_state import Watch
 
 EVERY = 1.0
 """seconds within which the folder is not looked at twice"""
@@ -29,7 +29,7 @@ class Seen:
     """Runs and studies at a moment, and at which version each of them was last different."""
 
     version: int = 0
-    runs: dict[str, RunView] = field(default_factory=dict)
+    runs: dict[str, RunState] = field(default_factory=dict)
     studies: dict[str, StudyView] = field(default_factory=dict)
     outlines: dict[str, Outline] = field(default_factory=dict)
     homes: dict[str, tuple[Home, ...]] = field(default_factory=dict)
@@ -43,7 +43,8 @@ class Seen:
         """A run in words: row and seed as a study names it, or as it was asked for alone; else its name."""
         if homes := self.homes.get(name):
             return f"{homes[0].row}, seed {homes[0].seed}"
-        return (self.runs[name].called if name in self.runs else "") or name
+        asked = self.runs[name].called if name in self.runs else None
+        return f"{asked.row}, seed {asked.seed}" if asked else name
 
 
 class Elsewhere(Protocol):
@@ -53,7 +54,7 @@ class Elsewhere(Protocol):
     @property
     def outlines(self) -> dict[str, Outline]: ...
     @property
-    def runs(self) -> dict[str, RunView]: ...
+    def runs(self) -> dict[str, RunState]: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
     def record(self, name: str) -> RunRecord | None: ...
@@ -66,7 +67,8 @@ class Board:
         self.root, self.elsewhere = root, elsewhere
         self._every, self._last = every, -every
         self._lock = threading.Lock()
-        self._readers: dict[str, Reader] = {}
+        self._runs = Runs(root)
+        self._watches: dict[str, Watch] = {}
         self._outlines = Outlines(root)
         self._seen = Seen()
 
@@ -84,7 +86,7 @@ class Board:
 
     def _look(self) -> None:
         old = self._seen
-        runs, outlines = self._runs(), {outline.name: outline for outline in self._outlines.look()}
+        runs, outlines = self._runs.all(), {outline.name: outline for outline in self._outlines.look()}
         notes: tuple[str, ...] = ()
         if self.elsewhere is not None:
             self.elsewhere.look()
@@ -93,29 +95,41 @@ class Board:
             notes = self.elsewhere.notes
         if outlines == old.outlines and runs == old.runs and notes == old.notes:
             return
-        studies = {name: viewed(outline, runs) for name, outline in outlines.items()}
+        studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
+        for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
+            if name in runs and (now := studies[home.study].now):
+                runs[name] = replace(runs[name], left=now.runs[name].left)
         version = old.version + 1
         since = {}
-        for kind, now, before in (("run", runs, old.runs), ("study", studies, old.studies)):
-            for name, view in now.items():
+        for kind, views, before in (("run", runs, old.runs), ("study", studies, old.studies)):
+            for name, view in views.items():
                 same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
                 since[f"{kind}/{name}"] = old.since[f"{kind}/{name}"] if same else version
         self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
 
-    def _runs(self) -> dict[str, RunView]:
-        try:
-            with os.scandir(self.root / "runs") as entries:
-                names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
-        except OSError:
-            names = []
-        self._readers = {name: self._readers.get(name) or Reader(self.root / "runs" / name) for name in sorted(names)}
-        for reader in self._readers.values():
-            reader.look()
-        return {name: reader.view for name, reader in self._readers.items() if reader.view is not None}
+    def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyView:
+        if outline.study is None:
+            return StudyView(outline.name, "damaged", words=outline.why_not)
+        watch = self._watches.get(outline.name)
+        if watch is None or watch.study is not outline.study:
+            watch = self._watches[outline.name] = Watch(self.root, study=outline.study)
+        watch.runs = _Here(runs)
+        return StudyView(outline.name, outline.kind, watch.look(outline.cells), outline.objective[0])
 
 
-def _merged(there: dict[str, RunView], here: dict[str, RunView]) -> dict[str, RunView]:
+@dataclass(frozen=True)
+class _Here:
+    """The runs that were seen; one that nobody has begun waits."""
+
+    runs: dict[str, RunState]
+
+    def __getitem__(self, training_hash: str) -> RunState:
+        name = training_hash[:16]
+        return self.runs.get(name) or RunState(name=name, state="waiting")
+
+
+def _merged(there: dict[str, RunState], here: dict[str, RunState]) -> dict[str, RunState]:
     """The files know more, unless the run went on elsewhere."""
     ahead = {
         name: view
@@ -129,6 +143,6 @@ def _merged(there: dict[str, RunView], here: dict[str, RunView]) -> dict[str, Ru
 def _homes(outlines: dict[str, Outline]) -> dict[str, tuple[Home, ...]]:
     found: dict[str, list[Home]] = {}
     for outline in outlines.values():
-        for place in outline.places:
-            found.setdefault(place.run, []).append(Home(outline.name, place.row, place.seed))
+        for run in outline.runs:
+            found.setdefault(run.folder, []).append(Home(outline.name, run.row, run.seed))
     return {name: tuple(homes) for name, homes in found.items()}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_tfm.dashboard.course import Points
+from lightning_tfm.watch.run_state import Points
 
 COLOURS = 8
 """classes g0 … g7 of the style sheet"""

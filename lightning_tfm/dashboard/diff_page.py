@@ -11,16 +11,16 @@ from urllib.parse import quote, urlencode
 from lightning_tfm.config import to_dict
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
-from lightning_tfm.dashboard.course import DEV
-from lightning_tfm.dashboard.files import read_object
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.runs import RunView
 from lightning_tfm.dashboard.studies import StudyView
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.study import Ablation
+from lightning_tfm.watch.folder import read_object
+from lightning_tfm.watch.run_state import DEV, RunState
+from lightning_tfm.watch.study_state import mean_of
 
 MOST = 12
 """runs or studies beside each other"""
@@ -86,15 +86,15 @@ class DiffPages:
         title = " · ".join(side.name for side in sides[:3])
         return Page("diff.html", title, _asked("run", names), PARTS, data, self._charts(sides, views), busy)
 
-    def _charts(self, sides: list[Side], views: list[RunView]) -> dict[str, Chart]:
+    def _charts(self, sides: list[Side], views: list[RunState]) -> dict[str, Chart]:
         courses = [self._runs.course(view.name) for view in views]
         last = float(max((view.steps or 0 for view in views), default=0)) or None
         found = {}
         for key in (DEV, "loss", "nll", "grad_norm", "lr"):
             curves = [
-                Curve(side.name, course.of(key).points(), side.colour)
+                Curve(side.name, course.points(key), side.colour)
                 for side, course in zip(sides, courses, strict=True)
-                if course.of(key)
+                if course.points(key)
             ]
             if curves:
                 found[f"chart-{key}"] = Chart(KEYS[key], curves, log=key == DEV, last=last)
@@ -153,7 +153,7 @@ def _known(found: dict[str, Any], name: str, what: str) -> Any:
     return found[name]
 
 
-def _called(seen: Seen, view: RunView, views: list[RunView]) -> str:
+def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
     """Row and seed, with the study where several have the same."""
     said = seen.called(view.name)
     if sum(seen.called(other.name) == said for other in views) == 1:
@@ -180,7 +180,7 @@ def _flat(plain: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def _run_scores(views: list[RunView], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:
+def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:
     names = list(dict.fromkeys(name for record in records if record for name in record.scores))
     found: list[tuple[str, list[str]]] = [("state", [view.state for view in views])]
     pieces = [record.data.dev if record else "" for record in records]
@@ -213,14 +213,14 @@ def _study_scores(views: list[StudyView]) -> list[tuple[str, list[str]]]:
     return [
         ("state", [view.state for view in views]),
         ("done", [f"{view.ended} of {view.total}" for view in views]),
-        ("best", [f"{number(view.best[1])} ({view.best[0]})" if view.best else NOTHING for view in views]),
+        ("best", [f"{number(view.best.value)} ({view.best.row})" if view.best else NOTHING for view in views]),
     ]
 
 
 def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]]]:
     """Rows that at least two of the studies have."""
-    means = [_row_means(seen, view.name, lambda run: run.ppl) for view in views]
-    bleus = [_row_means(seen, view.name, lambda run: run.bleu) for view in views]
+    means = [_row_means(view, lambda run: run.ppl, mean_of) for view in views]
+    bleus = [_row_means(view, lambda run: run.bleu, fmean) for view in views]
     shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
     found = []
     for row in shared:
@@ -230,22 +230,25 @@ def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]
     return found
 
 
-def _row_means(seen: Seen, name: str, of: Callable[[RunView], float | None]) -> dict[str, float]:
+def _row_means(
+    view: StudyView, of: Callable[[RunState], float | None], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
     values: dict[str, list[float]] = {}
-    for place in seen.outlines[name].places:
-        view = seen.runs.get(place.run)
-        if view is not None and view.state == "finished" and (value := of(view)) is not None:
-            values.setdefault(place.row, []).append(value)
-    return {row: fmean(every) for row, every in values.items()}
+    if view.now is None:
+        return {}
+    for run in (run for state in view.now.cells if state.state == "done" for run in state.cell.runs):
+        if (value := of(view.now.runs[run.folder])) is not None:
+            values.setdefault(run.row, []).append(value)
+    return {row: mean(every) for row, every in values.items()}
 
 
 def _study_charts(seen: Seen, sides: list[Side]) -> dict[str, Chart]:
     """Dev curves of all runs, in the colours of their studies."""
     curves = [
-        Curve(f"{side.name}: {place.row}, {place.seed}", seen.runs[place.run].curve, side.colour)
+        Curve(f"{side.name}: {run.row}, {run.seed}", seen.runs[run.folder].curve, side.colour)
         for side in sides
-        for place in seen.outlines[side.name].places
-        if place.run in seen.runs and seen.runs[place.run].curve
+        for run in seen.outlines[side.name].runs
+        if run.folder in seen.runs and seen.runs[run.folder].curve
     ]
     return (
         {"chart-dev": Chart("Dev perplexity", curves, "every run, in the colour of its study", log=True)}

@@ -5,8 +5,8 @@ from collections import Counter
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
-from lightning_tfm.dashboard.runs import STATES, RunView
 from lightning_tfm.dashboard.studies import StudyView
+from lightning_tfm.watch.run_state import STATES, RunState
 
 ORDER = {state: number for number, state in enumerate(STATES)}
 
@@ -45,7 +45,7 @@ class Index:
         busy = any(view.state == "running" for view in seen.runs.values())
         return News(str(seen.version), parts, rows=tables, pause=2000 if busy else 5000)
 
-    def _run(self, seen: Seen, view: RunView) -> str:
+    def _run(self, seen: Seen, view: RunState) -> str:
         key, version = f"run/{view.name}", seen.since[f"run/{view.name}"]
         known = self._rows.get(key)
         if known is None or known[0] != version:

@@ -9,16 +9,16 @@ from typing import Any
 from lightning_tfm.config import Experiment, from_dict, to_dict
 from lightning_tfm.dashboard.board import Board, Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
-from lightning_tfm.dashboard.course import DEV, Course
-from lightning_tfm.dashboard.files import read_object
 from lightning_tfm.dashboard.markup import clock
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.texts import of_the_end, over_time
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.glance import read_attempts
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
+from lightning_tfm.watch.folder import read_attempts, read_object
+from lightning_tfm.watch.run_state import DEV, Points
+from lightning_tfm.watch.run_state import Curve as Course
 
 SHOWN = (".txt", ".json", ".jsonl", ".tsv", ".yaml", ".log")
 """files that the page opens"""
@@ -69,8 +69,7 @@ class RunPages:
         self._courses.move_to_end(name)
         if len(self._courses) > self._most:
             self._courses.popitem(last=False)
-        found.look()
-        return found
+        return found.look()
 
     def page(self, seen: Seen, name: str) -> Page:
         """Raises NoSuchPage."""
@@ -105,19 +104,19 @@ class RunPages:
 def run_charts(course: Course, steps: int | None) -> dict[str, Chart]:
     """All that is logged in the course of training."""
     last = float(steps) if steps else None
-    across = {key: course.of(key).points() for key in ("seconds", "target_tokens") if course.of(key)}
+    across = {key: course.points(key) for key in ("seconds", "target_tokens") if course.points(key)}
     found = {}
-    if course.of("loss"):
-        curves = [Curve("loss", course.of("loss").points(), 1), Curve("nll", course.of("nll").points(), 3)]
+    if course.points("loss"):
+        curves = [Curve("loss", course.points("loss"), 1), Curve("nll", course.points("nll"), 3)]
         note = "per target token, in nats; nll is the loss without label smoothing"
         found["chart-loss"] = Chart("Training loss", curves, note, smooth=True, last=last, across=across)
-    if course.of(DEV):
-        dev = [Curve("dev PPL", course.of(DEV).points(), 4)]
+    if course.points(DEV):
+        dev = [Curve("dev PPL", course.points(DEV), 4)]
         found["chart-dev"] = Chart("Dev perplexity", dev, "per piece", log=True, last=last, across=across)
-    more = {key: key for key in course.series if key not in OTHERS}
+    more = {key: key for key in course.keys if key not in OTHERS}
     for key, title in (SERIES | more).items():
-        if course.of(key):
-            curve = [Curve(title, course.of(key).points(), 2)]
+        if course.points(key):
+            curve = [Curve(title, course.points(key), 2)]
             found[f"chart-{key}"] = Chart(title, curve, smooth=key != "lr", last=last, across=across)
     if rates := _rates(course):
         curve = [Curve("tokens/s", rates, 6)]
@@ -127,15 +126,12 @@ def run_charts(course: Course, steps: int | None) -> dict[str, Chart]:
     return found
 
 
-def _rates(course: Course) -> list[tuple[float, float]]:
-    tokens, seconds = course.of("target_tokens"), course.of("seconds")
-    if len(tokens) != len(seconds):
-        return []
-    found, before = [], (0.0, 0.0)
-    for step, n, s in zip(tokens.steps, tokens.values, seconds.values, strict=True):
-        if s > before[1]:
+def _rates(course: Course) -> Points:
+    tokens, found, before = dict(course.every("target_tokens")), [], (0.0, 0.0)
+    for step, s in course.every("seconds"):
+        if (n := tokens.get(step)) is not None and s > before[1]:
             found.append((step, (n - before[0]) / (s - before[1])))
-        before = (n, s)
+            before = (n, s)
     return found
 
 
@@ -152,10 +148,10 @@ def _base(seen: Seen, name: str) -> str:
     for home in seen.homes.get(name, ()):
         outline = seen.outlines[home.study]
         if isinstance(outline.study, Ablation):
-            for place in outline.places:
-                same = place.row == outline.study.base_row and place.seed == home.seed
-                if same and place.run != name and place.run in seen.runs:
-                    return place.run
+            for run in outline.runs:
+                same = run.row == outline.study.base_row and run.seed == home.seed
+                if same and run.folder != name and run.folder in seen.runs:
+                    return run.folder
     return ""
 
 

@@ -7,19 +7,18 @@ from typing import Any
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial
 
-from lightning_tfm.dashboard.runs import RunView, finished
-from lightning_tfm.dashboard.studies import Outline, Place
+from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import RECORDS, cell_of, newest, state_of
+from lightning_tfm.queue.queue import RECORDS, newest, state_of
 from lightning_tfm.queue.storage import OUTAGES, PostgresStore, find_storage
 from lightning_tfm.runs.record import RunRecord, from_plain
 from lightning_tfm.study.study import Search, Study
 from lightning_tfm.study.study import from_plain as study_from_plain
+from lightning_tfm.watch.run_state import RunState, finished
+from lightning_tfm.watch.study_state import CellState, said
 
 EVERY = 5.0
 """seconds within which the storage is not asked twice"""
-NAMES = {"done": "finished", "pruned": "stopped early"}
-"""states of the queue that the dashboard calls otherwise"""
 AWAY = "known from the storage alone: its files are on another machine"
 
 
@@ -36,7 +35,7 @@ class Database:
         self._studies: dict[str, tuple[Any, Study | str]] = {}
         self._records: dict[str, Any] = {}
         self.outlines: dict[str, Outline] = {}
-        self.runs: dict[str, RunView] = {}
+        self.runs: dict[str, RunState] = {}
         self.notes: tuple[str, ...] = ()
 
     def look(self) -> None:
@@ -60,7 +59,7 @@ class Database:
 
     def _look(self) -> None:
         outlines: dict[str, Outline] = {}
-        runs: dict[str, RunView] = {}
+        runs: dict[str, RunState] = {}
         for frozen in self._storage.get_all_studies():
             trials = self._storage.get_all_trials(frozen._study_id, deepcopy=False)
             named = sorted((t for t in trials if "run" in t.user_attrs), key=lambda t: t.number)
@@ -68,15 +67,15 @@ class Database:
                 continue  # another program's
             study = self._study(frozen)
             last = newest(named)
-            places = tuple(place for trial in last.values() for place in _places(trial))
+            states = [(state_of(trial), trial) for trial in last.values()]
             if isinstance(study, str):
                 outlines[frozen.study_name] = Outline(frozen.study_name, why_not=study)
             else:
-                outlines[frozen.study_name] = Outline(frozen.study_name, study, places)
+                outlines[frozen.study_name] = Outline(frozen.study_name, study, tuple(state for state, _ in states))
                 runs |= {
-                    place.run: self._view(trial, place.run, study)
-                    for trial in last.values()
-                    for place in _places(trial)
+                    run.folder: self._view(state, trial, run.folder, study)
+                    for state, trial in states
+                    for run in state.cell.runs
                 }
         self.outlines, self.runs = outlines, runs
 
@@ -93,22 +92,22 @@ class Database:
             known = self._studies[frozen.study_name] = (plain, made)
         return known[1]
 
-    def _view(self, trial: FrozenTrial, name: str, study: Study) -> RunView:
-        cell, attributes = state_of(trial), trial.user_attrs
+    def _view(self, cell: CellState, trial: FrozenTrial, name: str, study: Study) -> RunState:
+        attributes = trial.user_attrs
         held = ({attributes["run"]: attributes["record"]} if "record" in attributes else {}) | attributes.get(
             RECORDS, {}
         )
         self._records |= {run[:16]: plain for run, plain in held.items()}
         if (record := self.record(name)) is not None:
-            return finished(name, record, [])
+            return finished(name, record)
         aims = list(study.objectives) if isinstance(study, Search) else ["dev/ppl"]
         values = dict(zip(aims, cell.values, strict=False))
         started = trial.datetime_start.timestamp() if trial.datetime_start else None
         ended = trial.datetime_complete.timestamp() if trial.datetime_complete else None
         beat = attributes.get("beat")
-        return RunView(
+        return RunState(
             name=name,
-            state=NAMES.get(cell.state, cell.state),
+            state=said(cell.state),
             phase="elsewhere" if cell.state == "running" else "",
             ppl=values.get("dev/ppl"),
             bleu=values.get("dev/bleu"),
@@ -119,7 +118,3 @@ class Database:
             owner=str(cell.owner or ""),
             words=cell.reason or (AWAY if cell.state != "waiting" else ""),
         )
-
-
-def _places(trial: FrozenTrial) -> list[Place]:
-    return [Place(one.row, one.seed, one.training_hash[:16], one.cost) for one in cell_of(trial).runs]

@@ -1,7 +1,7 @@
 """A study's page while it runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
-from lightning_tfm.dashboard.course import Points
-from lightning_tfm.dashboard.files import Kept, read_object, tail
 from lightning_tfm.dashboard.page import NoSuchPage, Page
-from lightning_tfm.dashboard.runs import STATES, RunView
-from lightning_tfm.dashboard.studies import Outline, Place, value_of
+from lightning_tfm.dashboard.studies import Outline, StudyView
 from lightning_tfm.study.study import Ablation, Search, file_of
+from lightning_tfm.watch.folder import Kept, read_object, tail
+from lightning_tfm.watch.run_state import STATES, Points, RunState
+from lightning_tfm.watch.study_state import CellState, mean_of
 
 BAD = ("failed", "damaged", "interrupted")
 LOG_LINES = 12
@@ -26,7 +26,7 @@ PARTS = ["head", "cells", "failures"]
 class CellView:
     """A cell of the table; `view` is None where nobody has begun it."""
 
-    view: RunView | None
+    view: RunState | None
     said: str
 
 
@@ -44,7 +44,7 @@ class RowView:
     bleu: float | None
     bleu_sd: float | None
     against: float | None
-    """by how many percent its mean perplexity differs from base's; None for other pieces than base's"""
+    """by how many percent its (geometric) mean perplexity differs from base's; None for other pieces than base's"""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class TrialView:
     """A trial of a search; values and scores in the order of the table's columns."""
 
     name: str
-    runs: list[tuple[int, RunView | None]]
+    runs: list[tuple[int, RunState | None]]
     """by seed; None where nobody has begun it"""
     values: list[Any]
     scores: list[float | None]
     """means over its seeds once all have finished"""
 
     @property
-    def view(self) -> RunView | None:
+    def view(self) -> RunState | None:
         """Its first run."""
         return self.runs[0][1]
 
@@ -74,7 +74,7 @@ class TrialView:
 class Failure:
     """A run that ended badly, and the end of its log."""
 
-    view: RunView
+    view: RunState
     said: str
     log: str
 
@@ -92,12 +92,12 @@ class StudyPages:
         if name not in seen.studies:
             raise NoSuchPage(f"there is no study '{name}'")
         view, outline = seen.studies[name], seen.outlines[name]
-        rows = self._rows(outline, seen) if isinstance(outline.study, Ablation) else []
-        trials = self._trials(outline, seen) if isinstance(outline.study, Search) else []
+        rows = self._rows(outline, view, seen) if isinstance(outline.study, Ablation) else []
+        trials = self._trials(outline, view, seen) if isinstance(outline.study, Search) else []
         data = {
             "view": view,
             "here": file_of(self._root, name).is_file(),
-            "counts": [(state, view.counts[state]) for state in STATES if state in view.counts],
+            "counts": list(view.counts.items()),
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,
             "trials": trials,
@@ -109,18 +109,19 @@ class StudyPages:
         busy = bool(view.counts.get("running"))
         return Page("study.html", name, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
 
-    def _rows(self, outline: Outline, seen: Seen) -> list[RowView]:
+    def _rows(self, outline: Outline, study_view: StudyView, seen: Seen) -> list[RowView]:
         study = outline.study
-        assert isinstance(study, Ablation)
-        places = {(place.row, place.seed): seen.runs.get(place.run) for place in outline.places}
-        found: dict[str, list[RunView | None]] = {
+        assert isinstance(study, Ablation) and study_view.now is not None
+        now = study_view.now.runs
+        places = {(run.row, run.seed): now[run.folder] for run in outline.runs if run.folder in seen.runs}
+        found: dict[str, list[RunState | None]] = {
             row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
         }
-        base = _mean(found.get(study.base_row or "", []), lambda view: view.ppl)[0]
+        base = _perplexity(found.get(study.base_row or "", []))[0]
         made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
         for row in study.rows:
-            ppl, ppl_sd = _mean(found[row.name], lambda view: view.ppl)
-            bleu, bleu_sd = _mean(found[row.name], lambda view: view.bleu)
+            ppl, ppl_sd = _perplexity(found[row.name])
+            bleu, bleu_sd = _bleu(found[row.name])
             known = ppl and base and math.isfinite(ppl - base) and row.name not in (study.base_row, *foreign)
             against = 100 * (ppl / base - 1) if ppl and base and known else None
             values = study.as_trained(row, row.change)
@@ -135,27 +136,23 @@ class StudyPages:
             made.append(RowView(row.name, change, first, cells, ppl, ppl_sd, bleu, bleu_sd, against))
         return made
 
-    def _trials(self, outline: Outline, seen: Seen) -> list[TrialView]:
+    def _trials(self, outline: Outline, study_view: StudyView, seen: Seen) -> list[TrialView]:
         study = outline.study
-        assert isinstance(study, Search)
-        by_row: dict[str, list[Place]] = {}
-        for place in outline.places:
-            by_row.setdefault(place.row, []).append(place)
-        return [self._trial(study, row, places, seen) for row, places in by_row.items()]
+        assert isinstance(study, Search) and study_view.now is not None
+        return [self._trial(study, state, seen) for state in study_view.now.cells]
 
-    def _trial(self, study: Search, row: str, places: list[Place], seen: Seen) -> TrialView:
-        runs = [(place.seed, seen.runs.get(place.run)) for place in places]
-        plain = self._experiment(self._root / "runs" / places[0].run / "experiment.json")
+    def _trial(self, study: Search, state: CellState, seen: Seen) -> TrialView:
+        runs = [(run.seed, seen.runs.get(run.folder)) for run in state.cell.runs]
+        plain = self._experiment(self._root / "runs" / state.cell.folder / "experiment.json")
         values = [_value(plain, parameter.name) for parameter in study.space]
-        found = [[value_of(view, name) if view else None for _, view in runs] for name in study.objectives]
-        scores = [None if None in each else fmean(x for x in each if x is not None) for each in found]
-        return TrialView(row, runs, values, scores)
+        done = state.state == "done" and len(state.values) == len(study.objectives)
+        return TrialView(state.cell.row, runs, values, list(state.values) if done else [None] * len(study.objectives))
 
     def _failures(self, outline: Outline, seen: Seen) -> list[Failure]:
-        bad = [(place, seen.runs[place.run]) for place in outline.places if place.run in seen.runs]
+        bad = [(run, seen.runs[run.folder]) for run in outline.runs if run.folder in seen.runs]
         return [
-            Failure(view, f"{place.row}, seed {place.seed}", self._log(self._root / "runs" / view.name / "log.txt"))
-            for place, view in bad
+            Failure(view, f"{run.row}, seed {run.seed}", self._log(self._root / "runs" / view.name / "log.txt"))
+            for run, view in bad
             if view.state in BAD
         ]
 
@@ -167,10 +164,16 @@ def _value(plain: dict[str, Any], key: str) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
-def _mean(views: list[RunView | None], of: Callable[[RunView], float | None]) -> tuple[float | None, float | None]:
-    values = [x for view in views if view is not None and view.state == "finished" and (x := of(view)) is not None]
+def _perplexity(views: list[RunState | None]) -> tuple[float | None, float | None]:
+    """The geometric mean of the finished ones, and the standard deviation of the logarithms in percent."""
+    values = [view.ppl for view in views if view is not None and view.state == "finished" and view.ppl is not None]
     known = len(values) > 1 and all(map(math.isfinite, values))
-    return (fmean(values) if values else None), (stdev(values) if known else None)
+    return (mean_of(values) if values else None), (100 * stdev(map(math.log, values)) if known else None)
+
+
+def _bleu(views: list[RunState | None]) -> tuple[float | None, float | None]:
+    values = [view.bleu for view in views if view is not None and view.state == "finished" and view.bleu is not None]
+    return (fmean(values) if values else None), (stdev(values) if len(values) > 1 else None)
 
 
 def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
@@ -178,7 +181,7 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
         return {}
     table = isinstance(outline.study, Ablation)
     curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
-    last = max((seen.runs[p.run].steps or 0 for p in outline.places if p.run in seen.runs), default=0)
+    last = max((seen.runs[p.folder].steps or 0 for p in outline.runs if p.folder in seen.runs), default=0)
     note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
     if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
         note += "; without rows that have other pieces than base"
@@ -199,12 +202,12 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
     Without rows that have other pieces than base: their perplexities are not comparable.
     """
     assert isinstance(outline.study, Ablation)
-    by_row: dict[str, list[RunView]] = {}
+    by_row: dict[str, list[RunState]] = {}
     foreign = outline.study.foreign(outline.study.base_row)
-    for place in outline.places:
-        view = seen.runs.get(place.run)
-        if view is not None and view.curve and place.row not in foreign:
-            by_row.setdefault(place.row, []).append(view)
+    for run in outline.runs:
+        view = seen.runs.get(run.folder)
+        if view is not None and view.curve and run.row not in foreign:
+            by_row.setdefault(run.row, []).append(view)
     colours = _colours([row.group for row in outline.study.rows])
     groups = {row.name: row.group for row in outline.study.rows}
     found = []
@@ -234,7 +237,7 @@ def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list
     for trial in trials:
         curves = [view.curve for _, view in trial.runs if view is not None and view.curve]
         if curves and (mean := mean_curve(curves)):
-            won = best is not None and trial.name == best[0]
+            won = best is not None and trial.name == best.row
             found.append(Curve(trial.name, mean, 4, dashed=trial.state == "stopped early", rest=not won))
     return sorted(found, key=lambda curve: not curve.rest)
 

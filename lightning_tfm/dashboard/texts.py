@@ -6,8 +6,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from lightning_tfm.dashboard.files import Lines
 from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.watch.folder import Lines
 
 LONGEST = 400
 """characters of a sentence that a page shows"""
@@ -28,10 +28,9 @@ class Sentence:
 
 def over_time(folder: Path) -> list[Sentence]:
     """What samples.jsonl holds: a few dev sentences, translated at every validation. Empty where there is none."""
-    try:
-        _, records = Lines(folder / "samples.jsonl").fresh()
-    except OSError:
-        return []
+    lines = Lines(folder / "samples.jsonl")
+    lines.look()
+    records = lines.records
     head = next((r for r in records if _texts(r.get("sources")) and _texts(r.get("references"))), None)
     if head is None:
         return []

@@ -6,13 +6,11 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lightning_tfm.durable import TEMPORARY
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json, run_folders
-from lightning_tfm.runs.owner import Owner
-from lightning_tfm.runs.record import LastWords, Progress, RunRecord
+from lightning_tfm.watch.run_state import RunState
 
 TRASH = ".trash-"
 OLD = 3600.0
@@ -26,7 +24,7 @@ class RunInfo:
     run: str
     """first 16 hex digits of the training hash"""
     state: str
-    """finished, running, interrupted, stopped early, failed, empty, or damaged where a record cannot be read"""
+    """one of run_state.STATES"""
     reason: str
     step: int | None
     steps: int | None
@@ -34,7 +32,7 @@ class RunInfo:
     cells: list[str]
     """study/row/seed that link to it; row/seed as `fit` was asked for it where no study does"""
     bytes: int
-    owner: Owner | None
+    owner: str | None
     time: float
     """when it ended, or was last written to; seconds since 1970"""
     ppl: float | None
@@ -145,53 +143,23 @@ def _names_of(store: Path) -> list[str]:
 
 
 def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
-    found: dict[str, Any] = dict.fromkeys(("step", "steps", "ppl", "bleu"))
-    found |= {"time": _last_write(folder), "owner": folder.owner(), "cells": cells}
-    try:
-        found |= _read(folder, found["owner"]) | {"cells": cells or _asked(folder)}
-    except UserError as error:
-        found |= {"state": "damaged", "reason": str(error)}
-    except (AttributeError, KeyError, TypeError) as error:
-        found |= {"state": "damaged", "reason": f"a record was damaged: {error!r}"}
-    return RunInfo(run=folder.path.name, attempts=folder.newest(), bytes=_size(folder.path), **found)
-
-
-def _read(folder: RunFolder, owner: Owner | None) -> dict[str, Any]:
-    """What the records of a run say. Raises UserError or whatever a malformed record causes."""
-    progress, outcome, result = folder.read_progress(), folder.read_outcome(), folder.read_result()
-    state, reason = _state(result, owner, outcome, progress)
-    found: dict[str, Any] = {"state": state, "reason": reason}
-    if progress:
-        found |= {"step": progress.step, "steps": progress.steps}
-    if result and result.ended is not None:
-        found["time"] = result.ended
-    if result and "dev" in result.scores:
-        found |= {"ppl": result.scores["dev"].ppl, "bleu": result.scores["dev"].bleu}
-    return found
-
-
-def _state(
-    result: RunRecord | None,
-    owner: Owner | None,
-    outcome: LastWords | None,
-    progress: Progress | None,
-) -> tuple[str, str]:
-    """State and reason."""
-    if result is not None:
-        return "finished", ""
-    if owner is not None:
-        return "running", ""
-    if outcome is None or outcome.outcome == "interrupted":
-        return "interrupted" if progress else "empty", ""
-    if outcome.outcome == "pruned":
-        return "stopped early", outcome.reason
-    return "failed", f"{outcome.outcome}: {outcome.reason}"
-
-
-def _asked(folder: RunFolder) -> list[str]:
-    """How `fit` was asked for it; nothing for runs of before this was written down."""
-    asked = folder.read_called()
-    return [f"{asked.row}/{asked.seed}"] if asked else []
+    run = RunState.of(folder.path)
+    ended = run.outcome if run.state in ("failed", "stopped early") else None
+    reason = run.words if run.state == "damaged" else ended.reason if ended else ""
+    return RunInfo(
+        run=folder.path.name,
+        state=run.state,
+        reason=f"{ended.outcome}: {reason}" if ended and run.state == "failed" else reason,
+        step=run.step,
+        steps=run.steps,
+        attempts=folder.newest(),
+        cells=cells or ([f"{run.called.row}/{run.called.seed}"] if run.called else []),
+        bytes=_size(folder.path),
+        owner=run.owner if run.state == "running" else None,
+        time=run.record.ended if run.record and run.record.ended is not None else _last_write(folder),
+        ppl=run.ppl,
+        bleu=run.bleu,
+    )
 
 
 def _last_write(folder: RunFolder) -> float:

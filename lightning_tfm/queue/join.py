@@ -8,13 +8,14 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.open import make_queue, open_queue, study_of
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.row_data import rows_data
 from lightning_tfm.queue.sharing import check_shared
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
+from lightning_tfm.watch.study_state import CellState
 
 MORE = "more runs to come"
 """note in a study's storage: those who have joined are to wait when nothing is left to run"""

@@ -30,6 +30,7 @@ from lightning_tfm.runs.outcome import RETRIES
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
+from lightning_tfm.watch.study_state import CellState
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -60,22 +61,6 @@ class Claim:
     cell: Cell
     attempt: int
     """1 for the first try of the cell"""
-
-
-@dataclass(frozen=True)
-class CellState:
-    """Where a cell stands."""
-
-    cell: Cell
-    state: str
-    """waiting, running, done, pruned or failed; gone or interrupted where a reader looked at the runs, too"""
-    reason: str
-    owner: Owner | None
-    attempt: int
-    seconds: float | None
-    """length of the try that ended with done or pruned"""
-    values: tuple[float, ...] = ()
-    """what was reported to Optuna of a finished run: one value for each objective"""
 
 
 class Queue:

@@ -27,6 +27,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Search, Study, value_of
+from lightning_tfm.watch.run_state import Curve
 
 BY_SEED = "by_seed"
 """attribute of a trial of several seeds: objective -> seed -> value"""
@@ -236,7 +237,7 @@ class SearchTrials(Trials):
         """Report new dev perplexities; yields the steps after which the run is unpromising."""
         reported = self._reported.setdefault(claim.trial_id, set())
         text = self.search.prints.dev[:16]  # what a run was validated on before this search took it over does not count
-        lines = [r for r in folder.read_metrics() if "dev_ppl" in r and r.get("dev", text) == text]
+        lines = [r for r in Curve.of(folder.path).lines if "dev_ppl" in r and r.get("dev", text) == text]
         end = self._missed({r["step"] for r in lines})
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         for step, value in fresh.items():

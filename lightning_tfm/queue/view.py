@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lightning_tfm.queue.progress import SCORING, Best, Left, Overview, Running, Watch
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.watch.run_state import SCORING
+from lightning_tfm.watch.study_state import Best, CellState, Running, StudyState, Watch
+from lightning_tfm.watch.time_left import Left
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from lightning_tfm.queue.queue import Queue
 
 PLAIN_EVERY = (10.0, 300.0)
 """seconds between two lines where the output is not a terminal, at least and at most: a twentieth of what has passed"""
@@ -19,7 +22,7 @@ WIDEST = 110
 
 
 def follow(
-    queue: Queue,
+    queue: "Queue",
     watch: Watch,
     view: "View",
     every: float,
@@ -66,7 +69,7 @@ class View:
         every = LIVE_EVERY if self._live else min(max(PLAIN_EVERY[0], (now - self._began) / 20), PLAIN_EVERY[1])
         return now - self._shown >= every
 
-    def show(self, overview: Overview) -> None:
+    def show(self, overview: StudyState) -> None:
         """Redraw the picture, or print a line."""
         self._shown = time.monotonic()
         if self._live is None:
@@ -90,13 +93,13 @@ class View:
 # --- a line ---
 
 
-def line(name: str, overview: Overview) -> str:
+def line(name: str, overview: StudyState) -> str:
     """An overview in one line of text."""
     runs = [run_line(r, f"{r.row}/{r.seed}" if name else "") for r in overview.running]
     return " | ".join([head(name, overview), *runs] if name else runs)
 
 
-def head(name: str, overview: Overview) -> str:
+def head(name: str, overview: StudyState) -> str:
     """The study in one line, without its runs."""
     counts = ", ".join(f"{number} {state}" for state, number in overview.counts.items())
     counts += f", {overview.coming} to be proposed" * bool(overview.coming)
@@ -105,14 +108,15 @@ def head(name: str, overview: Overview) -> str:
 
 def run_line(r: Running, name: str) -> str:
     """A run in one line."""
-    at = r.phase if r.step is None else f"{r.step}/{r.steps}" + f" {r.phase}" * (r.phase != "train")
-    loss = None if r.loss is None else f"loss {r.loss:.3f}"
-    ppl = None if r.ppl is None or r.best_ppl is None else f"dev PPL {number(r.ppl)}"
-    ppl = f"{ppl} (best {number(r.best_ppl)})" if ppl and r.best_ppl != r.ppl else ppl
-    speed = None if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f} tok/s"
+    run = r.run
+    at = run.phase if run.step is None else f"{run.step}/{run.steps}" + f" {run.phase}" * (run.phase != "train")
+    loss = None if run.loss is None else f"loss {run.loss:.3f}"
+    ppl = None if run.ppl is None or run.best_ppl is None else f"dev PPL {number(run.ppl)}"
+    ppl = f"{ppl} (best {number(run.best_ppl)})" if ppl and run.best_ppl != run.ppl else ppl
+    speed = None if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f} tok/s"
     change = f"({change_words(r.change)})" if r.change else ""
     first = " ".join(filter(None, (name, change, at)))
-    return ", ".join(filter(None, (first, loss, ppl, speed, left_words(r.left))))
+    return ", ".join(filter(None, (first, loss, ppl, speed, left_words(run.left), run.words)))
 
 
 def clock(seconds: float | None) -> str:
@@ -153,7 +157,7 @@ def number(value: float | None) -> str:
 # --- a picture ---
 
 
-def picture(name: str, overview: Overview) -> "RenderableType":
+def picture(name: str, overview: StudyState) -> "RenderableType":
     """An overview for a terminal, some 80 columns wide."""
     from rich.console import Group
     from rich.constrain import Constrain
@@ -176,17 +180,20 @@ def _runs(running: list[Running]) -> "RenderableType":
     for title, width in {"step": 9, "loss": 6, "dev PPL": 7, "best": 6, "tok/s": 7, "left": 7}.items():
         table.add_column(title, justify="right", no_wrap=True, min_width=width)
     for r in running:
-        step = "" if r.step is None else f"{r.step}/{r.steps}"
-        left = "" if r.left is None else f"{'>' * r.left.at_least}{clock(r.left.seconds)}"
-        speed = f"{r.tokens_per_second:,.0f}" if r.tokens_per_second is not None else _doing(r.phase)
-        loss = "" if r.loss is None else f"{r.loss:.3f}"
-        table.add_row(f"{r.row}/{r.seed}", step, loss, number(r.ppl), number(r.best_ppl), speed, left)
-    trials = [(f"{r.row}", change_words(r.change)) for r in running if r.change]
-    if not trials:
+        run = r.run
+        step = "" if run.step is None else f"{run.step}/{run.steps}"
+        left = "" if run.left is None else f"{'>' * run.left.at_least}{clock(run.left.seconds)}"
+        speed = f"{run.tokens_per_second:,.0f}" if run.tokens_per_second is not None else _doing(run.phase)
+        loss = "" if run.loss is None else f"{run.loss:.3f}"
+        table.add_row(f"{r.row}/{r.seed}", step, loss, number(run.ppl), number(run.best_ppl), speed, left)
+    trials = [(r.row, change_words(r.change), "cyan") for r in running if r.change]
+    damaged = [(f"{r.row}/{r.seed}", r.run.words, "yellow") for r in running if r.run.words]
+    if not trials and not damaged:
         return table
     from rich.console import Group
 
-    lines = [Text(f"{row}  {words}", style="cyan", overflow="ellipsis", no_wrap=True) for row, words in trials]
+    below = [*trials, *damaged]
+    lines = [Text(f"{row}  {words}", style=style, overflow="ellipsis", no_wrap=True) for row, words, style in below]
     return Group(table, *lines)
 
 
@@ -195,7 +202,7 @@ def _doing(phase: str) -> str:
     return "scoring" if phase.startswith(SCORING) else {"validate": "validating", "train": ""}.get(phase, phase)
 
 
-def _bar(name: str, overview: Overview) -> "RenderableType":
+def _bar(name: str, overview: StudyState) -> "RenderableType":
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
@@ -210,7 +217,7 @@ def _bar(name: str, overview: Overview) -> "RenderableType":
     return grid
 
 
-def _counted(overview: Overview) -> str:
+def _counted(overview: StudyState) -> str:
     counts = [f"{count} {state}" for state, count in overview.counts.items() if count]
     counts += [f"{overview.coming} to be proposed"] * bool(overview.coming)
     return " · ".join(filter(None, (*counts, best_words(overview.best))))

@@ -22,9 +22,10 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
-from lightning_tfm.runs.record import CURVES, RunRecord, of_last_text, to_plain
+from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
+from lightning_tfm.watch.run_state import Curve
 
 STEP = "optimizer_step"
 SENT = "wandb.json"
@@ -56,6 +57,7 @@ class Mirror:
     _sent: dict[str, set[int]] = field(default_factory=dict)
     """W&B run id -> steps that were logged"""
     _closed: set[str] = field(default_factory=set)
+    _curves: dict[str, Curve] = field(default_factory=dict)
     _root: Path = Path()
     _base: dict[int, str] = field(default_factory=dict)
     """seed -> run of the row base"""
@@ -89,8 +91,11 @@ class Mirror:
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:
-        records = [r for r in of_last_text(folder.read_metrics()) if r["step"] > 0]
-        result = folder.read_result()
+        found = read(folder.result)
+        result = found if isinstance(found, RunRecord) else None
+        curve = self._curves.setdefault(folder.training_hash, Curve(folder.metrics)).look()
+        curve = Curve.of(folder.path, result) if result else curve
+        records = [r for r in curve.lines if r["step"] > 0]
         if not records and result is None:
             return
         if f"{self.mode} {self._id(folder)}" in (read_json(folder.path / SENT) or []):
@@ -106,7 +111,8 @@ class Mirror:
             run.log({STEP: step, **values})
             sent.add(step)
         if result is not None:
-            self._end(folder, cell, run, result)
+            print(f"{cell.row} seed {cell.seed}: {curve.words}" if curve.words else "", end="", file=sys.stderr)
+            self._end(folder, cell, run, result, {r["step"] for r in records})
 
     def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
         if folder.training_hash not in self._open:
@@ -166,7 +172,7 @@ class Mirror:
             found += [item["history"]["item"] for item in items if item["type"] == "history"]
         return found
 
-    def _end(self, folder: RunFolder, cell: Cell, run: Any, result: RunRecord) -> None:
+    def _end(self, folder: RunFolder, cell: Cell, run: Any, result: RunRecord, steps: set[int]) -> None:
         import wandb
 
         plain = to_plain(result)
@@ -186,7 +192,7 @@ class Mirror:
                 run.log({f"{name}/translations": table})
         run.finish()
         if self.mode == "offline":
-            self._check(folder, run.id, scores)
+            self._check(run.id, steps, scores)
         key, known = f"{self.mode} {run.id}", read_json(folder.path / SENT) or []
         write_atomic(folder.path / SENT, to_json([*known, key]))
         del self._open[folder.training_hash]
@@ -198,8 +204,12 @@ class Mirror:
         Empty where other pieces, another evaluation or another BLEU made the scores: they are not comparable.
         """
         name = self._base.get(cell.seed)
-        base = RunFolder(self._root, name).read_result() if name else None
-        if base is None or name == cell.training_hash or not {"dev"} <= base.scores.keys() & result.scores.keys():
+        base = read(RunFolder(self._root, name).result) if name else None
+        if (
+            not isinstance(base, RunRecord)
+            or name == cell.training_hash
+            or not {"dev"} <= base.scores.keys() & result.scores.keys()
+        ):
             return {}
         ours, theirs = result.scores["dev"], base.scores["dev"]
         if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
@@ -207,12 +217,10 @@ class Mirror:
         percent = 100 * (ours.ppl / theirs.ppl - 1)
         return {"difference/dev ppl %": percent, "difference/dev bleu": ours.bleu - theirs.bleu}
 
-    def _check(self, folder: RunFolder, id: str, scores: dict[str, Any]) -> None:
+    def _check(self, id: str, steps: set[int], scores: dict[str, Any]) -> None:
         """Raise NotArrived unless every step and the scores are in the files."""
         found = self._read_back(id)
-        missing = {r["step"] for r in of_last_text(folder.read_metrics()) if r["step"] > 0} - {
-            item.get(STEP) for item in found
-        }
+        missing = steps - {item.get(STEP) for item in found}
         if missing or not any(scores.items() <= item.items() for item in found):
             raise NotArrived(
                 f"{self.folder / 'wandb'}: {len(missing)} steps or the scores of run {id} were not written (disk full?)"

@@ -9,7 +9,7 @@ from lightning_tfm.report.extras import Extras, extras
 from lightning_tfm.report.latex import Layout, to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.page import page
-from lightning_tfm.report.records import Cells, collect, read_cells, read_validations
+from lightning_tfm.report.records import Cells, collect, read_cells
 from lightning_tfm.report.reference import reference_of
 from lightning_tfm.report.softmax import softmax
 from lightning_tfm.report.summarise import summarise, tabulate
@@ -19,6 +19,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.looks import read_looks
 from lightning_tfm.study.study import Ablation, folder_of, load_as
+from lightning_tfm.watch.run_state import Curve
 
 
 def write_table(study: Ablation, root: Path) -> Table:
@@ -27,7 +28,7 @@ def write_table(study: Ablation, root: Path) -> Table:
     table = tabulate(study, found)
     scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
-    agreed, fall = agreement.of_table(table, {key: read_validations(runs[key].path) for key in scored})
+    agreed, fall = agreement.of_table(table, {key: Curve.of(runs[key].path).validations for key in scored})
     folder = folder_of(root, study.name)
     table = replace(table, agreement=agreed, last_eighth=fall, tuning=weighed(read_tuning(folder), table.rows))
     for name, text in (

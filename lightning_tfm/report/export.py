@@ -22,8 +22,9 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
-from lightning_tfm.runs.record import CURVES, Called, RunRecord, of_last_text
+from lightning_tfm.runs.record import CURVES, Called, RunRecord
 from lightning_tfm.study.study import Ablation, Search, folder_of, load
+from lightning_tfm.watch.run_state import Curve
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -58,7 +59,7 @@ class Exported:
 
     def curves(self) -> Curves:
         """What the run wrote down so far; of a finished run the last entry holds the final scores."""
-        metrics = of_last_text(self.folder.read_metrics())
+        metrics = Curve.of(self.folder.path, self.record).lines
         began = self.record.started if self.record and self.record.started else _begun(self.folder)
         found, at = [], 0.0
         for line in metrics:
@@ -102,6 +103,9 @@ def collect(what: str, root: Path) -> list[Exported]:
     found = [run for run in found if run.folder.metrics.is_file() or run.record is not None]
     if not found:
         raise UserError(f"'{what}': no run of it has a record yet")
+    for run in found:
+        if words := Curve.of(run.folder.path, run.record).words:
+            print(f"lightning-tfm: {run.row}, seed {run.seed}: {words}", file=sys.stderr)
     return found
 
 

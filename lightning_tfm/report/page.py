@@ -28,7 +28,7 @@ from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
-from lightning_tfm.report.records import Cells, FilledCell, read_lines_of
+from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import effect_numbers, elsewhere, signatures
 from lightning_tfm.report.translations import translations
@@ -36,6 +36,7 @@ from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_pri
 from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
+from lightning_tfm.watch.run_state import Curve
 
 
 def page(
@@ -108,7 +109,7 @@ def _region(metric: Metric, tau: float) -> str:
 
 
 def _course_of(cell: FilledCell) -> Divergence | Undefined | None:
-    return diverged(read_lines_of(cell.folder), cell.record.V)
+    return diverged(Curve.of(cell.folder).lines, cell.record.V)
 
 
 def _head(report: Summary, cells: Cells) -> list[str]:

@@ -4,14 +4,12 @@ Reads result.json, scores/<evaluation>/<split>.* and metrics.jsonl of each run, 
 record that does not belong in its cell is left out with the reason; nothing is ever averaged over such cells.
 """
 
-import json
 import math
 from collections import Counter as Votes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +22,12 @@ from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, diverged
-from lightning_tfm.runs.glance import is_alive
 from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
 from lightning_tfm.study.looks import Course, read_looks
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of
 from lightning_tfm.sums import DamagedFile, check_files
+from lightning_tfm.watch.run_state import Curve, RunState
 
 Found = dict[tuple[str, int], RunRecord | Missing]
 """(row, seed) -> the record of a run, or why there is none"""
@@ -63,22 +61,23 @@ def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing
         return _why_not(folder)
     if isinstance(found, Missing):
         return found
-    try:
-        check_files(folder.path, found.files)  # of the curve, by which a run has diverged or has not
-    except DamagedFile as error:
-        return Missing(str(error), damaged=True)
-    course = diverged(read_lines_of(folder.path), found.V)
+    curve = Curve.of(folder.path, found)  # by which a run has diverged or has not
+    if curve.wrong:
+        return Missing(curve.wrong, damaged=True)
+    course = diverged(curve.lines, found.V)
     return Missing(str(course), diverged=True) if isinstance(course, Divergence) else found
 
 
 def _why_not(folder: RunFolder) -> Missing:
-    outcome, progress = folder.read_outcome(), folder.read_progress()
-    at = f" at step {progress.step} of {progress.steps}" if progress else ""
-    if is_alive(folder.path):
+    run = RunState.of(folder.path)
+    at = "" if run.step is None or run.steps is None else f" at step {run.step} of {run.steps}"
+    if run.state == "running":
         return Missing(f"running{at}")
-    if outcome is not None and outcome.outcome != "interrupted":
-        return Missing(f"{outcome.outcome}{at}: {outcome.reason}", diverged=outcome.outcome == "nan_loss")
-    return Missing(f"interrupted{at}" if progress else "not run yet")
+    if run.state == "damaged":
+        return Missing(run.words, damaged=True)
+    if run.outcome is not None and run.state != "interrupted":
+        return Missing(f"{run.outcome.outcome}{at}: {run.outcome.reason}", diverged=run.outcome.outcome == "nan_loss")
+    return Missing(f"interrupted{at}" if at else "not run yet")
 
 
 @dataclass(frozen=True)
@@ -292,45 +291,6 @@ def read_columns(path: Path, names: Sequence[str]) -> np.ndarray:
 def read_lines(path: Path) -> list[str]:
     """Lines of a text, split at line feeds only. Raises OSError or UnicodeDecodeError."""
     return path.read_bytes().decode().split("\n")[:-1]
-
-
-def read_curve(cell: FilledCell) -> list[tuple[int, float]]:
-    """(step, dev perplexity) in the course of training; what is not finite or incomplete is left out."""
-    return sorted(read_validations(cell.folder).items())
-
-
-def read_validations(folder: Path) -> dict[int, float]:
-    """step -> dev perplexity, from metrics.jsonl in a run's folder; empty where there is none.
-
-    Where the run was resumed with another dev text, only what belongs to the last one: two texts make no curve.
-    """
-    found: dict[int, float] = {}
-    text: str | None = None
-    for record in read_lines_of(folder):
-        try:
-            step, value = int(record["step"]), float(record["dev_ppl"])
-        except (KeyError, TypeError, ValueError, OverflowError):  # a step without validation, or no record at all
-            continue
-        if record.get("dev", text) != text:
-            text, found = record["dev"], {}
-        if math.isfinite(value) and value > 0:
-            found[step] = value
-    return found
-
-
-def read_lines_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """The records of metrics.jsonl in a run's folder, without damaged lines; none where there is no such file."""
-    try:
-        lines = (folder / "metrics.jsonl").read_bytes().decode(errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
 
 
 def dev_texts(study: Ablation, root: Path) -> tuple[list[str], list[str]]:

@@ -16,7 +16,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
-from lightning_tfm.report.records import read_validations
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.search_page import page
@@ -25,6 +24,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.gains import BASE, gains
 from lightning_tfm.study.study import Search, folder_of, load_as
+from lightning_tfm.watch.run_state import Curve
 
 STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
 SCHEMA = 1
@@ -153,7 +153,7 @@ def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -
 
 
 def _curve(root: Path | None, run: str) -> list[tuple[int, float]]:
-    return sorted(read_validations(RunFolder(root, run).path).items()) if root and run else []
+    return list(Curve.of(RunFolder(root, run).path).validations.items()) if root and run else []
 
 
 def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float]] | None:

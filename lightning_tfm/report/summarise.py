@@ -17,7 +17,7 @@ from lightning_tfm.report import agreement, beyond, claims, columns, factors, po
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.records import Cells, Found, belonging, read_validations
+from lightning_tfm.report.records import Cells, Found, belonging
 from lightning_tfm.report.sequential import over_looks
 from lightning_tfm.report.summary import (
     ClaimFinding,
@@ -35,6 +35,7 @@ from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
+from lightning_tfm.watch.run_state import Curve
 
 SCHEMA = 4
 BEFORE = "before the first look"
@@ -145,7 +146,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
     family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
     weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
-    curves = {key: read_validations(cell.folder) for key, cell in cells.filled.items()}
+    curves = {key: Curve.of(cell.folder).validations for key, cell in cells.filled.items()}
     agreed, fall = agreement.of_table(table, curves)
 
     def tested(row: SummaryRow) -> SummaryRow:

@@ -20,7 +20,6 @@ from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, r
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.runs.record import (
-    INFINITE,
     Called,
     Claimed,
     LastWords,
@@ -31,7 +30,6 @@ from lightning_tfm.runs.record import (
     read_small,
 )
 from lightning_tfm.runs.record import read as read_record
-from lightning_tfm.sums import check_files
 
 GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
@@ -137,21 +135,6 @@ class RunFolder:
     def read_called(self) -> Called | None:
         """As what the run was last asked for; None where that was not written down. Raises UserError."""
         return _read_small(Called, self.cell)
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """All records of metrics.jsonl; a last line cut off by a crash is left out. Raises UserError where damaged."""
-        if not self.metrics.exists():
-            return []
-        record = read_record(self.result)
-        if isinstance(record, RunRecord):
-            check_files(self.path, record.files)
-        found = []
-        for number, line in enumerate(_whole_lines(self.metrics.read_bytes()), 1):
-            try:
-                found.append({k: float(v) if v == INFINITE else v for k, v in json.loads(line).items()})
-            except (AttributeError, ValueError):
-                raise UserError(f"{self.metrics}:{number}: damaged: not a line of JSON") from None
-        return found
 
     def newest(self) -> int:
         """Number of the newest attempt, 0 before the first."""

@@ -386,12 +386,6 @@ def read_score(path: Path) -> Score | Missing:
     return found
 
 
-def of_last_text(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl without validations on another dev text than the last one's."""
-    text = next((line["dev"] for line in reversed(metrics) if "dev" in line), None)
-    return [line for line in metrics if "dev_ppl" not in line or text is None or line.get("dev") == text]
-
-
 def stretches(plain: list[dict[str, Any]]) -> list[Stretch]:
     """Where the steps of a run were made, out of its checkpoint. Raises ValueError."""
     return [_made(Stretch, one, "ran") for one in plain]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.dashboard.runs import STATES
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
+from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
 from tests.report.test_page import HOSTILE, Parser
 

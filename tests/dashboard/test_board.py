@@ -8,18 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.dashboard import runs as runs_module
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.diff_page import DiffPages
 from lightning_tfm.dashboard.index_page import Index
 from lightning_tfm.dashboard.page import Frame
 from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.runs import STATES, thinned
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.runs.directory import GRACE, RunFolder
 from lightning_tfm.study.row_data import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
+from lightning_tfm.watch import run_state
+from lightning_tfm.watch.run_state import STATES, thinned
+from lightning_tfm.watch.study_state import Best
+from lightning_tfm.watch.time_left import Left
 from tests.dashboard.made import BASE, Folder
 
 
@@ -36,7 +38,7 @@ def test_every_state_is_told_from_the_files_and_damage_hides_nobody(made):
     broken.mkdir()
     (broken / "study.json").write_text("{")
     seen = Board(made.root, every=0).look()
-    found = [seen.runs[place.run].state for place in seen.outlines["table"].places]
+    found = [seen.runs[run.folder].state for run in seen.outlines["table"].runs]
     assert found == [states[i % len(states)] for i in range(9)]
     assert {name: view.kind for name, view in seen.studies.items()} == {"table": "table", "broken": "damaged"}
     assert "not a study definition" in seen.studies["broken"].words
@@ -81,7 +83,7 @@ def test_a_run_lives_as_long_as_its_heartbeat(made):
     folder = made.run(BASE, "running")
     board = Board(made.root, every=0)
     view = board.look().runs[folder.path.name]
-    assert view.state == "running" and view.seconds_left == pytest.approx(0.03 * (view.steps - view.step))
+    assert view.state == "running" and view.left == Left(pytest.approx(0.03 * (view.steps - view.step)), at_least=True)
     old = time.time() - GRACE - 5
     os.utime(folder.attempts / "0001.beat", (old, old))
     view = board.look().runs[folder.path.name]
@@ -107,8 +109,8 @@ def test_what_has_ended_is_not_read_again_and_versions_rise_where_something_diff
     made.fill(study, ["finished", "failed"])
     going = made.run(replace(BASE, training=replace(BASE.training, seed=99)), "running")
     read = []
-    kept = runs_module.read
-    monkeypatch.setattr(runs_module, "read", lambda path: read.append(path.parent.name) or kept(path))
+    kept = run_state.read
+    monkeypatch.setattr(run_state, "read", lambda path: read.append(path.parent.name) or kept(path))
     board = Board(made.root, every=0)
     first = board.look()
     assert sorted(read) == sorted(first.runs) and len(read) == 5
@@ -131,12 +133,16 @@ def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
     running = made.run(apply(study.base, study.rows[1], 1), "running")
     seen = Board(made.root, every=0).look()
     view, outline = seen.studies["table"], seen.outlines["table"]
-    ppl = [seen.runs[place.run].ppl for place in outline.places[:2]]
-    assert view.best == ("base", sum(ppl) / 2) and view.metric == "dev/ppl" and view.counts["waiting"] == 1
-    left = seen.runs[running.path.name].seconds_left + 4.0
-    costs = [place.cost for place in outline.places]
-    ahead = costs[3] * 2 * 69.5 / (costs[0] + costs[1])
-    assert view.seconds_left == pytest.approx(left + ahead)
+    ppl = [seen.runs[run.folder].ppl for run in outline.runs[:2]]
+    assert (
+        view.best == Best("base", None, "dev/ppl", pytest.approx((ppl[0] * ppl[1]) ** 0.5))
+        and view.metric == "dev/ppl"
+        and view.counts["waiting"] == 1
+    )
+    of_run, costs = seen.runs[running.path.name], [run.cost for run in outline.runs]
+    left = (of_run.steps - of_run.step) * 0.03 * (1 + 3.5 / 62) + 4.0
+    assert of_run.left == Left(pytest.approx(left)), "with what finished runs took beside and after their steps"
+    assert view.seconds_left == pytest.approx(left + costs[3] * 2 * 69.5 / (costs[0] + costs[1]))
 
 
 def test_perplexities_of_different_pieces_are_not_compared(made):
@@ -148,6 +154,7 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     own = made.run(apply(study.base, vocabulary, 1))
     record = json.loads(own.result.read_bytes())
     record["data"]["dev"], record["training_hash"] = "e" * 64, study.cells()[2].training_hash
+    record["scores"]["dev"]["evaluation_hash"] = study.evaluation_of(vocabulary)
     own.result.write_text(json.dumps(record))
     own.path.rename(made.root / "runs" / study.cells()[2].training_hash[:16])
     for row in study.rows[:2]:
@@ -172,7 +179,7 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
     save(replace(study, name="other", prints=Fingerprints("t" * 64, "f" * 64)), made.root)
     rows = dict(differ.studies(board.look(), ["pieces", "table", "other"]).data["rows"])
-    assert ["(" in text for text in rows["A-h1"]] == [False, True, False, False, True, True]
+    assert ["(" in text for text in rows["A-h1"]] == [False, True, False, False, True, False], "scored otherwise"
 
 
 def test_a_search_counts_the_trials_that_are_still_to_come(made):
@@ -181,13 +188,14 @@ def test_a_search_counts_the_trials_that_are_still_to_come(made):
         made.trial(search, number, state, training__lr_factor=0.5 + number)
     board = Board(made.root, every=0)
     view = board.look().studies["search"]
-    assert view.total == 10 and view.counts == {"finished": 1, "stopped early": 1, "running": 1, "waiting": 7}
-    assert view.best is not None and view.best[0] == "t0000"
+    assert view.total == 10 and view.counts == {"finished": 1, "stopped early": 1, "running": 1, "waiting": 1}
+    assert view.coming == 6 and view.state == "running"
+    assert view.best is not None and view.best.row == "t0000"
     made.trial(search, 3, "finished", training__lr_factor=0.1)
     assert board.look().studies["search"].counts["finished"] == 2
 
 
-def test_a_search_of_several_seeds_counts_runs_and_ranks_means(made):
+def test_a_search_of_several_seeds_counts_trials_and_ranks_means(made):
     search = made.search("search", 3, seeds=[1, 2])
     for number, state in enumerate(["finished", "running"]):
         for seed in search.seeds:
@@ -195,16 +203,16 @@ def test_a_search_of_several_seeds_counts_runs_and_ranks_means(made):
     board = Board(made.root, every=0)
     seen = board.look()
     view = seen.studies["search"]
-    assert view.total == 6 and view.counts == {"finished": 2, "running": 2, "waiting": 2}
+    assert view.total == 3 and view.counts == {"finished": 1, "running": 1, "waiting": 1}
     found = [one.ppl for one in seen.runs.values() if one.state == "finished"]
-    assert view.best == ("t0000", pytest.approx(sum(found) / 2))
+    assert view.best == Best("t0000", None, "dev/ppl", pytest.approx(sum(found) / 2))
     page = StudyPages(made.root).page(seen, "search")
     assert [(trial.name, trial.state, len(trial.runs)) for trial in page.data["trials"][1:]] == [
         ("t0000", "finished", 2),
         ("t0001", "running", 2),
     ]
     made.trial(search, 1, "finished", training__lr_factor=1.5, training__seed=1)
-    assert board.look().studies["search"].counts["finished"] == 3
+    assert board.look().studies["search"].counts["running"] == 1, "its other seed runs"
 
 
 def test_a_run_of_no_study_is_called_as_it_was_asked_for(made):

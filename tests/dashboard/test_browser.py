@@ -7,8 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from lightning_tfm.dashboard.runs import STATES
 from lightning_tfm.study.rows import apply
+from lightning_tfm.watch.run_state import STATES
 from tests.browser import chromium
 from tests.dashboard.made import BASE, Folder
 

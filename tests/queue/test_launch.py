@@ -14,7 +14,7 @@ import pytest
 
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sampling import Trials
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs import processes
@@ -24,6 +24,8 @@ from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.watch.run_state import Curve
+from lightning_tfm.watch.study_state import CellState
 from tests.family import leads_group, offspring
 from tests.launching import launch
 from tests.records import leave
@@ -99,7 +101,7 @@ def assert_whole(root: Path, fake: Fake, count: int) -> None:
     for cell in make_cells(count):
         folder = RunFolder(root, cell.training_hash)
         assert folder.finished() and folder.owner() is None
-        assert [record["step"] for record in folder.read_metrics()] == list(range(1, STEPS + 1))
+        assert [record["step"] for record in Curve.of(folder.path).lines] == list(range(1, STEPS + 1))
 
 
 def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(tmp_path: Path) -> None:

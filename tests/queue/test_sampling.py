@@ -191,14 +191,17 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
         assert (line["dev/ppl"] is None) == (line["state"] == "pruned")
 
 
-class Curve:
+class Growing:
     """A run's folder: dev perplexity at steps `every` apart, the same in every run."""
 
-    def __init__(self, every: int) -> None:
-        self.every, self.now, self.stopped = every, 0, False
+    def __init__(self, every: int, path: Path) -> None:
+        self.every, self.path, self.stopped = every, path, False
+        path.mkdir(exist_ok=True)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        return [{"step": k, "dev_ppl": 5 + 95 * math.exp(-k / 20)} for k in range(self.every, self.now + 1, self.every)]
+    def reach(self, now: int) -> None:
+        steps = range(self.every, now + 1, self.every)
+        lines = [json.dumps({"step": k, "dev_ppl": 5 + 95 * math.exp(-k / 20)}) + "\n" for k in steps]
+        (self.path / "metrics.jsonl").write_text("".join(lines))
 
     def ask_to_stop(self, pid: int) -> bool:
         self.stopped = True
@@ -214,8 +217,9 @@ def test_equal_trials_are_not_stopped_for_where_they_were_trained(tmp_path: Path
     for asked in (5, 5, 0, 0, 5, 5, 5, 5):
         every = EventSchedule.of(made.hardware_of(Hardware(validate_every=asked)), base.training).validate_every
         trials = SearchTrials(made, queue, every)
-        claim, curve = trials.propose(), Curve(every if asked else found or every)
-        for curve.now in range(1, 101):
+        claim, curve = trials.propose(), Growing(every if asked else found or every, tmp_path / "run")
+        for now in range(1, 101):
+            curve.reach(now)
             trials.watch(claim, curve, 1)
         trials.finish(claim, curve, [])
         queue.finish(claim, 5.0)

@@ -13,6 +13,7 @@ from lightning_tfm.queue.storage import find_storage, remember, remembered
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.watch.run_state import Curve
 from tests.launching import Train, launch
 from tests.records import leave
 from tests.waiting import wait_for
@@ -70,7 +71,7 @@ def test_a_record_that_comes_home_replaces_what_a_lost_try_left_there(tmp_path: 
     assert forks.join(forks.start(lambda: here(away, postgres.url, [], True))) == 0
     here(home, postgres.url, [], False)
     folder = RunFolder(home, CELLS[0].training_hash)
-    assert folder.finished() and folder.read_metrics() == [] and not folder.checkpoints.exists()
+    assert folder.finished() and Curve.of(folder.path).lines == [] and not folder.checkpoints.exists()
 
 
 def test_sharing_is_proved_by_a_file(tmp_path: Path) -> None:

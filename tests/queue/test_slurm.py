@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
 from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.watch.study_state import CellState
 from tests.cluster import NoSlurm, slurm
 from tests.tiny import write_corpus
 from tests.waiting import wait_for

@@ -176,5 +176,5 @@ def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
         terminal = False
         whole = said(*argv)
         assert " ".join(lines).split() == " ".join(whole).split(), "the same words"
-    assert said("status", study.name, *out)[-1].startswith("waiting  base/1, base/2, ")
+    assert said("status", study.name, *out)[-1].startswith("waiting  A-h1/1, A-h4/2, ")
     assert len(said("status", study.name, *out)[-1]) > 80

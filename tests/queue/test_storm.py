@@ -22,6 +22,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import started
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Paper, Row
+from lightning_tfm.watch.run_state import Curve
 from tests.family import offspring
 from tests.launching import ablation, launch
 from tests.records import leave
@@ -125,10 +126,9 @@ def assert_whole(root: Path, where: list[Path], storage: str) -> None:
     for cell in cells():
         result = RunFolder(root, cell.training_hash).read_result()
         assert result is not None and result.scores["dev"].ppl == curve(cell)[-1]["value"]
-        trained = [
-            f for f in (RunFolder(path, cell.training_hash) for path in where) if f.finished() and f.read_metrics()
-        ]
-        assert trained and all(folder.read_metrics() == curve(cell) for folder in trained)
+        folders = [RunFolder(path, cell.training_hash) for path in where]
+        trained = [folder for folder in folders if folder.finished() and Curve.of(folder.path).lines]
+        assert trained and all(Curve.of(folder.path).lines == curve(cell) for folder in trained)
         assert all(folder.owner() is None for folder in trained)
     queue = Queue("storm", find_storage(storage, root / "studies" / "storm"), lambda text: None)
     told = [t.user_attrs["row"] for t in queue.study(None, None).get_trials(states=(TrialState.COMPLETE,))]

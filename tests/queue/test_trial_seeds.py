@@ -17,7 +17,6 @@ from lightning_tfm.cli.status import as_json, as_text
 from lightning_tfm.cli.studies import states_of
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import open_queue
-from lightning_tfm.queue.progress import Watch
 from lightning_tfm.queue.search_results import report
 from lightning_tfm.report.search import make
 from lightning_tfm.runs.attempt import Task
@@ -25,6 +24,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.gains import gains
 from lightning_tfm.study.study import load, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
+from lightning_tfm.watch.study_state import Watch
 from tests.launching import launch
 from tests.queue.test_sampling import STEPS, Stopped, loss, search
 from tests.records import leave
@@ -135,8 +135,7 @@ def test_the_gain_over_base_has_the_noise_of_these_seeds(done) -> None:
 def test_status_and_plan_count_trials_and_runs(done, capsys) -> None:
     root, states, _ = done
     queue = open_queue(root, "s")
-    shown = states_of(queue, root)
-    assert as_text("s", shown, Watch(root, 1).look(shown)).startswith(
+    assert as_text("s", Watch(root).look(states_of(queue, root))).startswith(
         "s: 5 finished, 0 running, 0 waiting, 0 failed, best: dev/ppl 1.017 (t0000)"
     )
     cells = [cell for trial in several().cells() for cell in trial.runs]
@@ -168,9 +167,8 @@ def test_killed_in_the_middle_of_the_second_seed_it_goes_on_there(tmp_path: Path
     wait_for(lambda: any(row == "base" and seed == 5 for row, seed, _ in begun(tmp_path)))
     _, (_, second) = [(seed, pid) for row, seed, pid in begun(tmp_path) if row == "base"]
     queue = open_queue(tmp_path, "s")
-    shown = queue.states()
-    wait_for(lambda: Watch(tmp_path, 1).look(queue.states()).running[0].step == 2)
-    told = json.loads(as_json("s", shown := queue.states(), Watch(tmp_path, 1).look(shown)))["cells"][0]
+    wait_for(lambda: Watch(tmp_path, 1).look(queue.states()).running[0].run.step == 2)
+    told = json.loads(as_json("s", Watch(tmp_path).look(queue.states())))["cells"][0]
     assert (told["seed"], told["running_seed"], told["step"]) == (4, 5, 2) and len(told["runs"]) == 3
     pid = second if victim == "run" else int(Path(f"/proc/{second}/stat").read_text().split()[3])
     os.kill(pid, signal.SIGKILL)

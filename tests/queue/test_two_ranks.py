@@ -10,6 +10,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Search, save
 from lightning_tfm.study.sweeps import Parameter, Pruner
+from lightning_tfm.watch.run_state import Curve
 from tests import held
 from tests.tiny import experiment, in_child, write_corpus
 
@@ -84,7 +85,7 @@ def ranks_that_differ(root: str) -> str:
     try:
         fork_ranks(one_rank, 2, 1)
     except RunFailed as error:
-        return f"{error.outcome}: {error}, {len(attempt.folder.read_metrics())} records"
+        return f"{error.outcome}: {error}, {len(Curve.of(attempt.folder.path).lines)} records"
     return "trained"
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.dashboard.course import Course, dev_curve
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.provenance import facts
-from lightning_tfm.report.records import FilledCell, read_validations
-from lightning_tfm.runs.record import Machine, Stretch, from_plain, of_last_text, to_plain
+from lightning_tfm.report.records import FilledCell
+from lightning_tfm.runs.record import Machine, Stretch, from_plain, to_plain
+from lightning_tfm.watch.run_state import Curve
 from tests.records import record
 
 
@@ -128,17 +128,15 @@ def test_dev_perplexities_of_two_texts_make_no_curve(tmp_path):
     lines = [(5, 9.0, {"dev": "a"}), (10, 8.0, {"dev": "a"}), (15, 90.0, {"dev": "b"}), (20, 80.0, {"dev": "b"})]
     text = "".join(json.dumps({"step": s, "dev_ppl": p} | more) + "\n" for s, p, more in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
-    assert read_validations(tmp_path) == {15: 90.0, 20: 80.0}
+    assert Curve.of(tmp_path).validations == {15: 90.0, 20: 80.0}
     (tmp_path / "metrics.jsonl").write_text(text.replace(', "dev": "a"', ""))  # of an earlier version
-    assert read_validations(tmp_path) == {15: 90.0, 20: 80.0}
+    assert Curve.of(tmp_path).validations == {15: 90.0, 20: 80.0}
     (tmp_path / "metrics.jsonl").write_text('{"step": 5, "dev_ppl": 9.0}\n')
-    assert read_validations(tmp_path) == {5: 9.0}
+    assert Curve.of(tmp_path).validations == {5: 9.0}
     (tmp_path / "metrics.jsonl").write_text(text)
-    course = Course(tmp_path / "metrics.jsonl")
-    assert course.look() and course.of("dev_ppl").points() == [(15, 90.0), (20, 80.0)]
-    assert dev_curve(tmp_path / "metrics.jsonl") == [(15, 90.0), (20, 80.0)]
-    sent = of_last_text([{"step": 1, "loss": 2.0}, *map(json.loads, text.splitlines())])
-    assert [line["step"] for line in sent] == [1, 15, 20]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n' + text)
+    assert Curve.of(tmp_path).points("dev_ppl") == [(15, 90.0), (20, 80.0)]
+    assert [line["step"] for line in Curve.of(tmp_path).lines] == [1, 15, 20]
 
 
 def test_the_page_says_where_all_attempts_ran():

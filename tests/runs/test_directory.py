@@ -16,6 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.runs.record import LastWords, Progress
+from lightning_tfm.watch.run_state import Curve
 from tests.records import leave
 from tests.waiting import wait_for
 
@@ -154,7 +155,7 @@ def test_a_stopped_owner_past_the_grace_period_can_write_nothing(tmp_path: Path,
     os.kill(pid, signal.SIGCONT)
     assert forks.join(pid) == 7
     assert folder.result.read_bytes() == b"new"
-    assert folder.read_metrics() == [{"step": 5}]
+    assert Curve.of(folder.path).lines == [{"step": 5}]
     left = {path.name for path in folder.path.iterdir()}
     assert left == {"attempts", "result.json", "metrics.jsonl", "half.ckpt"}
 
@@ -200,12 +201,12 @@ def test_metrics_are_cut_back_to_a_step_and_a_torn_line_is_dropped(folder: RunFo
         attempt.append_metrics({"step": step, "loss": float("nan") if step == 4 else 1 / step})
     with folder.metrics.open("ab") as file:
         file.write(b'{"step": 5, "lo')
-    assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3, 4]
+    assert [record["step"] for record in Curve.of(folder.path).lines] == [1, 2, 3, 4]
     assert attempt.truncate_metrics(2) == 2
     attempt.append_metrics({"step": 3, "dev_ppl": float("inf")})
-    assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3]
+    assert [record["step"] for record in Curve.of(folder.path).lines] == [1, 2, 3]
     assert b'"dev_ppl": "Infinity"}' in folder.metrics.read_bytes()
-    assert folder.read_metrics()[-1]["dev_ppl"] == float("inf")
+    assert Curve.of(folder.path).lines[-1]["dev_ppl"] == float("inf")
 
 
 def test_a_full_disk_leaves_no_half_line_and_no_half_file(folder: RunFolder) -> None:

@@ -16,10 +16,11 @@ from lightning_tfm.cli.study import make_resources
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import job_arguments
-from lightning_tfm.queue.queue import CellState, Queue
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs import nodes
+from lightning_tfm.watch.study_state import CellState
 from tests.cluster import NoSlurm, slurm
 from tests.family import offspring
 from tests.queue.test_slurm import SLOW, TINY

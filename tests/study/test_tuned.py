@@ -10,11 +10,11 @@ import pytest
 from lightning_tfm.cli import tuned
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints, all_rows
 from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.watch.study_state import CellState
 from tests.records import leave
 from tests.study.test_plan import TABLE, call
 

@@ -3,54 +3,65 @@
 import json
 import os
 
-from lightning_tfm.dashboard.course import Course, dev_curve
-from lightning_tfm.dashboard.files import Kept, Lines, read_object, tail
+from lightning_tfm.watch.folder import Kept, Lines, read_object, tail
+from lightning_tfm.watch.run_state import Curve
 
 
-def test_a_line_is_given_once_and_not_before_it_is_whole(tmp_path):
+def test_a_line_is_read_once_and_not_before_it_is_whole(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = Lines(path)
-    assert lines.fresh() == (True, [])
+    lines.look()
+    assert lines.records == []
     path.write_text('{"step": 1}\n{"st')
-    assert lines.fresh() == (True, [{"step": 1}])
-    assert lines.fresh() == (False, [])
+    for _ in range(2):
+        lines.look()
+        assert lines.records == [{"step": 1}] and not lines.damaged
     with path.open("a") as file:
         file.write('ep": 2}\n')
-    assert lines.fresh() == (False, [{"step": 2}])
+    lines.look()
+    assert lines.records == [{"step": 1}, {"step": 2}] and lines.words == ""
 
 
 def test_a_file_that_is_replaced_is_read_anew(tmp_path):
     """As a run does that resumes from a checkpoint before its last lines."""
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\n')
+    path.write_text('{"step": 1}\n7\n')
     lines = Lines(path)
-    lines.fresh()
+    lines.look()
+    assert lines.damaged == 1
     half = tmp_path / "half"
     half.write_text('{"step": 1}\n{"step": 3}\n{"step": 4}\n')
     os.replace(half, path)
-    assert lines.fresh() == (True, [{"step": 1}, {"step": 3}, {"step": 4}])
+    lines.look()
+    assert lines.records == [{"step": 1}, {"step": 3}, {"step": 4}] and not lines.damaged
     path.write_text('{"step": 9}\n')  # shorter, in place
-    assert lines.fresh() == (True, [{"step": 9}])
+    lines.look()
+    assert lines.records == [{"step": 9}]
+    path.unlink()
+    lines.look()
+    assert lines.records == []
 
 
-def test_damaged_lines_are_counted_and_the_others_kept(tmp_path):
+def test_damaged_lines_are_named_counted_and_the_others_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1, "dev_ppl": 3}\n\xff\x00{\n[1]\n{"step": 2, "dev_ppl": 2}\n')
-    lines = Lines(path)
-    assert [record["step"] for record in lines.fresh()[1]] == [1, 2] and lines.damaged == 2
-    assert dev_curve(path) == [(1, 3), (2, 2)]
+    good = b'{"step": 1, "dev_ppl": 3}\n', b'{"step": 2, "dev_ppl": "Infinity"}\n', b'{"step": 3, "dev_ppl": 2}\n'
+    bad = [b"\xff\x00{", b"[1]", b'{"loss": 3}', b'{"step": -1}', b'{"step": 2.5}', b'{"step": 4, "loss": "x"}']
+    path.write_bytes(good[0] + b"".join(line + b"\n" for line in bad) + good[1] + good[2])
+    curve = Curve(path).look()
+    assert curve.points("dev_ppl") == [(1, 3), (3, 2)] and curve.damaged == 6
+    assert curve.words == "metrics.jsonl: 6 damaged lines left out, the first is line 2"
 
 
-def test_a_course_keeps_finite_numbers_and_thins_long_series(tmp_path):
+def test_a_curve_keeps_finite_numbers_and_thins_long_series(tmp_path):
     path = tmp_path / "metrics.jsonl"
     rows = [{"step": s, "loss": 5.0 - s / 1000, "seconds": s * 0.5, "note": "x", "flag": True} for s in range(1, 1001)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 1001, "loss": NaN}\n{"loss": 3}\n')
-    course = Course(path)
-    assert course.look() and not course.look()
-    assert set(course.series) == {"loss", "seconds"} and len(course.of("loss")) == 1000
-    points = course.of("loss").points(most=100)
+    rows[900]["seconds"] = 40_000.0  # a night
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 1001, "loss": NaN}\n')
+    curve = Curve(path).look()
+    assert len(curve.every("loss")) == 1000 and curve.every("note") == curve.every("flag") == []
+    points = curve.points("loss", most=100)
     assert len(points) == 100 and points[0] == (5.5, sum(row["loss"] for row in rows[:10]) / 10)
-    assert course.seconds_per_step() == 0.5 and course.last("grad_norm") is None
+    assert curve.per_step == 0.5 and curve.last("grad_norm") is None and curve.damaged == 0
 
 
 def test_what_was_read_is_kept_until_the_file_is_another(tmp_path):

@@ -5,21 +5,24 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from lightning_tfm.config import evaluation_hash
 from lightning_tfm.queue import view
-from lightning_tfm.queue.progress import Best, Left, Watch, _Curve
-from lightning_tfm.queue.queue import CellState
 from lightning_tfm.queue.view import View, left_words, line, picture
-from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.record import Seconds
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.row_data import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search
 from lightning_tfm.study.sweeps import Pruner
+from lightning_tfm.watch.run_state import Curve
+from lightning_tfm.watch.study_state import Best, CellState, Watch
+from lightning_tfm.watch.time_left import Left
 from tests.records import leave
 from tests.report.synthetic import BASE, SPACE
 
@@ -35,20 +38,27 @@ def state(of: Cell, name: str, seconds: float | None = None, value: float | None
 def finished(root: Path, number: int, total: float, cost: float = 1.0, decode: float = 2.0) -> CellState:
     """A finished run of `total` seconds; Optuna's clock (1 s) is that of a try that found it there."""
     attempt = RunFolder(root, cell(number).training_hash).claim()
-    leave(attempt, seconds=Seconds(train=total - decode, validate=0.0, data=0.0, decode=decode, total=total))
+    seconds = Seconds(train=total - decode, validate=0.0, data=0.0, decode=decode, total=total)
+    value = {"ppl": 3.0 + number, "bleu": 3.0 + number, "evaluation_hash": evaluation_hash(BASE, "")}
+    leave(attempt, seconds=seconds, **value)
     attempt.release()
     return state(cell(number, cost), "done", 1.0, 3.0 + number)
 
 
-def running(root: Path, number: int, step: int, steps: int, phase: str = "train", cost: float = 1.0) -> CellState:
+def running(*args: Any, cost: float = 1.0, **more: Any) -> CellState:
+    """A run that is alive."""
+    begun(*args, **more)
+    return state(cell(args[1], cost), "running")
+
+
+def begun(root: Path, number: int, step: int, steps: int, phase: str = "train") -> Attempt:
     """A run of which every step took 0.1 s."""
     attempt = RunFolder(root, cell(number).training_hash).claim()
     for at in range(10, step + 1, 10):
         attempt.append_metrics({"step": at, "loss": 5.0 - at / 100, "seconds": at / 10})
         attempt.append_metrics({"step": at, "dev_ppl": 9.0 + abs(50 - at) / 10})
     attempt.write_progress(step, steps, 5210.0 if phase == "train" else 0.0, phase)
-    attempt.release()
-    return state(cell(number, cost), "running")
+    return attempt
 
 
 def search(**changes: object) -> Search:
@@ -59,31 +69,31 @@ def search(**changes: object) -> Search:
 
 def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp_path: Path) -> None:
     watch = Watch(tmp_path, 1)
-    (r,) = watch.look([running(tmp_path, 0, 60, 100)]).running
+    r = watch.look([running(tmp_path, 0, 60, 100)]).running[0].run
     assert (r.step, r.loss, r.ppl, r.best_ppl, r.tokens_per_second) == (60, 4.4, 10.0, 9.0, 5210.0)
     assert r.left is not None and r.left.at_least and r.left.seconds == pytest.approx(4.0, abs=0.5)
     assert left_words(r.left).startswith("over 0:0")
     done = finished(tmp_path, 1, 30.0, decode=20.0)
-    (r,) = watch.look([running(tmp_path, 2, 60, 100), done]).running
+    r = watch.look([running(tmp_path, 2, 60, 100), done]).running[0].run
     assert r.left is not None and not r.left.at_least and r.left.seconds == pytest.approx(24.0, abs=0.5)
 
 
 def test_what_is_new_of_a_curve_is_read_and_one_that_was_cut_back_from_its_start(tmp_path: Path) -> None:
-    watch, first = Watch(tmp_path, 1), running(tmp_path, 0, 60, 100)
-    assert watch.look([first]).running[0].loss == 4.4
+    watch, attempt, first = Watch(tmp_path, 1), begun(tmp_path, 0, 60, 100), state(cell(0), "running")
+    assert watch.look([first]).running[0].run.loss == 4.4
     folder = RunFolder(tmp_path, first.cell.training_hash)
     with folder.metrics.open("a") as file:
         file.write('{"step": 70, "loss": 4.3}\n{"step": 80, "lo')
-    assert watch.look([first]).running[0].loss == 4.3
-    folder.claim().truncate_metrics(20)
-    (r,) = watch.look([first]).running
+    assert watch.look([first]).running[0].run.loss == 4.3
+    attempt.truncate_metrics(20)
+    r = watch.look([first]).running[0].run
     assert (r.loss, r.best_ppl) == (4.8, 12.0)
 
 
 def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_path: Path) -> None:
     fresh = state(cell(0), "running")
     overview = Watch(tmp_path, 1).look([fresh, state(cell(1), "waiting")])
-    assert overview.left is None and overview.running[0].left is None
+    assert overview.left is None and overview.running[0].run.left is None
     assert line("s", overview) == "s: 0 finished, 1 running, 1 waiting, 0 failed | r0/1 starting"
     overview = Watch(tmp_path, 1).look([running(tmp_path, 2, 100, 100, "translate val")])
     said = line("s", overview)
@@ -91,17 +101,18 @@ def test_before_anything_is_known_nothing_is_said_and_scoring_has_no_speed(tmp_p
 
 
 def test_a_run_that_goes_on_after_a_night_is_timed_from_where_it_went_on(tmp_path: Path) -> None:
-    open_cell = running(tmp_path, 0, 60, 100)
+    open_cell = state(cell(0), "running")
+    begun(tmp_path, 0, 60, 100).release()
     folder, watch = RunFolder(tmp_path, open_cell.cell.training_hash), Watch(tmp_path, 1)
     night = json.loads(folder.progress.read_text()) | {"time": time.time() - 40_000, "phase": "translate val"}
     attempt = folder.claim()
     folder.progress.write_text(json.dumps(night))
-    (r,) = watch.look([open_cell]).running
+    r = watch.look([open_cell]).running[0].run
     assert (r.step, r.phase, r.tokens_per_second) == (60, "starting", None)
     assert r.left is not None and r.left.seconds == pytest.approx(4.0, abs=0.5), "by its curve: 0.1 s a step"
     for step in (55, 80):  # it went back to its checkpoint
         attempt.write_progress(step, 100, 5210.0, "train")
-        (r,) = watch.look([open_cell]).running
+        r = watch.look([open_cell]).running[0].run
         assert r.phase == "train" and r.left is not None and r.left.seconds < 10
         time.sleep(0.1)
 
@@ -188,7 +199,7 @@ def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:
 
 
 def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
-    prints = Fingerprints("t", "d")
+    prints = Fingerprints("t", "")
     rows = [Row("v", "V", {"data.vocab_size": 9}, Paper(None, None, None), "x:1")]
     data = {"data.vocab_size=9": RowData(Fingerprints("u", "e"), 9, "s")}
     study = Ablation(name="s", base=BASE, rows=rows, seeds=[1], prints=prints, V=1, store="", data=data)
@@ -197,14 +208,13 @@ def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
     assert Watch(tmp_path, 1, replace(study, rows=[], data={})).look(states).best is not None
 
 
-def test_a_damaged_line_is_named_left_out_and_ends_nothing(tmp_path: Path, capsys) -> None:
+def test_a_damaged_line_is_named_left_out_and_ends_nothing(tmp_path: Path) -> None:
     """One such line ended the launcher with a bare JSONDecodeError and killed every worker."""
     path = tmp_path / "metrics.jsonl"
     good = [{"step": 10, "loss": 5.0, "seconds": 1.0}, {"step": 20, "dev_ppl": 7.0}, {"step": 30, "dev_ppl": 6.0}]
     lines = [json.dumps(line) for line in good]
     path.write_text("\n".join([lines[0], lines[1][:9], "[1, 2]", '{"dev_ppl": "x"}', lines[2]]) + "\n")
-    curve = _Curve(path).look()
-    assert (curve.loss, curve.ppl, curve.step, curve.damaged) == (5.0, 6.0, 10, 3)
-    said = capsys.readouterr().err
-    assert said.count("damaged line left out") == 3 and str(path) in said
-    assert curve.look().damaged == 3 and capsys.readouterr().err == "", "each is said once"
+    curve = Curve(path).look()
+    assert (curve.last("loss"), curve.last("dev_ppl"), curve.per_step, curve.damaged) == (5.0, 6.0, 0.1, 3)
+    assert curve.words == "metrics.jsonl: 3 damaged lines left out, the first is line 2"
+    assert curve.look().damaged == 3 and len(curve.lines) == 2

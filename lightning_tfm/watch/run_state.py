@@ -1,0 +1,347 @@
+"""Where one run is, from the files of its folder, whatever state they are in: state, progress, curve, time left.
+
+Every reader of a run (launcher, `fit`, `status`, `runs list`, `plan`, dashboard, exports, W&B, report) asks here.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from lightning_tfm.runs.record import CURVES, INFINITE, Called, LastWords, Progress, RunRecord, read, read_small
+from lightning_tfm.sums import DamagedFile, check_files
+from lightning_tfm.watch.folder import AttemptView, Lines, Stamp, read_attempts, stamp
+from lightning_tfm.watch.time_left import Left, Took
+
+STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")
+"""in the order in which one wants to see them"""
+SCORING = "translate"
+"""how the phases begin in which a trained run is scored"""
+DEV = "dev_ppl"
+"""key of the dev perplexity, in lines of its own"""
+SPARK = 32
+"""points of a small curve"""
+RECENT = 20
+"""lines whose pace is that of the run"""
+Points = list[tuple[float, float]]
+"""(step, value)"""
+
+
+class Curve:
+    """What a run writes down in the course of training, from its metrics.jsonl as it grows or is replaced.
+
+    A damaged line is left out and counted. Of validations on several dev texts, in a run that was resumed with another
+    one, those on the last remain: two texts make no curve.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = Lines(path, _is_record)
+        self.wrong = ""
+        """why nothing of a finished run's curve is read"""
+
+    @classmethod
+    def of(cls, folder: Path, record: RunRecord | None = None) -> "Curve":
+        """Of the run in `folder`, at one look; of a finished one, with its record, only what the run wrote."""
+        found = cls(folder / "metrics.jsonl")
+        try:
+            check_files(folder, record.files if record else {})
+        except (DamagedFile, OSError) as error:
+            found.wrong = str(error)
+            return found
+        return found.look()
+
+    def look(self) -> "Curve":
+        """Read what came since the last look."""
+        self._file.look()
+        return self
+
+    @property
+    def damaged(self) -> int:
+        """Lines that were left out."""
+        return self._file.damaged
+
+    @property
+    def words(self) -> str:
+        """What is damaged; empty for nothing."""
+        return self.wrong or self._file.words
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """All records, without validations on another dev text than the last one's."""
+        text = next((line["dev"] for line in reversed(self._file.records) if "dev" in line), None)
+        return [line for line in self._file.records if DEV not in line or text is None or line.get("dev") == text]
+
+    @property
+    def keys(self) -> list[str]:
+        """What the lines hold numbers of, beside their step."""
+        return list(dict.fromkeys(key for line in self._file.records for key in line if key != "step"))
+
+    def every(self, key: str) -> Points:
+        """Its finite values; a perplexity is above 0."""
+        found = [(float(line["step"]), line[key]) for line in self.lines if _is_number(line.get(key))]
+        return [(step, float(value)) for step, value in found if math.isfinite(value) and (key != DEV or value > 0)]
+
+    def points(self, key: str, most: int = 400) -> Points:
+        """`every`, or where that is more than `most`, means over as many neighbours as it takes."""
+        found = self.every(key)
+        size = -(-len(found) // most) or 1
+        if size == 1:
+            return found
+        parts = [found[i : i + size] for i in range(0, len(found), size)]
+        return [(round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts]
+
+    def last(self, key: str) -> float | None:
+        """The last value, infinite ones too; None where there is none."""
+        return next((float(line[key]) for line in reversed(self.lines) if _is_number(line.get(key))), None)
+
+    @property
+    def validations(self) -> dict[int, float]:
+        """step -> dev perplexity, where it is finite."""
+        return {int(step): value for step, value in sorted(self.every(DEV))}
+
+    @property
+    def per_step(self) -> float | None:
+        """Seconds of training for a step, lately: the median, which a night in one of them does not move."""
+        times = [(0.0, 0.0), *self.every("seconds")][-RECENT - 1 :]
+        found = [(t1 - t0) / (s1 - s0) for (s0, t0), (s1, t1) in pairwise(times) if s1 > s0]
+        return median(found) if found else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_record(line: dict[str, Any]) -> bool:
+    """Whether it has a whole step, and numbers where the program writes some; INFINITE becomes one."""
+    line |= {key: math.inf for key in CURVES if line.get(key) == INFINITE}
+    step = line.get("step")
+    whole = isinstance(step, int) and not isinstance(step, bool) and step >= 0
+    return whole and all(_is_number(line[key]) for key in CURVES if key in line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run at a moment. Times are seconds since 1970; None is not known."""
+
+    name: str
+    """of its folder: the first digits of its training hash"""
+    called: Called | None = None
+    """row and seed as which it was last asked for"""
+    state: str
+    """one of STATES"""
+    phase: str = ""
+    """what a running one does"""
+    step: int | None = None
+    steps: int | None = None
+    tokens_per_second: float | None = None
+    """None while nothing is trained"""
+    per_step: float | None = None
+    """seconds of training for a step, lately"""
+    left: Left | None = None
+    """of a running one"""
+    loss: float | None = None
+    """per target token, as last written down"""
+    ppl: float | None = None
+    """of the dev text: final, or the last one so far"""
+    best_ppl: float | None = None
+    """the lowest so far"""
+    bleu: float | None = None
+    started: float | None = None
+    changed: float | None = None
+    """when it ended, or was last heard of"""
+    written: float | None = None
+    """when its curve was"""
+    seconds: float | None = None
+    """of work, all attempts"""
+    train: float | None = None
+    """seconds of training among them"""
+    parameters: int | None = None
+    attempts: int = 0
+    owner: str = ""
+    """the process that works on it"""
+    abandoned: bool = False
+    """whether its last attempt did not end, and nobody works on it"""
+    words: str = ""
+    """why it ended, or what is wrong with its files"""
+    outcome: LastWords | None = None
+    """how its last attempt ended, where it was not finished"""
+    damaged: int = 0
+    """lines of its curve that were left out"""
+    curve: tuple[tuple[float, float], ...] = ()
+    """(step, dev perplexity), thinned"""
+    record: RunRecord | None = field(default=None, repr=False)
+    """of a finished one"""
+
+    @classmethod
+    def of(cls, folder: Path) -> "RunState":
+        """Of the run in `folder`, at one look."""
+        return Reader(folder).look()
+
+    @property
+    def scoring(self) -> bool:
+        """Whether it is trained, and its text is translated."""
+        return self.phase.startswith(SCORING)
+
+    def after(self, took: Took) -> "RunState":
+        """With the time left by what finished runs took."""
+        if self.state != "running":
+            return self
+        if self.scoring:
+            return replace(self, left=took.scored(self.written) if self.written is not None else None)
+        if self.step is None or self.steps is None:
+            return replace(self, left=None)
+        return replace(self, left=took.training(self.steps - self.step, self.per_step))
+
+
+class Reader:
+    """Follows one run's folder. Once it has ended, a look costs three calls of stat."""
+
+    def __init__(self, folder: Path, curves: bool = True) -> None:
+        """Without `curves`, those of finished runs are not read."""
+        self.folder, self._curves = folder, curves
+        self._stamps: list[Stamp] = []
+        self._settled = False
+        self._curve: Curve | None = None
+        self._state: RunState | None = None
+
+    def look(self) -> RunState:
+        """The run as it is now."""
+        stamps = [stamp(path) for path in (self.folder, self.folder / "attempts", self.folder / "result.json")]
+        if self._state is None or not self._settled or stamps != self._stamps:
+            self._stamps = stamps
+            state, (called, wrong) = self._read(), _small(Called, self.folder / "cell.json")
+            state = replace(state, called=called, words=state.words or wrong)
+            self._state = self._state if state == self._state else state
+        return self._state
+
+    def _read(self) -> RunState:
+        record = read(self.folder / "result.json")
+        if isinstance(record, RunRecord):
+            self._settled, self._curve = True, None
+            curve = Curve.of(self.folder, record) if self._curves else None
+            return finished(self.folder.name, record, curve)
+        attempts = read_attempts(self.folder)
+        last = attempts[-1] if attempts else None
+        alive = last is not None and last.alive
+        self._settled = not alive and not record.damaged and (last is None or last.surely_over)
+        state = self._on_the_way(attempts)
+        if record.damaged:
+            return replace(state, state="damaged", words=f"result.json: {record.reason}")
+        if alive:
+            return replace(state, state="running").after(Took())
+        return self._ended(state)
+
+    def _on_the_way(self, attempts: list[AttemptView]) -> RunState:
+        curve = self._curve = (self._curve or Curve(self.folder / "metrics.jsonl")).look()
+        progress, wrong = _small(Progress, self.folder / "progress.json")
+        last = attempts[-1] if attempts else None
+        heard = [t for t in (progress.time if progress else None, last.heard if last else None) if t]
+        written = stamp(self.folder / "metrics.jsonl")
+        # what an earlier attempt left says where the run is, but not what it does now
+        current = progress is not None and (last is None or progress.attempt in (0, last.number))
+        phase = progress.phase if progress and current else "starting"
+        rate = progress.tokens_per_second if progress and current and not phase.startswith(SCORING) else None
+        validated = [float(line[DEV]) for line in curve.lines if DEV in line]
+        return RunState(
+            name=self.folder.name,
+            state="waiting",
+            step=progress.step if progress else None,
+            steps=progress.steps if progress else None,
+            phase=phase,
+            tokens_per_second=rate or None,
+            per_step=curve.per_step,
+            loss=curve.last("loss"),
+            ppl=validated[-1] if validated else None,
+            best_ppl=min(validated, default=None),
+            started=attempts[0].started if attempts else None,
+            changed=max(heard, default=None),
+            written=written[0] / 1e9 if written else None,
+            seconds=curve.last("seconds"),
+            attempts=last.number if last else 0,
+            owner=last.owner if last else "",
+            abandoned=last is not None and last.ended is None and not last.alive,
+            words=wrong or curve.words,
+            damaged=curve.damaged,
+            curve=thinned(curve.points(DEV)),
+        )
+
+    def _ended(self, state: RunState) -> RunState:
+        state = replace(state, phase="", tokens_per_second=None)
+        last, wrong = _small(LastWords, self.folder / "outcome.json")
+        if wrong:
+            return replace(state, state="damaged", words=wrong)
+        if last is None or (last.attempt or state.attempts) < state.attempts:  # an earlier attempt said that
+            gone = f"{state.owner} ended without a word" if state.owner else ""
+            return replace(state, state="interrupted" if state.attempts else "waiting", words=state.words or gone)
+        name = {"pruned": "stopped early", "interrupted": "interrupted"}.get(last.outcome, "failed")
+        said = last.reason if name != "failed" else f"{last.outcome.replace('_', ' ')}: {last.reason}"
+        words = "; ".join(filter(None, (said, state.words)))
+        step = state.step if last.step is None else last.step
+        return replace(state, state=name, words=words, outcome=last, step=step)
+
+
+def _small(kind: Any, path: Path) -> tuple[Any, str]:
+    try:
+        return read_small(kind, path), ""
+    except ValueError as error:
+        return None, f"{path.name}: {error}"
+
+
+def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunState:
+    """What a record says of its run."""
+    dev = record.scores.get("dev")
+    return RunState(
+        name=name,
+        state="finished",
+        step=record.steps,
+        steps=record.steps,
+        ppl=dev.ppl if dev else None,
+        bleu=dev.bleu if dev else None,
+        started=record.started,
+        changed=record.ended,
+        seconds=record.seconds.total,
+        train=record.seconds.train,
+        parameters=record.parameters.total,
+        attempts=record.attempts or 0,
+        tokens_per_second=record.tokens_per_second,
+        words=curve.words if curve else "",
+        damaged=curve.damaged if curve else 0,
+        curve=thinned(curve.points(DEV)) if curve else (),
+        record=record,
+    )
+
+
+def thinned(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...]:
+    """About `most` points, the last one among them; of two curves at the same steps the same ones, or every second."""
+    every = 1
+    while len(points) > most * every:
+        every *= 2
+    kept = points[every - 1 :: every]
+    return tuple(kept if not points or kept[-1] == points[-1] else [*kept, points[-1]])
+
+
+class Runs:
+    """The runs of a results folder, each read again where it may be another; finished ones are kept."""
+
+    def __init__(self, root: Path, curves: bool = True) -> None:
+        self._root, self._curves = root, curves
+        self._readers: dict[str, Reader] = {}
+
+    def __getitem__(self, training_hash: str) -> RunState:
+        """Of one run, by its hash or the name of its folder."""
+        name = training_hash[:16]
+        if name not in self._readers:
+            self._readers[name] = Reader(self._root / "runs" / name, self._curves)
+        return self._readers[name].look()
+
+    def all(self) -> dict[str, RunState]:
+        """Of all that have a folder, by name."""
+        try:
+            found = sorted(path.name for path in (self._root / "runs").iterdir() if path.is_dir())
+        except OSError:
+            found = []
+        names = [name for name in found if not name.startswith(".")]
+        self._readers = {name: reader for name, reader in self._readers.items() if name in set(names)}
+        return {name: self[name] for name in names}

@@ -1,0 +1,298 @@
+"""Where a study is: its cells, how many are finished, which is best, and when all will be done.
+
+A queue says which cells wait, failed or were stopped for good; the folders of the runs say the rest, and what a folder
+says comes first. Without a queue (records that came from elsewhere, the dashboard) the folders say all.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from lightning_tfm.runs.as_scored import read_as_scored
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.owner import Owner
+from lightning_tfm.runs.record import RunRecord, Seconds
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.study import Ablation, Search, Study
+from lightning_tfm.watch.run_state import STATES, Runs, RunState
+from lightning_tfm.watch.time_left import Left, Took, until_the_last
+
+SAID = {"done": "finished", "pruned": "stopped early"}
+"""state of a cell -> the word for it, where that is another one; the same in all outputs"""
+MEANT = {word: state for state, word in SAID.items()}
+AHEAD = ("waiting", "interrupted")
+"""states of cells that nobody works on, and that will be taken"""
+ALWAYS = ("finished", "running", "waiting", "failed")
+"""what is counted even where there is none"""
+ELSE = ("stopped early", "interrupted", "damaged", "gone")
+UNKNOWN = ""
+"""state of a cell of which no queue says anything"""
+
+
+def said(state: str) -> str:
+    """The word for a cell's state."""
+    return SAID.get(state, state)
+
+
+@dataclass(frozen=True)
+class CellState:
+    """Where a cell stands."""
+
+    cell: Cell
+    state: str = UNKNOWN
+    """waiting, running, done, pruned or failed; gone, interrupted or damaged where a reader looked at the runs, too"""
+    reason: str = ""
+    owner: Owner | None = None
+    attempt: int = 0
+    seconds: float | None = None
+    """length of the try that ended with done or pruned"""
+    values: tuple[float, ...] = ()
+    """of a finished one: a value for each objective"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run that is being worked on."""
+
+    row: str
+    seed: int
+    run: RunState
+    """with the time left for all seeds of its trial"""
+    owner: Owner | None = None
+    change: dict[str, Any] = field(default_factory=dict)
+    """of a trial: its parameters"""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best so far: of a table the row with the best mean over its finished seeds, of a search the trial."""
+
+    row: str
+    seed: int | None
+    """None where it is the mean of several"""
+    name: str
+    """of the objective: dev/ppl in a table"""
+    value: float
+
+
+class Reads(Protocol):
+    """Says where a run is, by its hash (run_state.Runs)."""
+
+    def __getitem__(self, training_hash: str) -> RunState: ...
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """A study at a moment."""
+
+    cells: list[CellState]
+    runs: dict[str, RunState]
+    """name of a folder -> the run, with its scores by the study's own evaluation"""
+    running: list[Running]
+    counts: dict[str, int]
+    """cells by state, in words: those of ALWAYS, others where there are"""
+    left: Left | None
+    best: Best | None
+    coming: int = 0
+    """trials that a search has yet to propose"""
+    share: float = 0.0
+    """of the predicted work, done"""
+
+    @property
+    def total(self) -> int:
+        """Cells when all is done."""
+        return len(self.cells) + self.coming
+
+    @property
+    def failed(self) -> list[CellState]:
+        """Those that were given up."""
+        return [s for s in self.cells if s.state == "failed"]
+
+
+@dataclass
+class Watch:
+    """Follows a study (None: a run alone) below `root`."""
+
+    root: Path
+    workers: int = 0
+    """at least so many; more where more are at work"""
+    study: Study | None = None
+    runs: Reads = None  # type: ignore[assignment]
+    """by default those below `root`"""
+    _evaluations: dict[str, str] = field(default_factory=dict)
+    """row -> hash of its scores' evaluation"""
+    _most: int = 0
+    """trials that a search makes in all"""
+
+    def __post_init__(self) -> None:
+        self.runs = self.runs or Runs(self.root, curves=False)
+        if isinstance(self.study, Search) and self.study.budget:
+            points = self.study.finite()
+            self._most = self.study.budget if points is None else min(self.study.budget, len(points) + self.study.based)
+
+    def look(self, states: Sequence[CellState]) -> StudyState:
+        """The study with these cells, as its runs are now."""
+        runs = {run.training_hash: self._scored(run) for s in states for run in s.cell.runs}
+        cells = [_held_against(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
+        took = _took(cells, runs)
+        runs = {name: run.after(took) for name, run in runs.items()}
+        running = [_running(s, runs, took) for s in cells if s.state == "running"]
+        counts = Counter(said(s.state) for s in cells)
+        named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
+        coming = max(0, self._most - len(cells))
+        return StudyState(
+            cells=cells,
+            runs={name[:16]: run for name, run in runs.items()},
+            running=running,
+            counts=named,
+            left=_left(cells, running, took, coming, self.workers),
+            best=_best(self.study, cells),
+            coming=coming,
+            share=_share(cells, running, coming),
+        )
+
+    def _scored(self, cell: Cell) -> RunState:
+        """A run with the scores of the study's own evaluation, which may have come later than the run."""
+        run = self.runs[cell.training_hash]
+        if self.study is None or run.record is None:
+            return run
+        if isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows):
+            return run  # of a row that somebody else added or dropped
+        if cell.row not in self._evaluations:
+            self._evaluations[cell.row] = self.study.evaluation(cell, self.root)
+        evaluation = self._evaluations[cell.row]
+        if run.record.scored_by(evaluation) and not run.record.contradiction:
+            return run
+        found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
+        if not isinstance(found, RunRecord):
+            return replace(run, state="waiting", words=found.reason, record=None, ppl=None, bleu=None)
+        return replace(run, record=found, ppl=found.scores["dev"].ppl, bleu=found.scores["dev"].bleu)
+
+
+def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
+    """A cell's state with what its runs show."""
+    words = [run.state for run in runs]
+    records = [run.record for run in runs if run.record]
+    if len(records) == len(runs):
+        seconds = sum(record.seconds.total for record in records)
+        attempt = s.attempt or max(record.attempts or 1 for record in records)
+        values = tuple(fmean(record.measured(aim) for record in records) for aim in _aims(study))
+        return replace(s, state="done", reason="", owner=None, attempt=attempt, seconds=seconds, values=values)
+    if s.state in ("failed", "pruned", "gone"):
+        return s
+    if "damaged" in words and s.state in ("done", "waiting", UNKNOWN):
+        return replace(s, state="damaged", reason=next(run.words for run in runs if run.state == "damaged"))
+    if s.state == "done":
+        return s
+    if "running" in words:
+        return replace(s, state="running")
+    if s.state == "running":
+        gone = s.owner is not None and s.owner.gone()
+        if gone or any(run.abandoned for run in runs):
+            return replace(s, state="interrupted", reason=f"{s.owner or 'its owner'} is gone")
+        return s
+    first = next(word for word in STATES if word in words)
+    if s.state == UNKNOWN or first == "interrupted":
+        shown = next(run for run in runs if run.state == first)
+        state = "waiting" if first == "finished" else first
+        return replace(s, state=MEANT.get(state, state), reason=s.reason or shown.words)
+    return s
+
+
+def _aims(study: Study | None) -> dict[str, str]:
+    """Objective -> its direction."""
+    return study.objectives if isinstance(study, Search) else {"dev/ppl": "minimize"}
+
+
+def _best(study: Study | None, cells: list[CellState]) -> Best | None:
+    """None of several aims, and where rows have pieces of their own, which perplexities are per."""
+    aims = _aims(study)
+    done = [s for s in cells if s.state == "done" and s.values]
+    if len(aims) > 1 or not done or (isinstance(study, Ablation) and study.data):
+        return None
+    ((name, direction),) = aims.items()
+    rows: dict[str, list[CellState]] = {}
+    for s in done:
+        rows.setdefault(s.cell.row, []).append(s)
+    means = {row: mean_of([s.values[0] for s in found]) for row, found in rows.items()}
+    row = (min if direction == "minimize" else max)(means, key=lambda one: means[one])
+    (first, *more) = rows[row]
+    return Best(row, None if more or first.cell.more else first.cell.seed, name, means[row])
+
+
+def mean_of(perplexities: Sequence[float]) -> float:
+    """Their geometric mean: rows are compared by the logarithm. One alone, of whatever kind, is itself."""
+    if len(perplexities) == 1:
+        return perplexities[0]
+    return math.exp(fmean(math.log(value) for value in perplexities))
+
+
+def _took(cells: list[CellState], runs: dict[str, RunState]) -> Took:
+    whole: dict[str, tuple[float, float]] = {}  # a run of two rows counts once
+    parts: dict[str, Seconds] = {}
+    for s in cells:
+        for run in s.cell.runs if s.state == "done" else ():
+            record = runs[run.training_hash].record
+            seconds = record.seconds.total if record else (s.seconds or 0.0) / len(s.cell.runs)
+            whole |= {run.training_hash: (run.cost, seconds)} if seconds else {}
+            parts |= {run.training_hash: record.seconds} if record else {}
+    trials = [s.seconds for s in cells if s.state in ("done", "pruned") and s.seconds]
+    return Took(list(whole.values()), trials, list(parts.values()))
+
+
+def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
+    found = [runs[run.training_hash] for run in s.cell.runs]
+    open_runs = [i for i, run in enumerate(found) if run.record is None] or [len(found) - 1]
+    at = next((i for i in open_runs if found[i].state == "running"), open_runs[0])
+    cell, run = s.cell.runs[at], found[at]
+    left, costs = run.left, [one.cost for one in s.cell.runs[at + 1 :]]
+    if run.step is None and (least := took.of([cell.cost])) is not None:
+        left = Left(least)
+    run = replace(run, phase=run.phase or "starting", left=took.then(left, costs))
+    return Running(cell.row, cell.seed, run, s.owner, cell.change)
+
+
+def _left(cells: list[CellState], running: list[Running], took: Took, coming: int, workers: int) -> Left | None:
+    """Until the last run ends; None where nothing is known, or nobody works."""
+    open_cells = [s.cell for s in cells if s.state == "running"]
+    waiting = [s.cell for s in cells if s.state in AHEAD]
+    at_least = any(r.run.left is None or r.run.left.at_least for r in running)
+    if not took.whole:  # what those that run will have taken for training alone
+        begun = zip(running, open_cells, strict=True)
+        took = Took(
+            [(cell.runs[0].cost, r.run.per_step * r.run.steps) for r, cell in begun if r.run.per_step and r.run.steps]
+        )
+    workers = max(workers, len(running))
+    if not took.whole or not workers or not (waiting or coming or running):
+        return None
+
+    def whole(cell: Cell) -> float:
+        return took.of([run.cost for run in cell.runs]) or 0.0
+
+    busy = [0.0 if r.run.scoring else whole(cell) for r, cell in zip(running, open_cells, strict=True)]
+    busy = [r.run.left.seconds if r.run.left else unknown for r, unknown in zip(running, busy, strict=True)]
+    each = fmean(took.trials) if took.trials else _mean_trial(cells, took)
+    end = until_the_last(busy, [*map(whole, waiting), *[each] * coming], workers)
+    return None if at_least and end < 1 else Left(end, at_least)
+
+
+def _mean_trial(cells: list[CellState], took: Took) -> float:
+    seeds = max((len(s.cell.runs) for s in cells), default=1)
+    return seeds * fmean(seconds for _, seconds in took.whole)
+
+
+def _share(cells: list[CellState], running: list[Running], coming: int) -> float:
+    """Of the predicted work; a trial that is still to come counts as the mean of those that are known."""
+    if not cells:
+        return 0.0
+    whole = sum(s.cell.cost for s in cells)
+    whole += coming * whole / len(cells)
+    done = sum(s.cell.cost for s in cells if s.state != "running" and s.state not in AHEAD)
+    for s, r in zip((s for s in cells if s.state == "running"), running, strict=True):
+        seeds = [run.seed for run in s.cell.runs]
+        done += s.cell.cost * (seeds.index(r.seed) + (r.run.step or 0) / (r.run.steps or 1)) / len(seeds)
+    return done / whole if whole else 0.0

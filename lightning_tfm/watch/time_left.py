@@ -1,0 +1,90 @@
+"""How long what runs, and what waits, will take: the one estimate behind every view.
+
+A run's own pace says how long the rest of its steps takes, finished runs what comes beside and after them, and what
+those take that have not begun.
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median
+
+from lightning_tfm.runs.record import Seconds
+
+
+@dataclass(frozen=True)
+class Left:
+    """Seconds to come; `at_least` where something of them, such as scoring, is not known yet."""
+
+    seconds: float
+    at_least: bool = False
+
+
+def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
+    """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line where three of
+    unequal cost are known.
+
+    The smaller a model, and the shorter a run, the more of its time is no arithmetic.
+    """
+    x, y = mean(c for c, _ in known), mean(s for _, s in known)
+    spread = sum((c - x) ** 2 for c, _ in known)
+    slope = sum((c - x) * (s - y) for c, s in known) / spread if spread else 0.0
+    if len(known) > 2 and slope > 0 and y >= slope * x:
+        return y + slope * (cost - x)
+    return cost * y / x if x else y
+
+
+@dataclass(frozen=True)
+class Took:
+    """What finished runs of a study took, and so what others will take."""
+
+    whole: list[tuple[float, float]] = field(default_factory=list)
+    """predicted cost and seconds of each run that came to its end"""
+    trials: list[float] = field(default_factory=list)
+    """seconds of each trial that ended, those that were stopped early too"""
+    parts: list[Seconds] = field(default_factory=list)
+
+    def of(self, costs: Sequence[float]) -> float | None:
+        """Seconds of runs of these costs, one after the other; None where nothing is known."""
+        return sum(seconds_at(cost, self.whole) for cost in costs) if self.whole else None
+
+    @property
+    def scoring(self) -> float | None:
+        """Seconds of scoring a trained run."""
+        return median(p.decode or 0.0 for p in self.parts) if self.parts else None
+
+    @property
+    def beside(self) -> float:
+        """Seconds of validation and checkpoints for each second of training."""
+        pairs = [((p.validate or 0.0) + (p.checkpoint or 0.0), p.train + (p.data or 0.0)) for p in self.parts]
+        spent = [beside / trained for beside, trained in pairs if trained]
+        return median(spent) if spent else 0.0
+
+    def training(self, steps: int, per_step: float | None) -> Left | None:
+        """Until a run with so many steps to go has ended, scoring included."""
+        if per_step is None:
+            return None
+        ahead = steps * per_step * (1 + self.beside)
+        return Left(ahead, at_least=True) if self.scoring is None else Left(ahead + self.scoring)
+
+    def scored(self, since: float) -> Left | None:
+        """Until a run that is being scored since then has ended."""
+        left = (self.scoring or 0.0) - (time.time() - since)
+        return Left(left) if left > 0 else None
+
+    def then(self, left: Left | None, costs: Sequence[float]) -> Left | None:
+        """With further runs after the one that `left` is of."""
+        if left is None or not costs:
+            return left
+        more = self.of(costs)
+        return Left(left.seconds, at_least=True) if more is None else Left(left.seconds + more, left.at_least)
+
+
+def until_the_last(busy: Sequence[float], ahead: Sequence[float], workers: int) -> float:
+    """Seconds until all is done, if each free worker takes the longest that waits; `busy`: of those that work."""
+    ends = [*busy, *[0.0] * (workers - len(busy))]
+    heapq.heapify(ends)
+    for seconds in sorted(ahead, reverse=True):
+        heapq.heappush(ends, heapq.heappop(ends) + seconds)
+    return max(ends)
