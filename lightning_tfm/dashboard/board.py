@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from lightning_tfm.dashboard.studies import Outline, Outlines, StudyView
+from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.runs.record import RunRecord
-from lightning_tfm.watch.run_state import Runs, RunState
-from lightning_tfm.watch.study_state import Watch
+from lightning_tfm.watch.run_state import Runs, RunState, name_of
+from lightning_tfm.watch.study_state import StudyState, Watch
 
 EVERY = 1.0
 """seconds within which the folder is not looked at twice"""
@@ -30,7 +30,7 @@ class Seen:
 
     version: int = 0
     runs: dict[str, RunState] = field(default_factory=dict)
-    studies: dict[str, StudyView] = field(default_factory=dict)
+    studies: dict[str, StudyState] = field(default_factory=dict)
     outlines: dict[str, Outline] = field(default_factory=dict)
     homes: dict[str, tuple[Home, ...]] = field(default_factory=dict)
     """name of a run -> the cells that it fills"""
@@ -98,8 +98,8 @@ class Board:
         studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
-            if name in runs and (now := studies[home.study].now):
-                runs[name] = replace(runs[name], left=now.runs[name].left)
+            if name in runs:
+                runs[name] = replace(runs[name], left=studies[home.study].runs[name].left)
         version = old.version + 1
         since = {}
         for kind, views, before in (("run", runs, old.runs), ("study", studies, old.studies)):
@@ -108,14 +108,14 @@ class Board:
                 since[f"{kind}/{name}"] = old.since[f"{kind}/{name}"] if same else version
         self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
 
-    def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyView:
+    def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
         if outline.study is None:
-            return StudyView(outline.name, "damaged", words=outline.why_not)
+            return StudyState(outline.name, "damaged", outline.why_not)
         watch = self._watches.get(outline.name)
         if watch is None or watch.study is not outline.study:
             watch = self._watches[outline.name] = Watch(self.root, study=outline.study)
         watch.runs = _Here(runs)
-        return StudyView(outline.name, outline.kind, watch.look(outline.cells), outline.objective[0])
+        return watch.look(outline.cells)
 
 
 @dataclass(frozen=True)
@@ -144,5 +144,5 @@ def _homes(outlines: dict[str, Outline]) -> dict[str, tuple[Home, ...]]:
     found: dict[str, list[Home]] = {}
     for outline in outlines.values():
         for run in outline.runs:
-            found.setdefault(run.folder, []).append(Home(outline.name, run.row, run.seed))
+            found.setdefault(name_of(run), []).append(Home(outline.name, run.row, run.seed))
     return {name: tuple(homes) for name, homes in found.items()}

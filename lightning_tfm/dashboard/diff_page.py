@@ -14,13 +14,12 @@ from lightning_tfm.dashboard.chart import Chart, Curve
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages
-from lightning_tfm.dashboard.studies import StudyView
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.folder import read_object
-from lightning_tfm.watch.run_state import DEV, RunState
-from lightning_tfm.watch.study_state import mean_of
+from lightning_tfm.watch.run_state import DEV, RunState, name_of
+from lightning_tfm.watch.study_state import StudyState, mean_of
 
 MOST = 12
 """runs or studies beside each other"""
@@ -209,7 +208,7 @@ def _with_differences(values: list[float | None], digits: int, kinds: Sequence[s
     return said
 
 
-def _study_scores(views: list[StudyView]) -> list[tuple[str, list[str]]]:
+def _study_scores(views: list[StudyState]) -> list[tuple[str, list[str]]]:
     return [
         ("state", [view.state for view in views]),
         ("done", [f"{view.ended} of {view.total}" for view in views]),
@@ -217,7 +216,7 @@ def _study_scores(views: list[StudyView]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]]]:
+def _study_rows(seen: Seen, views: list[StudyState]) -> list[tuple[str, list[str]]]:
     """Rows that at least two of the studies have."""
     means = [_row_means(view, lambda run: run.ppl, mean_of) for view in views]
     bleus = [_row_means(view, lambda run: run.bleu, fmean) for view in views]
@@ -231,13 +230,11 @@ def _study_rows(seen: Seen, views: list[StudyView]) -> list[tuple[str, list[str]
 
 
 def _row_means(
-    view: StudyView, of: Callable[[RunState], float | None], mean: Callable[[Sequence[float]], float]
+    view: StudyState, of: Callable[[RunState], float | None], mean: Callable[[Sequence[float]], float]
 ) -> dict[str, float]:
     values: dict[str, list[float]] = {}
-    if view.now is None:
-        return {}
-    for run in (run for state in view.now.cells if state.state == "done" for run in state.cell.runs):
-        if (value := of(view.now.runs[run.folder])) is not None:
+    for run in (run for state in view.cells if state.state == "done" for run in state.cell.runs):
+        if (value := of(view.runs[name_of(run)])) is not None:
             values.setdefault(run.row, []).append(value)
     return {row: mean(every) for row, every in values.items()}
 
@@ -245,10 +242,10 @@ def _row_means(
 def _study_charts(seen: Seen, sides: list[Side]) -> dict[str, Chart]:
     """Dev curves of all runs, in the colours of their studies."""
     curves = [
-        Curve(f"{side.name}: {run.row}, {run.seed}", seen.runs[run.folder].curve, side.colour)
+        Curve(f"{side.name}: {run.row}, {run.seed}", seen.runs[name_of(run)].curve, side.colour)
         for side in sides
         for run in seen.outlines[side.name].runs
-        if run.folder in seen.runs and seen.runs[run.folder].curve
+        if name_of(run) in seen.runs and seen.runs[name_of(run)].curve
     ]
     return (
         {"chart-dev": Chart("Dev perplexity", curves, "every run, in the colour of its study", log=True)}

@@ -5,8 +5,8 @@ from collections import Counter
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
-from lightning_tfm.dashboard.studies import StudyView
 from lightning_tfm.watch.run_state import STATES, RunState
+from lightning_tfm.watch.study_state import StudyState
 
 ORDER = {state: number for number, state in enumerate(STATES)}
 
@@ -63,7 +63,7 @@ class Index:
             known = self._rows[key] = (version, made["run_row"])
         return known[1]
 
-    def _study(self, seen: Seen, view: StudyView) -> str:
+    def _study(self, seen: Seen, view: StudyState) -> str:
         key, version = f"study/{view.name}", seen.since[f"study/{view.name}"]
         known = self._rows.get(key)
         if known is None or known[0] != version:

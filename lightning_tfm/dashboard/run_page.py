@@ -17,7 +17,7 @@ from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.folder import read_attempts, read_object
-from lightning_tfm.watch.run_state import DEV, Points
+from lightning_tfm.watch.run_state import DEV, Points, name_of
 from lightning_tfm.watch.run_state import Curve as Course
 
 SHOWN = (".txt", ".json", ".jsonl", ".tsv", ".yaml", ".log")
@@ -150,8 +150,8 @@ def _base(seen: Seen, name: str) -> str:
         if isinstance(outline.study, Ablation):
             for run in outline.runs:
                 same = run.row == outline.study.base_row and run.seed == home.seed
-                if same and run.folder != name and run.folder in seen.runs:
-                    return run.folder
+                if same and name_of(run) != name and name_of(run) in seen.runs:
+                    return name_of(run)
     return ""
 
 

@@ -14,7 +14,7 @@ from lightning_tfm.queue.storage import OUTAGES, PostgresStore, find_storage
 from lightning_tfm.runs.record import RunRecord, from_plain
 from lightning_tfm.study.study import Search, Study
 from lightning_tfm.study.study import from_plain as study_from_plain
-from lightning_tfm.watch.run_state import RunState, finished
+from lightning_tfm.watch.run_state import RunState, finished, name_of
 from lightning_tfm.watch.study_state import CellState, said
 
 EVERY = 5.0
@@ -73,7 +73,7 @@ class Database:
             else:
                 outlines[frozen.study_name] = Outline(frozen.study_name, study, tuple(state for state, _ in states))
                 runs |= {
-                    run.folder: self._view(state, trial, run.folder, study)
+                    name_of(run): self._view(state, trial, name_of(run), study)
                     for state, trial in states
                     for run in state.cell.runs
                 }

@@ -11,10 +11,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import asked_cells
 from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, folder_of, load, predicted_cost
 from lightning_tfm.watch.folder import Kept, read_object, stamp
-from lightning_tfm.watch.run_state import STATES, RunState
-from lightning_tfm.watch.study_state import Best, CellState, StudyState
-
-OPEN = ("running", "waiting", "interrupted")
+from lightning_tfm.watch.study_state import CellState
 
 
 @dataclass(frozen=True)
@@ -31,18 +28,6 @@ class Outline:
     def runs(self) -> list[Cell]:
         """A cell for each run."""
         return [run for state in self.cells for run in state.cell.runs]
-
-    @property
-    def kind(self) -> str:
-        return "damaged" if self.study is None else "search" if isinstance(self.study, Search) else "table"
-
-    @property
-    def objective(self) -> tuple[str, bool]:
-        """What runs are ranked by, and whether more of it is better."""
-        if isinstance(self.study, Search):
-            name, direction = next(iter(self.study.objectives.items()))
-            return name, direction == "maximize"
-        return "dev/ppl", False
 
     def pieces(self, row: str) -> str:
         """Fingerprint of the dev text in a row's pieces: perplexities are comparable where it is the same."""
@@ -134,65 +119,3 @@ def _newest(folder: Path) -> int:
             return max([os.stat(folder).st_mtime_ns, *(entry.stat().st_mtime_ns for entry in entries)])
     except OSError:
         return 0
-
-
-@dataclass(frozen=True)
-class StudyView:
-    """A study at a moment. Times are seconds since 1970."""
-
-    name: str
-    kind: str
-    """table, search or damaged"""
-    now: StudyState | None = None
-    metric: str = ""
-    """what is ranked: dev/ppl, dev/bleu, …"""
-    words: str = ""
-    """why it cannot be read"""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Cells by state, where there are any."""
-        found = self.now.counts if self.now else {}
-        return {state: found[state] for state in STATES if found.get(state)}
-
-    @property
-    def coming(self) -> int:
-        """Trials that a search has yet to propose."""
-        return self.now.coming if self.now else 0
-
-    @property
-    def total(self) -> int:
-        return len(self.now.cells) + self.now.coming if self.now else 0
-
-    @property
-    def ended(self) -> int:
-        """Cells that will not go on by themselves."""
-        return self.total - self.coming - sum(self.counts.get(state, 0) for state in OPEN)
-
-    @property
-    def best(self) -> Best | None:
-        return self.now.best if self.now else None
-
-    @property
-    def seconds_left(self) -> float | None:
-        return self.now.left.seconds if self.now and self.now.left else None
-
-    @property
-    def started(self) -> float | None:
-        return min((run.started for run in self._runs if run.started), default=None)
-
-    @property
-    def changed(self) -> float | None:
-        return max((run.changed for run in self._runs if run.changed), default=None)
-
-    @property
-    def _runs(self) -> list[RunState]:
-        return list(self.now.runs.values()) if self.now else []
-
-    @property
-    def state(self) -> str:
-        if self.kind == "damaged":
-            return "damaged"
-        order = ("running", "waiting", "interrupted", "failed", "damaged")
-        found = self.counts | ({"waiting": self.coming} if self.coming else {})
-        return next((state for state in order if found.get(state)), "finished")

@@ -11,11 +11,11 @@ from urllib.parse import quote
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
 from lightning_tfm.dashboard.page import NoSuchPage, Page
-from lightning_tfm.dashboard.studies import Outline, StudyView
+from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.study.study import Ablation, Search, file_of
 from lightning_tfm.watch.folder import Kept, read_object, tail
-from lightning_tfm.watch.run_state import STATES, Points, RunState
-from lightning_tfm.watch.study_state import CellState, mean_of
+from lightning_tfm.watch.run_state import STATES, Points, RunState, name_of
+from lightning_tfm.watch.study_state import CellState, StudyState, mean_of
 
 BAD = ("failed", "damaged", "interrupted")
 LOG_LINES = 12
@@ -97,7 +97,7 @@ class StudyPages:
         data = {
             "view": view,
             "here": file_of(self._root, name).is_file(),
-            "counts": list(view.counts.items()),
+            "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,
             "trials": trials,
@@ -109,11 +109,10 @@ class StudyPages:
         busy = bool(view.counts.get("running"))
         return Page("study.html", name, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
 
-    def _rows(self, outline: Outline, study_view: StudyView, seen: Seen) -> list[RowView]:
+    def _rows(self, outline: Outline, now: StudyState, seen: Seen) -> list[RowView]:
         study = outline.study
-        assert isinstance(study, Ablation) and study_view.now is not None
-        now = study_view.now.runs
-        places = {(run.row, run.seed): now[run.folder] for run in outline.runs if run.folder in seen.runs}
+        assert isinstance(study, Ablation)
+        places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
         found: dict[str, list[RunState | None]] = {
             row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
         }
@@ -136,20 +135,20 @@ class StudyPages:
             made.append(RowView(row.name, change, first, cells, ppl, ppl_sd, bleu, bleu_sd, against))
         return made
 
-    def _trials(self, outline: Outline, study_view: StudyView, seen: Seen) -> list[TrialView]:
+    def _trials(self, outline: Outline, now: StudyState, seen: Seen) -> list[TrialView]:
         study = outline.study
-        assert isinstance(study, Search) and study_view.now is not None
-        return [self._trial(study, state, seen) for state in study_view.now.cells]
+        assert isinstance(study, Search)
+        return [self._trial(study, state, seen) for state in now.cells]
 
     def _trial(self, study: Search, state: CellState, seen: Seen) -> TrialView:
-        runs = [(run.seed, seen.runs.get(run.folder)) for run in state.cell.runs]
-        plain = self._experiment(self._root / "runs" / state.cell.folder / "experiment.json")
+        runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
+        plain = self._experiment(self._root / "runs" / name_of(state.cell) / "experiment.json")
         values = [_value(plain, parameter.name) for parameter in study.space]
         done = state.state == "done" and len(state.values) == len(study.objectives)
         return TrialView(state.cell.row, runs, values, list(state.values) if done else [None] * len(study.objectives))
 
     def _failures(self, outline: Outline, seen: Seen) -> list[Failure]:
-        bad = [(run, seen.runs[run.folder]) for run in outline.runs if run.folder in seen.runs]
+        bad = [(run, seen.runs[name_of(run)]) for run in outline.runs if name_of(run) in seen.runs]
         return [
             Failure(view, f"{run.row}, seed {run.seed}", self._log(self._root / "runs" / view.name / "log.txt"))
             for run, view in bad
@@ -181,7 +180,7 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
         return {}
     table = isinstance(outline.study, Ablation)
     curves = _row_curves(outline, seen) if table else _trial_curves(outline, trials, seen)
-    last = max((seen.runs[p.folder].steps or 0 for p in outline.runs if p.folder in seen.runs), default=0)
+    last = max((seen.runs[name_of(p)].steps or 0 for p in outline.runs if name_of(p) in seen.runs), default=0)
     note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
     if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
         note += "; without rows that have other pieces than base"
@@ -190,8 +189,8 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
         if curves
         else {}
     )
-    if trials and (history := _history(outline, trials)):
-        name, _ = outline.objective
+    if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
+        name = next(iter(outline.study.objectives))
         found = {"chart-history": Chart(f"{name} by trial", history, "the line: the best so far", dots=True)} | found
     return found
 
@@ -205,7 +204,7 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
     by_row: dict[str, list[RunState]] = {}
     foreign = outline.study.foreign(outline.study.base_row)
     for run in outline.runs:
-        view = seen.runs.get(run.folder)
+        view = seen.runs.get(name_of(run))
         if view is not None and view.curve and run.row not in foreign:
             by_row.setdefault(run.row, []).append(view)
     colours = _colours([row.group for row in outline.study.rows])
@@ -242,9 +241,9 @@ def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list
     return sorted(found, key=lambda curve: not curve.rest)
 
 
-def _history(outline: Outline, trials: list[TrialView]) -> list[Curve]:
+def _history(study: Search, trials: list[TrialView]) -> list[Curve]:
     """Values of the first objective by trial, and the best so far."""
-    _, more = outline.objective
+    more = study.directions[0] == "maximize"
     points = [(float(i), trial.scores[0]) for i, trial in enumerate(trials) if trial.scores[0] is not None]
     known = [(x, value) for x, value in points if value is not None and math.isfinite(value)]
     if not known:

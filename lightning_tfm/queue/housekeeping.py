@@ -144,12 +144,11 @@ def _names_of(store: Path) -> list[str]:
 
 def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
     run = RunState.of(folder.path)
-    ended = run.outcome if run.state in ("failed", "stopped early") else None
-    reason = run.words if run.state == "damaged" else ended.reason if ended else ""
+    failed = run.outcome if run.state == "failed" else None
     return RunInfo(
         run=folder.path.name,
         state=run.state,
-        reason=f"{ended.outcome}: {reason}" if ended and run.state == "failed" else reason,
+        reason=f"{failed.outcome}: {failed.reason}" if failed else run.words,
         step=run.step,
         steps=run.steps,
         attempts=folder.newest(),

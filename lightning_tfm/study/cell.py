@@ -21,11 +21,6 @@ class Cell:
     """(seed, training hash) of the further runs where a trial of a search has several; `cost` is that of all"""
 
     @property
-    def folder(self) -> str:
-        """Name of its run's folder."""
-        return self.training_hash[:16]
-
-    @property
     def runs(self) -> "list[Cell]":
         """A cell of its own for each run, in the order of seeds: itself but for a trial of several."""
         found = [(self.seed, self.training_hash), *self.more]

@@ -11,6 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 from lightning_tfm.runs.record import CURVES, INFINITE, Called, LastWords, Progress, RunRecord, read, read_small
+from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.folder import AttemptView, Lines, Stamp, read_attempts, stamp
 from lightning_tfm.watch.time_left import Left, Took
@@ -84,13 +85,14 @@ class Curve:
         return [(step, float(value)) for step, value in found if math.isfinite(value) and (key != DEV or value > 0)]
 
     def points(self, key: str, most: int = 400) -> Points:
-        """`every`, or where that is more than `most`, means over as many neighbours as it takes."""
+        """`every`; where that is more than `most`, means over as many neighbours as it takes, and the last as it is."""
         found = self.every(key)
-        size = -(-len(found) // most) or 1
-        if size == 1:
+        if len(found) <= most:
             return found
-        parts = [found[i : i + size] for i in range(0, len(found), size)]
-        return [(round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts]
+        *before, last = found
+        size = -(-len(before) // (most - 1))
+        parts = [before[i : i + size] for i in range(0, len(before), size)]
+        return [*((round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts), last]
 
     def last(self, key: str) -> float | None:
         """The last value, infinite ones too; None where there is none."""
@@ -311,6 +313,11 @@ def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunSta
         curve=thinned(curve.points(DEV)) if curve else (),
         record=record,
     )
+
+
+def name_of(cell: Cell) -> str:
+    """Of the folder of its run."""
+    return cell.training_hash[:16]
 
 
 def thinned(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...]:

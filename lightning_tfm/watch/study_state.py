@@ -87,16 +87,22 @@ class Reads(Protocol):
 
 @dataclass(frozen=True)
 class StudyState:
-    """A study at a moment."""
+    """A study at a moment. Times are seconds since 1970."""
 
-    cells: list[CellState]
-    runs: dict[str, RunState]
+    name: str = ""
+    """empty of a run alone"""
+    kind: str = ""
+    """table, search or damaged"""
+    words: str = ""
+    """why it cannot be read"""
+    cells: list[CellState] = field(default_factory=list)
+    runs: dict[str, RunState] = field(default_factory=dict)
     """name of a folder -> the run, with its scores by the study's own evaluation"""
-    running: list[Running]
-    counts: dict[str, int]
+    running: list[Running] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
     """cells by state, in words: those of ALWAYS, others where there are"""
-    left: Left | None
-    best: Best | None
+    left: Left | None = None
+    best: Best | None = None
     coming: int = 0
     """trials that a search has yet to propose"""
     share: float = 0.0
@@ -108,9 +114,23 @@ class StudyState:
         return len(self.cells) + self.coming
 
     @property
-    def failed(self) -> list[CellState]:
-        """Those that were given up."""
-        return [s for s in self.cells if s.state == "failed"]
+    def ended(self) -> int:
+        """Cells that will not go on by themselves."""
+        return len(self.cells) - sum(self.counts.get(word, 0) for word in ("running", *AHEAD))
+
+    @property
+    def state(self) -> str:
+        """Of its cells the one that one wants to see first."""
+        found = self.counts | ({"waiting": self.coming} if self.coming else {})
+        return self.kind if self.words else next((word for word in STATES[:-2] if found.get(word)), "finished")
+
+    @property
+    def started(self) -> float | None:
+        return min((run.started for run in self.runs.values() if run.started), default=None)
+
+    @property
+    def changed(self) -> float | None:
+        return max((run.changed for run in self.runs.values() if run.changed), default=None)
 
 
 @dataclass
@@ -145,6 +165,8 @@ class Watch:
         named = {word: counts[word] for word in (*ALWAYS, *ELSE) if word in ALWAYS or counts[word]}
         coming = max(0, self._most - len(cells))
         return StudyState(
+            name=self.study.name if self.study else "",
+            kind=self.study.KIND if self.study else "",
             cells=cells,
             runs={name[:16]: run for name, run in runs.items()},
             running=running,

@@ -25,6 +25,10 @@ from lightning_tfm.watch.time_left import Left
 from tests.dashboard.made import BASE, Folder
 
 
+def counts(**found):
+    return dict.fromkeys(("finished", "running", "waiting", "failed"), 0) | found
+
+
 @pytest.fixture
 def made(tmp_path):
     return Folder(tmp_path)
@@ -38,7 +42,7 @@ def test_every_state_is_told_from_the_files_and_damage_hides_nobody(made):
     broken.mkdir()
     (broken / "study.json").write_text("{")
     seen = Board(made.root, every=0).look()
-    found = [seen.runs[run.folder].state for run in seen.outlines["table"].runs]
+    found = [seen.runs[run.training_hash[:16]].state for run in seen.outlines["table"].runs]
     assert found == [states[i % len(states)] for i in range(9)]
     assert {name: view.kind for name, view in seen.studies.items()} == {"table": "table", "broken": "damaged"}
     assert "not a study definition" in seen.studies["broken"].words
@@ -133,16 +137,15 @@ def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
     running = made.run(apply(study.base, study.rows[1], 1), "running")
     seen = Board(made.root, every=0).look()
     view, outline = seen.studies["table"], seen.outlines["table"]
-    ppl = [seen.runs[run.folder].ppl for run in outline.runs[:2]]
+    ppl = [seen.runs[run.training_hash[:16]].ppl for run in outline.runs[:2]]
     assert (
         view.best == Best("base", None, "dev/ppl", pytest.approx((ppl[0] * ppl[1]) ** 0.5))
-        and view.metric == "dev/ppl"
         and view.counts["waiting"] == 1
     )
     of_run, costs = seen.runs[running.path.name], [run.cost for run in outline.runs]
     left = (of_run.steps - of_run.step) * 0.03 * (1 + 3.5 / 62) + 4.0
     assert of_run.left == Left(pytest.approx(left)), "with what finished runs took beside and after their steps"
-    assert view.seconds_left == pytest.approx(left + costs[3] * 2 * 69.5 / (costs[0] + costs[1]))
+    assert view.left.seconds == pytest.approx(left + costs[3] * 2 * 69.5 / (costs[0] + costs[1]))
 
 
 def test_perplexities_of_different_pieces_are_not_compared(made):
@@ -188,7 +191,7 @@ def test_a_search_counts_the_trials_that_are_still_to_come(made):
         made.trial(search, number, state, training__lr_factor=0.5 + number)
     board = Board(made.root, every=0)
     view = board.look().studies["search"]
-    assert view.total == 10 and view.counts == {"finished": 1, "stopped early": 1, "running": 1, "waiting": 1}
+    assert view.total == 10 and view.counts == counts(finished=1, running=1, waiting=1) | {"stopped early": 1}
     assert view.coming == 6 and view.state == "running"
     assert view.best is not None and view.best.row == "t0000"
     made.trial(search, 3, "finished", training__lr_factor=0.1)
@@ -203,7 +206,7 @@ def test_a_search_of_several_seeds_counts_trials_and_ranks_means(made):
     board = Board(made.root, every=0)
     seen = board.look()
     view = seen.studies["search"]
-    assert view.total == 3 and view.counts == {"finished": 1, "running": 1, "waiting": 1}
+    assert view.total == 3 and view.counts == counts(finished=1, running=1, waiting=1)
     found = [one.ppl for one in seen.runs.values() if one.state == "finished"]
     assert view.best == Best("t0000", None, "dev/ppl", pytest.approx(sum(found) / 2))
     page = StudyPages(made.root).page(seen, "search")

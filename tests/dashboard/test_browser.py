@@ -30,6 +30,7 @@ def made(tmp_path_factory):
     study = found.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2, 3])
     found.fill(study, [*STATES, "finished"])
     found.fill(found.table("other", ["base", "A-h1"], seeds=[4, 5]))
+    found.table("many", ["base", "A-h1"], seeds=range(100, 164))
     search = found.search("search", 8)
     for number, state in enumerate(["finished", "stopped early", "running", "finished", "failed"]):
         found.trial(search, number, state, training__lr_factor=0.5 + number)
@@ -94,6 +95,38 @@ def test_axe_finds_nothing_to_mend_and_nothing_is_wider_than_a_phone(open_page, 
     assert {"color-contrast", "region"} <= {one["id"] for one in found["passes"]}
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == (scheme == "dark")
+
+
+FITS = """table => {
+  const wide = [...table.rows].flatMap(row => [...row.cells]).filter(cell => {
+    const text = document.createRange();
+    text.selectNodeContents(cell);
+    const clipped = cell.querySelector('.words') || getComputedStyle(cell).overflow === 'hidden';
+    return cell.offsetParent && !clipped && text.getBoundingClientRect().right > cell.getBoundingClientRect().right + 1;
+  });
+  return [table.parentElement.scrollWidth - table.parentElement.clientWidth, wide.map(cell => cell.innerText)];
+}"""
+"""a table: by how much it is wider than its region, and the cells that reach into the next one"""
+
+
+@pytest.mark.parametrize("width", [768, 900, 1280, 1920])
+def test_no_column_reaches_into_the_next_or_is_cut_at_any_width(open_page, width):
+    page = open_page("index")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(100)
+    for table in ("#table-studies", "#table-runs"):
+        assert page.locator(table).evaluate(FITS) == [0, []], table
+    page.goto(page.url + "study/many")
+    assert page.locator("#table-cells td").count() > 128
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "64 seeds that wait widen their table alone"
+
+
+def test_what_a_chart_says_of_the_last_step_is_not_smoothed(open_page, made, served):
+    page = open_page("running")
+    run = next(view for view in served.board.look().runs.values() if view.state == "running")
+    page.goto(f"{served.url}/run/{run.name}")
+    said = page.locator("#chart-loss .readout").inner_text()
+    assert f"loss {run.loss:.4g}"[:9] in said, (said, run.loss)
 
 
 def shown(page) -> list[str]:

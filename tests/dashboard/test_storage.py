@@ -57,7 +57,7 @@ def test_studies_of_other_machines_are_shown_with_their_records_and_nothing_is_w
     served = serve(here, elsewhere=database)
     seen = served.board.look()
     view = seen.studies["table"]
-    assert view.total == 4 and view.counts == {"finished": 1, "running": 1, "waiting": 2}
+    assert view.total == 4 and view.counts == {"finished": 1, "running": 1, "waiting": 2, "failed": 0}
     assert seen.runs[claim.cell.training_hash[:16]].ppl == 3.25
     assert seen.runs[going.cell.training_hash[:16]].state == "running"
     page = served.get(f"/run/{claim.cell.training_hash[:16]}").text

@@ -50,7 +50,7 @@ def test_runs_are_listed_with_state_and_cells(tmp_path: Path) -> None:
         if task.cell.row == "bad":
             raise FloatingPointError("loss is nan")
         task.attempt.write_progress(10, 10, 1.0, "done")
-        leave(task.attempt)
+        leave(task.attempt, steps=10)
 
     cells = [Cell("good", 1, "aa" * 32, 1.0), Cell("bad", 2, "bb" * 32, 1.0)]
     with (tmp_path / "shown").open("w") as stream:
@@ -117,10 +117,12 @@ def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, 
 @pytest.mark.parametrize("name", ["result.json", "outcome.json", "progress.json"])
 def test_a_damaged_record_spoils_one_line_and_gc_leaves_the_run_alone(tmp_path: Path, name: str, content: str) -> None:
     run(tmp_path, "aa")
-    (run(tmp_path, "bb").folder.path / name).write_text(content)
+    broken = run(tmp_path, "bb", finished=False)
+    broken.release()
+    (broken.folder.path / name).write_text(content)
     found = listed(tmp_path)
     assert found["aa"].state == "finished"
-    assert found["bb"].state == "damaged" and (name in found["bb"].reason or "was damaged" in found["bb"].reason)
+    assert found["bb"].state == ("interrupted" if name == "progress.json" else "damaged") and name in found["bb"].reason
     if name == "result.json" and "finished" not in content:
         assert all("b" * 16 not in item for item in names(tmp_path))
 

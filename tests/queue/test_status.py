@@ -81,7 +81,9 @@ def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) ->
     run.attempts.mkdir(parents=True)
     heard = run.attempts / "0001.beat"
     heard.touch()
-    (run.attempts / "0001.json").write_text(json.dumps({"number": 1, "owner": FAR, "time": 1.0, "ended": None}))
+    (run.attempts / "0001.json").write_text(
+        json.dumps({"number": 1, "token": "x", "owner": FAR, "time": 1.0, "ended": None})
+    )
     assert "1 running" in status()
     os.utime(heard, (1.0, 1.0))
     before = (folder / "journal.log").read_bytes(), sorted(run.path.rglob("*"))

@@ -232,7 +232,7 @@ class Chart {
   say(picked) {
     const {series} = this.drawn, values = [];
     for (const s of series) {
-      const p = this.at === null ? s.points.at(-1) : nearest(s.points, this.at);
+      const points = s.raw ?? s.points, p = this.at === null ? points.at(-1) : nearest(points, this.at);
       if (p && (!picked || s.name === picked)) values.push([s.name, p[1], p[0]]);
     }
     const first = this.near ? values.filter(v => v[0] === this.near) : [];
