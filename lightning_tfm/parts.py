@@ -78,6 +78,8 @@ class Layer(Part):
     """where a positional scheme may act in it"""
     pairs: Callable[["Model", Any], Any] = lambda m, n: 0 * n
     """queries times keys that it compares in texts of n pieces, an array"""
+    each_pair: Formula = lambda m: m.h * (m.d_k + m.d_v)
+    """multiplications forward for each of them, in its score and in the sum"""
     alike: bool = False
     """whether all layers of a stack reach equally far"""
     sees_order: bool = True
@@ -85,7 +87,7 @@ class Layer(Part):
     reads: tuple[str, ...] = ()
 
 
-FORMULAS = ("numbers", "weights", "width", "flops", "pairs")
+FORMULAS = ("numbers", "weights", "width", "flops", "pairs", "each_pair")
 OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width")
 """traits that a class of the user's own does not inherit from one that ships"""
 P = TypeVar("P", bound=Part)

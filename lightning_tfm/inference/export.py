@@ -128,6 +128,8 @@ def unlike_ctranslate2(m: Model) -> list[str]:
         faults.append(f"layer={m.layer} stands in place of self-attention")
     if SCHEMES.traits(m.positions).acts != "embedding":
         faults.append(f"positions={m.positions} act within attention")
+    elif not SCHEMES.traits(m.positions).exports:
+        faults.append(f"positions={m.positions} are not declared to be a table that is added (exports)")
     if m.kv_heads not in (0, m.h):
         faults.append(f"kv_heads={m.kv_heads} are shared by several queries")
     if m.qk_norm:

@@ -54,7 +54,8 @@ def training_flops(
     feed_forward, encoder, decoder = weights
     source = source_tokens * model.N * (encoder + feed_forward + keys_values)
     target = target_tokens * model.N * (decoder + feed_forward + queries_output)
-    attention = model.N * h * (d_k + d_v) * (pairs.source + pairs.target + pairs.cross)
+    each_pair = LAYERS.traits(model.layer).each_pair(model)
+    attention = model.N * (each_pair * (pairs.source + pairs.target) + h * (d_k + d_v) * pairs.cross)
     of_query, of_pair, of_cell = SCHEMES.traits(model.positions).flops(model)
     compared = (pairs.source + pairs.target) * of_pair + pairs.grids * of_cell
     positions = model.N * ((source_tokens + target_tokens) * of_query + compared)

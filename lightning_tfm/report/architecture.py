@@ -81,8 +81,9 @@ def columns(e: Experiment) -> tuple[Column, Column]:
     """Encoder and decoder."""
     m, V = e.model, e.data.vocab_size
     own = {"all": ("", ""), "decoder": ("a matrix of its own", "a matrix with the output")}
-    added = m.positions != "none" and SCHEMES.traits(m.positions).acts == "embedding"
-    positions = f"+ {m.positions} positions" if added else ""
+    scheme = SCHEMES.traits(m.positions)
+    added = m.positions != "none" and scheme.acts == "embedding"
+    positions = f"+ {scheme.label or m.positions} positions" if added else ""
     under = [
         Box(
             "Embedding",
@@ -135,7 +136,8 @@ def _self(m: Model, causal: bool) -> Box:
     lines += ["one direction" if causal else "two directions"] * layer.recurrent
     lines += [f"neighbourhood r {m.neighbourhood}"] * ("neighbourhood" in layer.reads)
     lines += [f"kernel k {m.kernel}"] * ("kernel" in layer.reads)
-    lines += [f"{m.positions} positions"] * (layer.heads and SCHEMES.traits(m.positions).acts != "embedding")
+    scheme = SCHEMES.traits(m.positions)
+    lines += [f"{scheme.label or m.positions} positions"] * (layer.heads and scheme.acts != "embedding")
     lines += ["as many parameters as self-attention"] * (m.layer_width == "parameters")
     return Box(title, tuple(lines), _counted(lambda: layer_parameters(m, causal)))
 

@@ -11,11 +11,18 @@ from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import BuiltinCorpus, Corpus, FilesCorpus, corpus_fingerprint, make_corpus
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
+from lightning_tfm.parts import CORPORA
 from lightning_tfm.testing import CorpusSuite
 
+NEED_TEXT = ("FilesCorpus", "OfficialCorpus")
+"""the suite has these below, and in wmt/test_official.py"""
 
-class TestBuiltin(CorpusSuite):
-    corpus, data = "builtin", Data(pairs=300, vocab_size=300)
+
+@pytest.mark.parametrize("check", [check for check in dir(CorpusSuite) if check.startswith("test_")])
+@pytest.mark.parametrize("name", [name for name, part in CORPORA.items() if part.cls not in NEED_TEXT])
+def test_what_ships_passes_its_suite(name, check):
+    settings = {"corpus": name, "data": Data(pairs=300, vocab_size=300)}
+    getattr(type("Shipped", (CorpusSuite,), settings)(), check)()
 
 
 class TestFiles(CorpusSuite):

@@ -1,0 +1,169 @@
+"""What ships is one class and one line in parts.py: one part of each kind is added to a copy of the tree, nothing else
+is touched, and whatever counts, draws, exports, names, documents or checks parts knows it."""
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testing.test_traits import Attention
+
+ROOT = Path(__file__).parents[1]
+PARTS = {  # kind -> name of the part, its module, its class, its line
+    "NORMS": (
+        "mean_size",
+        "model/norms.py",
+        '''
+class MeanSize(Norm):
+    """x / (mean of |x| + eps), times a gain and plus a bias for each channel."""
+
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.gain, self.bias, self.eps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), eps
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD / (x_BTD.abs().mean(-1, keepdim=True) + self.eps) * self.gain + self.bias
+''',
+        'Part("mean_size", "MeanSize", "mean size", numbers=lambda m: 2 * m.d_model),',
+    ),
+    "FEED_FORWARDS": (
+        "tanh",
+        "model/feed_forward.py",
+        '''
+class Tanh(ReLU):
+    """tanh in place of max(0, x)."""
+
+    def activation(self, x_BTF: Tensor) -> Tensor:
+        return x_BTF.tanh()
+''',
+        '_feed_forward("tanh", "Tanh", "hyperbolic", 2),',
+    ),
+    "SCHEMES": (
+        "slopes",
+        "model/positions.py",
+        '''
+class Slopes(BiasScheme):
+    """-softplus(a) |t - s|, a learned for each head and layer."""
+
+    def __init__(self, sizes: PositionSizes):
+        super().__init__(sizes)
+        self.a_H = nn.Parameter(torch.empty(sizes.h))
+
+    def bias(self, q_BHTK: Tensor, S: int, start: int) -> Tensor:
+        distance_TS = distances(q_BHTK.shape[2], S, start, q_BHTK.device).abs()
+        return (-F.softplus(self.a_H)[:, None, None] * distance_TS).to(q_BHTK.dtype).unsqueeze(0)
+''',
+        'Scheme("slopes", "Slopes", "learned slopes", acts="scores", numbers=lambda m: 2 * m.N * m.h),',
+    ),
+    "LAYERS": (
+        "one_head",
+        "model/layer_types.py",
+        "\n" + inspect.getsource(Attention).replace("class Attention", "class OneHead"),
+        'Layer("one_head", "OneHead", "one head", numbers=lambda m, *_: 4 * m.d_model**2, pairs=lambda m, n: n * n, '
+        "each_pair=lambda m: 2 * m.d_model, alike=True, sees_order=False),",
+    ),
+    "OPTIMIZERS": (
+        "nadam",
+        "training/optimizers.py",
+        '''
+def nadam(model: nn.Module, t: Training) -> torch.optim.Optimizer:
+    """Adam with Nesterov's momentum (Dozat 2016)."""
+    return torch.optim.NAdam(_groups(list(model.parameters()), t), lr=0.0, betas=(t.beta1, t.beta2), eps=t.adam_eps)
+''',
+        'Part("nadam", "nadam"),',
+    ),
+    "CORPORA": (
+        "swapped",
+        "data/corpora.py",
+        '''
+class SwappedCorpus(BuiltinCorpus):
+    """The built-in corpus from its target language into its source language."""
+
+    target, source = BuiltinCorpus.source, BuiltinCorpus.target
+
+    def lines(self, split: str) -> Iterator[tuple[str, str]]:
+        return ((target, source) for source, target in super(SwappedCorpus, self).lines(split))
+
+    def fingerprint(self, split: str) -> str:
+        return f"swapped {super().fingerprint(split)}"
+''',
+        'Part("swapped", "SwappedCorpus"),',
+    ),
+}
+KNOWN = """
+from docs import generated
+from lightning_tfm import parts
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Experiment, override
+from lightning_tfm.inference.export import unlike_ctranslate2
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.report.architecture import architecture
+from tests import held
+
+assert parts.__file__.startswith(ROOT), parts.__file__
+sizes = {"N": 2, "d_model": 16, "d_ff": 23, "h": 2, "d_k": 8, "d_v": 8}
+base = override(Experiment(), {f"model.{key}": value for key, value in sizes.items()}, "")
+assert not unlike_ctranslate2(base.model)
+page = generated.fields_page()
+for kind, name in NAMES.items():
+    found = getattr(parts, kind)
+    e = override(base, {found.field: name}, "")
+    assert name in page, f"{name} is not in the reference"
+    if found.field.startswith("model."):
+        built = sum(p.numel() for p in Transformer(e.model, 31).parameters())
+        assert count_parameters(e.model, 31)["total"] == built, name
+        assert found[name].label in architecture(e).lower(), f"{name} is not drawn"
+        assert any(name in fault for fault in unlike_ctranslate2(e.model)), f"{name} would be exported"
+own = override(base, {"model.positions": held.NAME}, "")
+assert any(held.NAME in fault for fault in unlike_ctranslate2(own.model)), "not declared to be a table"
+main(["fit", "--help"])
+"""
+SUITES = "model/test_suites.py model/test_flops.py model/test_size.py training/test_optimizers.py data/test_corpora.py"
+COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 2, "OPTIMIZERS": 1, "CORPORA": 1}
+"""kind -> in how many of these files some test is about a part because it ships"""
+
+
+def run(copy: Path, *argv: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "1000"}
+    done = subprocess.run([sys.executable, *argv], cwd=copy, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree with one more part of each kind."""
+    to = tmp_path_factory.mktemp("tree")
+    unused = shutil.ignore_patterns("__pycache__", "results", "golden", "regression")
+    for folder in ("lightning_tfm", "tests", "docs", "experiments", "sweeps"):
+        shutil.copytree(ROOT / folder, to / folder, ignore=unused)
+    shutil.copy(ROOT / "pyproject.toml", to)
+    parts = to / "lightning_tfm" / "parts.py"
+    for kind, (_, module, source, line) in PARTS.items():
+        with (to / "lightning_tfm" / module).open("a") as file:
+            file.write(f"\n{source}")
+        text, found = re.subn(rf"(?ms)^({kind} = Kind\(.*?)^\)$", rf"\1    {line}\n)", parts.read_text())
+        assert found == 1, kind
+        parts.write_text(text)
+    return to
+
+
+def test_a_new_part_is_counted_drawn_refused_by_name_and_in_help_and_reference(copy: Path) -> None:
+    names = {kind: name for kind, (name, *_) in PARTS.items()}
+    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}")
+    assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
+
+
+def test_a_new_part_is_held_to_the_suites_of_what_ships(copy: Path) -> None:
+    any_of = " or ".join(name for name, *_ in PARTS.values())
+    files = [f"tests/{name}" for name in SUITES.split()]
+    said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "-v", "-k", any_of, *files)
+    for kind, (name, *_) in PARTS.items():
+        passed = {line.partition("::")[0] for line in said.splitlines() if name in line and "PASSED" in line}
+        assert len(passed) == COVERED[kind], (kind, passed)
