@@ -349,9 +349,9 @@ def described(path: str) -> bool:
 # --- records ---
 
 RECORDS = {
-    "result.json": (record.RunRecord, record.Score, record.Parameters, record.Seconds, record.TrainSeconds),
+    "result.json": (record.RunRecord, record.Parameters, record.Seconds, record.TrainSeconds),
     "its machine and texts": (record.Machine, record.Git, record.Texts),
-    "scores/EVALUATION/SPLIT.json": (record.Measures,),
+    "scores/EVALUATION/SPLIT.json": (record.Score, record.Measure),
     "progress.json and outcome.json": (record.Progress, record.LastWords),
 }
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import sacrebleu
 
 from lightning_tfm.metrics import Metric
 from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
@@ -100,6 +101,37 @@ class Bleu(Counted):
             score = 100 * brevity * np.exp(np.log(precision).mean(-1))
         possible = (correct.sum(-1) > 0) & (total > 0).all(-1) & (length > 0)
         return np.where(possible, score, 0.0)
+
+
+class Chrf(Counted):
+    """chrF2 (Popović 2015) by sacreBLEU's defaults: of each of 6 orders, the translation's character n-grams, the
+    reference's, and those of both."""
+
+    WIDTH = 18
+
+    def __init__(self, references: Sequence[str], tokenize: str = ""):
+        super().__init__(references, tokenize)
+        self._own = sacrebleu.CHRF(references=[self.references])
+
+    def corpus(self, hypotheses: Sequence[str]) -> Score:
+        value = self._own.corpus_score(list(hypotheses), None).score
+        return Score(value, str(self._own.get_signature()))
+
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        found: list[list[int]] = self._own._extract_corpus_statistics(list(hypotheses), None)
+        return found
+
+    @staticmethod
+    def score(sums_X: np.ndarray) -> np.ndarray:
+        """F with beta 2 of the mean precision and recall over the orders that both sides have, 0 to 100."""
+        made, there, both = np.moveaxis(sums_X.reshape(*sums_X.shape[:-1], 6, 3), -1, 0)
+        possible = (made > 0) & (there > 0)
+        orders = np.maximum(possible.sum(-1), 1)
+        precision, recall = (
+            np.divide(both, of, out=np.zeros_like(both), where=possible).sum(-1) / orders for of in (made, there)
+        )
+        weighed = 4 * precision + recall
+        return 100 * np.divide(5 * precision * recall, weighed, out=np.zeros_like(weighed), where=weighed > 0)
 
 
 ORDERS = (1, 2, 3, 4)

@@ -6,6 +6,7 @@ line.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Metric:
     def tested_as(self) -> str:
         return "log " * self.log + self.label
 
+    def of(self, score: Any) -> float | None:
+        """Of a run's record.Score; None where it was not scored so."""
+        added = score.measures.get(self.name)
+        return added.value if added else getattr(score, self.field, None)
+
     def tested(self, score: float) -> float:
         """What is tested of a score."""
         return math.log(score) if self.log else score
@@ -123,8 +129,17 @@ WORD = Metric(
     same_unit=True,
 )
 """nll per reference word, which no segmentation moves"""
-METRICS = {metric.name: metric for metric in (PPL, WORD, BLEU)}
+CHRF = Metric("chrf", "chrF", digits=1, fine=2, counted="Chrf", printed=False)
+METRICS = {metric.name: metric for metric in (PPL, WORD, BLEU, CHRF)}
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
 """what the paper prints, and every record holds"""
+ADDED = tuple(metric.name for metric in METRICS.values() if metric.counted and not metric.printed)
+"""what `validate` adds to a score; a study prints and tests them where all its runs have them"""
 OF_TEXT = BLEU
 """what sentences are compared by where there is room for one metric"""
+
+
+def in_print(score: Any, finer: int = 1) -> str:
+    """PPL 3.251, BLEU 30.12: what every record holds, with so many digits more than a table."""
+    metrics = [METRICS[name] for name in PRINTED]
+    return ", ".join(f"{m.label} {m.of(score):.{m.digits + finer}f}" for m in metrics)

@@ -1,4 +1,4 @@
-"""Scores of translations: sacreBLEU on detokenised text, with its signature; chrF; the paper's own measure."""
+"""Scores of translations: sacreBLEU on detokenised text, with its signature; the paper's own measure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -35,13 +35,6 @@ def text_size(line: str) -> tuple[int, int]:
 def bleu_tokenizer(tokenize: str) -> Callable[[str], str]:
     """What sacreBLEU does to a line before it counts n-grams; words are then separated by spaces."""
     return sacrebleu.BLEU(tokenize=tokenize)._preprocess_segment
-
-
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus chrF2 (Popović 2015), 0 to 100, by sacreBLEU's defaults."""
-    metric = sacrebleu.CHRF()
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return Score(value, str(metric.get_signature()))
 
 
 HYPHEN = re.compile(r"(\S)-(\S)")

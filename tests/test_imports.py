@@ -38,7 +38,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell"},
     "watch": {"runs", "study", "sums"},
     "queue": BASE | {"runs", "study", "watch", "durable", "data.prepare", "data.long", "training.schedule"},
-    "inference": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
+    "inference": BASE | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
     | {
         "study",

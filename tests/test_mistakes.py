@@ -153,6 +153,7 @@ TABLE = [
     ("fit --seed 3 --training.steps 9000", "", 2, "which experiment?"),
     ("test", "", 2, "which run? lightning-tfm test RUN"),
     ("validate", "", 2, "which run? lightning-tfm validate RUN"),
+    ("validate table3 --add chfr", "", 2, "--add=chfr: did you mean 'chrf'?"),
     ("translate", "", 2, "which run? lightning-tfm translate RUN"),
     ("export", "", 2, "which run? lightning-tfm export RUN"),
     ("export two --to csv --storage x.log", "", 2, "--storage goes with --live"),

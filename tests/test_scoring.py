@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from lightning_tfm.scoring import bleu, chrf, paper_bleu, paper_tokens
+from lightning_tfm.counting import Chrf
+from lightning_tfm.scoring import bleu, paper_bleu, paper_tokens
 
 
 def test_bleu_carries_its_signature():
@@ -15,9 +16,14 @@ def test_bleu_carries_its_signature():
 
 
 def test_chrf():
-    assert chrf(["abc def"], ["abc def"]).value == pytest.approx(100) and chrf(["xyz"], ["abc"]).value == 0
+    def chrf(line: str, reference: str) -> float:
+        made = Chrf([reference])
+        assert made.score(made([line]).sum(0)) == pytest.approx(made.corpus([line]).value)
+        return made.corpus([line]).value
+
+    assert chrf("abc def", "abc def") == pytest.approx(100) and chrf("xyz", "abc") == 0
     # Popović 2015 by hand for "ab" against "ac", order up to 2 that exist: p1 = r1 = 1/2, p2 = r2 = 0 -> F = 25
-    assert chrf(["ab"], ["ac"]).value == pytest.approx(25)
+    assert chrf("ab", "ac") == pytest.approx(25)
 
 
 def test_tokens_as_the_authors_script_makes_them():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse
 from lightning_tfm.cli.command import say_how
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
+from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
@@ -138,7 +139,7 @@ def _report(folder: RunFolder, evaluation: str) -> None:
     result = folder.read_result()
     assert result is not None, "the run is finished"
     for name, score in result.scores.items():
-        print(f"{name} ({score.split}): PPL {score.ppl:.3f}, BLEU {score.bleu:.2f} ({score.signature})")
+        print(f"{name} ({score.split}): {in_print(score)} ({score.signature})")
     print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
     if result.scores["dev"].evaluation_hash != evaluation:
         print(f"these scores are for other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, parse
+from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, parse, parse_plain
 from lightning_tfm.config import Experiment, training_hash, training_identity
-from lightning_tfm.errors import UserError
+from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.inference.score import score_set
+from lightning_tfm.metrics import ADDED, OF_TEXT, in_print
 from lightning_tfm.runs.directory import RunFolder, run_folders
+from lightning_tfm.runs.record import Measure, RunRecord
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_asked, check_tokenizer
@@ -16,10 +18,13 @@ from lightning_tfm.study.settings import Settings, checked
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
+    if verb == "validate" and any(word.partition("=")[0] == "--add" for word in argv):
+        return _add(argv)
     which = {"validate": "dev", "test": "test"}[verb]
     parser = make_parser(
         verb,
-        f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed.",
+        f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed."
+        + f" STUDY --add METRIC ({', '.join(ADDED)}): for all runs of a study, in its tables." * (verb == "validate"),
         of_run=True,
     )
     parser.add_argument(
@@ -40,14 +45,40 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for weights in sorted({asked, "last", "average"} if experiment.training.average_last else {asked}, reverse=True):
         how = replace(experiment, evaluation=replace(experiment.evaluation, weights=weights))
         score, path = score_set(folder, how, name)
-        print(f"{which} ({name}): PPL {score.ppl:.3f}, BLEU {score.bleu:.2f}, {weights} weights: {path}")
-        for measure, value, signature in (
-            ("bleu", score.bleu, score.signature),
-            ("chrf", score.chrf, score.chrf_signature),
-            ("paper_bleu", score.paper_bleu, score.paper_bleu_signature),
-        ):
-            if value is not None:
-                print(f"  {measure:10} {value:6.2f}  {signature}")
+        print(f"{which} ({name}): {in_print(score)}, {weights} weights: {path}")
+        own = {OF_TEXT.name: Measure(OF_TEXT.of(score) or 0.0, score.signature)}
+        for measure, one in (own | score.measures).items():
+            print(f"  {measure:10} {one.value:6.2f}  {one.signature}")
+    return 0
+
+
+def _add(argv: Sequence[str]) -> int:
+    """Other metrics for every finished run of a study, out of its translations."""
+    parser = make_parser("validate", "Add a metric to every dev score of a study, without weights.", experiment=False)
+    parser.add_argument("study", help="its name")
+    parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {', '.join(ADDED)}; may be repeated")
+    options = parse_plain(parser, argv)
+    for name in options["add"]:
+        if name not in ADDED:
+            raise UserError(f"--add={name}: {nearest(name, ADDED)}")
+    from lightning_tfm.inference.score import add
+    from lightning_tfm.report.records import collect, dev_texts
+    from lightning_tfm.study.study import Ablation, load_as
+
+    root = Path(options["out"])
+    study = load_as(Ablation, root, options["study"])
+    _, references = dev_texts(study, root)
+    if not references:
+        raise UserError(f"study '{study.name}': its dev text is not here; run: lightning-tfm data prepare")
+    rows, split, done = {row.name: row for row in study.rows}, study.base.data.dev, 0
+    for (row, seed), record in collect(study, root).items():
+        if isinstance(record, RunRecord):
+            folder = RunFolder(root, record.training_hash)
+            why = add(folder, study.evaluation_of(rows[row]), split, references, options["add"])
+            done += not why
+            if why:
+                print(f"{row}, seed {seed}: {why}")
+    print(f"{study.name}: {done} runs have {', '.join(options['add'])}; lightning-tfm table {study.name} prints it")
     return 0
 
 

@@ -1,19 +1,24 @@
-"""A text scored with a trained run: what its training scored, and chrF and the paper's own measure beside it."""
+"""A text scored with a trained run: what its training scored, and other measures of the translations beside it."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from lightning_tfm.config import Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import ADDED, METRICS
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Measures, Score, read_score, to_plain
+from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_plain
 from lightning_tfm.sums import DamagedFile, check_files, signed
 
+PAPER = "paper_bleu"
+"""the measure of scoring.paper_bleu"""
 
-def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Measures, Path]:
-    """A score and its file, made where it is not there; chrF and the paper's measure are added to it."""
+
+def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
+    """A score and its file, made where it is not there, with every other measure of the translations."""
     from lightning_tfm.data.prepare import Prepared
     from lightning_tfm.data.textset import TextSet
     from lightning_tfm.inference.load import Trained
@@ -26,7 +31,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     name = evaluation_hash(experiment, text.fingerprint(set_name))
     path = folder.scores(name) / f"{split}.json"
     there = read_score(path)
-    if isinstance(there, Measures):
+    if isinstance(there, Score) and there.measures.keys() >= {*ADDED, PAPER}:
         return there, path
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
@@ -34,7 +39,7 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     assert score is not None, "this is rank 0"
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     language = "" if trained.prepared.tokenizer.ready else experiment.data.target
-    whole = measured(score, hypotheses, text.split(set_name).target_text(), language)
+    whole = measured(score, hypotheses, text.split(set_name).target_text(), (*ADDED, PAPER), language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
@@ -79,19 +84,44 @@ def _damaged(folder: Path, score: Score) -> bool:
     return False
 
 
-def measured(score: Score, hypotheses: list[str], references: list[str], language: str) -> Measures:
-    """With chrF, and the paper's own measure (None where sacremoses is not installed). `language`: see paper_bleu."""
-    from lightning_tfm.scoring import chrf, paper_bleu
+def measured(
+    score: Score, hypotheses: list[str], references: list[str], names: Sequence[str], language: str = ""
+) -> Score:
+    """With these measures, the paper's own only where sacremoses is installed. `language`: see paper_bleu."""
+    from lightning_tfm.counting import counted
+    from lightning_tfm.scoring import paper_bleu
 
-    characters, own = chrf(hypotheses, references), None
+    found = dict(score.measures)
+    for name in names:
+        try:
+            if name == PAPER:
+                made = paper_bleu(hypotheses, references, language)
+            else:
+                made = counted(METRICS[name])(references, "").corpus(hypotheses)
+        except UserError as error:
+            print(f"lightning-tfm: {error}", file=sys.stderr)
+        else:
+            found[name] = Measure(made.value, made.signature)
+    return replace(score, measures=found)
+
+
+def add(folder: RunFolder, evaluation: str, split: str, references: list[str], names: Sequence[str]) -> str:
+    """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is."""
+    path = folder.scores(evaluation) / f"{split}.json"
+    score = read_score(path)
+    if isinstance(score, Missing):
+        return f"its score: {score.reason}"
+    if score.measures.keys() >= set(names):
+        return ""
     try:
-        own = paper_bleu(hypotheses, references, language)
-    except UserError as error:
-        print(f"lightning-tfm: {error}", file=sys.stderr)
-    return Measures(
-        **vars(score),
-        chrf=characters.value,
-        paper_bleu=own.value if own else None,
-        chrf_signature=characters.signature,
-        paper_bleu_signature=own.signature if own else None,
-    )
+        check_files(path.parent, score.files)
+        hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
+    except FileNotFoundError:
+        return "its translations are not here"
+    except DamagedFile as error:
+        return str(error)
+    attempt = folder.claim()
+    whole = replace(measured(score, hypotheses, references, names), run=folder.path.name)
+    attempt.write_json(path, signed(to_plain(whole)))
+    attempt.release()
+    return ""

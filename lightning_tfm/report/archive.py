@@ -71,7 +71,7 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
 
 
 def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
-    counted = [metric for metric in METRICS.values() if metric.counted and cell.dev.of(metric) is not None]
+    counted = [metric for metric in METRICS.values() if metric.counted and metric.of(cell.dev) is not None]
     for metric in counted:
         if metric.name not in cell.sums:
             why = f"counting {metric.label}'s n-grams needs the dev text; run: lightning-tfm data prepare"

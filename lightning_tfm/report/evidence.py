@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import ADDED, METRICS, PPL, PRINTED, WORD
 from lightning_tfm.report import choice, power, resampling, statistics
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.records import Cells, FilledCell
@@ -44,11 +44,14 @@ def weigh_rows(
     more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
     """
     rest: tuple[Any, ...] = (paper, full_size, share, boots, last)
+    found: dict[Key, Evidence] = {}
+    for name in (name for name in cells.metrics if name in ADDED):  # by itself: it moves no other metric's interval
+        found |= _weigh(cells, names, [name], *rest)
     if not cells.by_word:
-        return _weigh(cells, names, PRINTED, *rest)
+        return _weigh(cells, names, PRINTED, *rest) | found
     alike = [name for name in names if name not in cells.foreign]
-    found = {key: one for key, one in _weigh(cells, alike, PRINTED, *rest).items() if key[1] == "ppl"}
-    return found | _weigh(cells, names, ("word", "bleu"), *rest)
+    found |= {key: one for key, one in _weigh(cells, alike, PRINTED, *rest).items() if key[1] == PPL.name}
+    return found | _weigh(cells, names, [WORD.name, *(name for name in PRINTED if name != PPL.name)], *rest)
 
 
 def _weigh(
@@ -148,7 +151,7 @@ def planning(
 def may_be_equal(printed_R: np.ndarray, tau: float, same_unit: bool) -> np.ndarray:
     """Rows of which a verdict may say that they do not differ: those without a clear printed difference; where ours has
     no unit in common with the paper's, those without any."""
-    return ~(np.abs(printed_R) > tau) & (same_unit | np.isnan(printed_R))
+    return ~(np.abs(printed_R) > tau) & (same_unit | np.isnan(printed_R)) & np.isfinite(tau)
 
 
 def prospect(
@@ -179,7 +182,7 @@ def prospect(
 def bootstraps(cells: Cells) -> Boots:
     """Every run on the same resamples, once however many looks ask."""
     found: Boots = {}
-    for metric in METRICS if cells.by_word else PRINTED:
+    for metric in cells.metrics:
         tables = {key: cell.sums.get(metric) for key, cell in sorted(cells.filled.items())}
         known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
         if known and len(known) == len(tables):

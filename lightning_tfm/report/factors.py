@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.config import to_dict
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS, PPL
 from lightning_tfm.report import statistics
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.multiplicity import benjamini_hochberg
@@ -85,7 +85,7 @@ def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
-    metrics = [m for m in METRICS if m != "ppl"] if cells.by_word else PRINTED
+    metrics = [m for m in cells.metrics if m != PPL.name or not cells.by_word]
     effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric)]
     maps = [
         _heat_map(cells, found, first, second, metric)

@@ -116,6 +116,7 @@ def table_json(table: Table) -> str:
     whole = {"agreement": plain(table.agreement), "last eighth": plain(table.last_eighth)}
     whole |= {"tuning": plain(table.tuning)} if table.tuning else {}
     whole |= {"other pieces": table.foreign} if table.foreign else {}
+    whole |= {"signatures": table.signatures} if table.signatures else {}
     return json.dumps(head | whole | {"rows": [_table_row(row) for row in table.rows]}, indent=1) + "\n"
 
 
@@ -163,7 +164,8 @@ def to_markdown(report: Summary) -> str:
     if nats.known(report.rows):
         heads += ["nll/word", *([f"Δ nll/word{to}", *tested] if "word" in report.metrics else []), "nll/character"]
     for metric in text.beside_ppl(report):
-        heads += [metric.label, f"Δ {metric.label}{to}", *tested]
+        against = tested[-1] if metric.printed else f"against {report.to}"
+        heads += [metric.label, f"Δ {metric.label}{to}", *tested[:-1], against]
     heads += [*(fact.head for fact in FACTS), *PAPER * printed]
     rows = []
     for row in report.rows:

@@ -71,7 +71,7 @@ def table_columns(report: Summary) -> list[Column]:
     for metric in report.metrics:
         name, unit = METRICS[metric].head, ", %" * METRICS[metric].log
         near, own = metric == ("word" if compared else "ppl"), paper and METRICS[metric].printed
-        against = whom if metric != "word" else report.to
+        against = whom if METRICS[metric].printed else report.to
         found += [
             Column(metric, (f"dev {name}",), f"mean {name} ± standard deviation", name, narrow=near, first=True),
             *[Column(f"{metric}-paper", ("paper", name), f"the paper's {name}", name)] * own,

@@ -16,7 +16,7 @@ import numpy as np
 from lightning_tfm.config import training_hash
 from lightning_tfm.counting import Counted, counted
 from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, Metric
+from lightning_tfm.metrics import ADDED, METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report.summary import TuningSummary
 from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
@@ -105,7 +105,7 @@ class FilledCell:
         return len(self.sums[PPL.name])
 
     def score(self, metric: Metric) -> float:
-        found = self.dev.of(metric)
+        found = metric.of(self.dev)
         assert found is not None, "cells without it are left out where it is tested"
         return float(found)
 
@@ -121,8 +121,6 @@ class Cells:
     study: Ablation
     filled: dict[tuple[str, int], FilledCell]
     empty: dict[tuple[str, int], Missing]
-    signature: str
-    """of every BLEU in the table, empty while there is none"""
     sources: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     reference: str | None = None
@@ -138,6 +136,12 @@ class Cells:
     def by_word(self) -> bool:
         """Whether rows have other pieces than others, so that they are compared by the nll per reference word."""
         return len({self.study.data_of(row).prints.dev for row in self.study.rows}) > 1
+
+    @property
+    def metrics(self) -> list[str]:
+        """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added"""
+        whole = {name for name in ADDED if all(name in cell.dev.measures for cell in self.filled.values())}
+        return [name for name in METRICS if name in PRINTED or name in whole or (name == WORD.name and self.by_word)]
 
     @property
     def foreign(self) -> list[str]:
@@ -165,7 +169,7 @@ class Cells:
 
 def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     """`found`: see records.collect."""
-    found, signature = belonging(study, found)
+    found, _ = belonging(study, found)
     sources, references = dev_texts(study, root)
     split = study.base.data.dev
 
@@ -187,22 +191,38 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     tuning = read_tuning(folder_of(root, study.name))
-    return Cells(study, filled, empty, signature, sources, references, tuning=tuning)
+    return Cells(study, filled, empty, sources, references, tuning=tuning)
 
 
-def belonging(study: Ablation, found: Found) -> tuple[Found, str]:
-    """`found` with only the records that belong in their cells, and the signature of their BLEU, that of most of them.
+def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
+    """`found` with only the records that belong in their cells, and metric -> its signature in most of them.
 
-    Empty while there is none. A record with another signature is left out with its perplexity: cells are whole.
+    A record with another signature is left out with its perplexity: cells are whole. Of an added metric, the record
+    is as if it had not been added.
     """
     rows = {row.name: row for row in study.rows}
     fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
-    votes = Votes(one.scores["dev"].signature for one in fitted.values() if isinstance(one, RunRecord))
-    common = min(votes, key=lambda signature: (-votes[signature], signature), default="")
+    scores = {key: one.scores["dev"] for key, one in fitted.items() if isinstance(one, RunRecord)}
+    common = _commonest([dev.signature for dev in scores.values()])
+    signatures = {OF_TEXT.name: common} if common else {}
+    for name in ADDED:
+        if known := [dev.measures[name].signature for dev in scores.values() if name in dev.measures]:
+            signatures[name] = _commonest(known)
     for key, record in fitted.items():
-        if isinstance(record, RunRecord) and (other := record.scores["dev"].signature) != common:
-            fitted[key] = Missing(f"BLEU with a different signature: {other}, the table's is {common}")
-    return fitted, common
+        if isinstance(record, Missing):
+            continue
+        dev = scores[key]
+        measures = {name: one for name, one in dev.measures.items() if one.signature == signatures.get(name)}
+        fitted[key] = replace(record, scores=record.scores | {"dev": replace(dev, measures=measures)})
+        if dev.signature != common:
+            why = f"a different signature: {dev.signature}, the table's is {common}"
+            fitted[key] = Missing(f"{OF_TEXT.label} with {why}")
+    return fitted, signatures
+
+
+def _commonest(signatures: Sequence[str]) -> str:
+    votes = Votes(signatures)
+    return min(votes, key=lambda signature: (-votes[signature], signature), default="")
 
 
 def fitting(found: RunRecord | Missing, study: Ablation, row: Row, seed: int) -> RunRecord | Missing:
@@ -248,7 +268,7 @@ def _cell(
         raise ValueError(f"{split}.json: {beside.reason}")
     check_files(scores, beside.files if isinstance(beside, Score) else {})
     dev = record.scores["dev"]
-    every = {m.name: _sums(m, scores, split, counter) for m in METRICS.values() if dev.of(m) is not None}
+    every = {m.name: _sums(m, scores, split, counter) for m in METRICS.values() if m.of(dev) is not None}
     sums = {name: found for name, found in every.items() if found is not None}
     nll, tokens = sums[PPL.name].sum(0)
     if not math.isclose(nll, dev.nll, rel_tol=TOLERANCE) or tokens != dev.tokens:

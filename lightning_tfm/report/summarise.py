@@ -47,7 +47,7 @@ ADDED = "seeds were added by verdicts against base, which no p against another r
 
 def tabulate(study: Ablation, found: Found) -> Table:
     """The study's table, without tests. `found`: see records.collect."""
-    found, signature = belonging(study, found)
+    found, signatures = belonging(study, found)
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
     twins = study.twins()
@@ -57,7 +57,15 @@ def tabulate(study: Ablation, found: Found) -> Table:
     m = study.base.miniature
     parts = [f"{name} ÷ {by}" for name, by in (("width", m.width), ("depth", m.depth), ("steps", m.steps)) if by != 1]
     foreign = study.foreign(study.base_row)
-    return Table(study.name, ", ".join(parts), signature, study.seeds, rows, foreign=foreign)
+    return Table(
+        study.name,
+        ", ".join(parts),
+        signatures.pop(OF_TEXT.name, ""),
+        study.seeds,
+        rows,
+        foreign=foreign,
+        signatures=signatures or None,
+    )
 
 
 def _row(
@@ -79,7 +87,7 @@ def _row(
     of_all = {} if diverged else runs
 
     def each(metric: Metric) -> dict[str, float | None]:
-        return {seed: record.scores["dev"].of(metric) for seed, record in of_all.items()}
+        return {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
 
     scores = {name: _where_known(each(METRICS[name])) or _metric({}) for name in PRINTED}
     return SummaryRow(
@@ -168,6 +176,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             study=study.name,
             scale=table.scale,
             signature=table.signature,
+            signatures=table.signatures,
             seeds=study.seeds,
             corpus=study.base.data.corpus,
             languages=list(study.base.data.languages),

@@ -504,6 +504,8 @@ class Table:
     tuning: TuningSummary | None = None
     foreign: list[str] = field(default_factory=list)
     """rows with other pieces than base"""
+    signatures: dict[str, str] | None = None
+    """of added metrics; None without any"""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -575,6 +577,8 @@ class Summary:
     """rows with other pieces than the one that all are compared with: their perplexities are not compared"""
     softmax: SoftmaxSummary | None = field(default=None, metadata=OPTIONAL)
     """where rows change how queries and keys are compared, or their width, and it was collected"""
+    signatures: dict[str, str] | None = field(default=None, metadata=OPTIONAL)
+    """of added metrics"""
     beyond: BeyondSummary | None = field(default=None, metadata={"key": "beyond the training length", **OPTIONAL})
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.runs.directory import RunFolder, run_folders
-from lightning_tfm.runs.record import Measures, Missing, RunRecord, Score, read, read_score
+from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
 
 FACTS = Path(__file__).with_name("table2.json")
 PAIRS = ("en-de", "en-fr")
@@ -56,8 +56,8 @@ def _ours(root: Path, path: Path) -> Iterator[Line]:
         score = read_score(file)
         if isinstance(score, Score):
             name = f"{called}, {score.weights} weights"
-            paper = score.paper_bleu if isinstance(score, Measures) else None
-            found = {} if paper is None else {pair: paper}
+            paper = score.measures.get("paper_bleu")
+            found = {pair: paper.value} if paper else {}
             cost = {} if (spent := _spent(record)) is None else {pair: spent}
             yield Line(name, path.name, found, cost, {pair: score.bleu}, record.flops)
 

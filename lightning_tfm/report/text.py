@@ -74,7 +74,8 @@ def to_text(table: Table, width: int = 80) -> str:
 
 def signatures(report: Table | Summary) -> list[str]:
     """What the scores of translations are, in sacreBLEU's words."""
-    return [f"{OF_TEXT.label} is {report.signature}"] * bool(report.signature)
+    found = {OF_TEXT.name: report.signature} if report.signature else {}
+    return [f"{METRICS[name].label} is {said}" for name, said in (found | (report.signatures or {})).items()]
 
 
 def notes(table: Table) -> list[str]:

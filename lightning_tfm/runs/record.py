@@ -13,7 +13,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from lightning_tfm.metrics import Metric
 from lightning_tfm.runs.owner import Owner
 from lightning_tfm.sums import intact
 
@@ -58,6 +57,14 @@ class ByLength:
     classes: list[LengthClass]
 
 
+@dataclass(frozen=True)
+class Measure:
+    """A score in one more metric."""
+
+    value: float
+    signature: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """Perplexity and BLEU of one text by one set of weights."""
@@ -90,21 +97,9 @@ class Score:
     """files beside scores/<evaluation>/<split>.json that belong to it: name -> sha256"""
     run: str = ""
     """in such a file, the folder of the run that was scored; older ones, and result.json, do not hold it"""
-
-    def of(self, metric: Metric) -> float | None:
-        """The score in a metric; None where it was not scored in it."""
-        return getattr(self, metric.field, None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measures(Score):
-    """A score of scores/<evaluation>/<split>.json to which `validate` has added other measures."""
-
-    chrf: float
-    paper_bleu: float | None = None
-    """the paper's own measure; None where sacremoses is not installed"""
-    chrf_signature: str
-    paper_bleu_signature: str | None = None
+    measures: dict[str, Measure] = field(default_factory=dict)
+    """what `validate` has added, in the file as NAME and NAME_signature: chrf, paper_bleu (where sacremoses is
+    installed)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,6 +336,8 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
     for part in (plain, *plain.get("scores", {}).values()):
         for name in [name for name in LATE if name in part and not part[name]]:
             del part[name]
+        for name, added in part.pop("measures", {}).items():
+            part |= {name: added["value"], f"{name}_signature": added["signature"]}
         part |= {"ppl": infinite_as_text(part["ppl"])} if "ppl" in part else {}
     return plain
 
@@ -379,11 +376,20 @@ def read_small(kind: type[Small], path: Path) -> Small | None:
 
 
 def read_score(path: Path) -> Score | Missing:
-    """The score in `path` (a run's scores/<evaluation>/<split>.json): Measures if `validate` has added to it."""
-    found = _read(path, lambda plain: _made(Measures if "chrf" in plain else Score, plain, path.stem))
+    """The score in `path` (a run's scores/<evaluation>/<split>.json)."""
+    found = _read(path, lambda plain: _made(Score, _with_measures(plain), path.stem))
     if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
     return found
+
+
+def _with_measures(plain: Any) -> Any:
+    """What `validate` has added as one field."""
+    if not isinstance(plain, dict):
+        return plain
+    names = (key.removesuffix("_signature") for key in plain if key.endswith("_signature"))
+    found = {name: {"value": plain.get(name), "signature": plain[f"{name}_signature"]} for name in names}
+    return plain | {"measures": {name: one for name, one in found.items() if one["value"] is not None}}
 
 
 def stretches(plain: list[dict[str, Any]]) -> list[Stretch]:

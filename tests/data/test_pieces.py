@@ -11,8 +11,7 @@ from lightning_tfm.data.pieces import joined, read_vocabulary
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.textset import TextSet
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.score import measured
-from lightning_tfm.runs.record import Measures
+from lightning_tfm.inference.score import PAPER, measured
 from tests.records import DEV
 
 LINES = {
@@ -87,6 +86,6 @@ def test_joined_pieces():
 def test_moses_tokens_are_not_tokenised_again():
     """&apos;s and a full stop after a blank are Moses's; a second pass would escape the ampersand once more."""
     text = ["the house &apos;s red-brown roof , a b c ."]
-    found = measured(DEV, text, text, "")
-    assert isinstance(found, Measures) and found.paper_bleu == pytest.approx(100)
-    assert found.paper_bleu_signature == "moses:ready|hyphens:split|multi-bleu|case:mixed"
+    found = measured(DEV, text, text, [PAPER]).measures[PAPER]
+    assert found.value == pytest.approx(100)
+    assert found.signature == "moses:ready|hyphens:split|multi-bleu|case:mixed"

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
-from lightning_tfm.counting import Bleu
+from lightning_tfm.counting import Bleu, Chrf
 from lightning_tfm.report.resampling import paired_p, ratio, resampled, resamples
 
 LINES = st.lists(st.text("ab c.,-&'\u00fc1\u3000\t", max_size=20), min_size=1, max_size=6)
@@ -24,6 +24,9 @@ def test_counts_and_scores_are_sacrebleus(hypotheses, references, tokenize):
     np.testing.assert_array_equal(ours, theirs)
     score = metric.corpus_score(hypotheses, [references]).score
     assert Bleu.score(ours.sum(0)) == pytest.approx(score, abs=1e-9)
+    other = Chrf(references)
+    assert Chrf.score(other(hypotheses).sum(0)) == pytest.approx(other.corpus(hypotheses).value, abs=1e-9)
+    assert other.corpus(hypotheses).value == sacrebleu.CHRF().corpus_score(hypotheses, [references]).score
 
 
 def corpus(S=120, seed=0):

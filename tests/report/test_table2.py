@@ -6,7 +6,7 @@ from dataclasses import replace
 from lightning_tfm.cli.main import main
 from lightning_tfm.report import table2
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Machine, Measures, Seconds, to_plain
+from lightning_tfm.runs.record import Machine, Measure, Seconds, to_plain
 from tests.records import DEV, record
 
 
@@ -18,7 +18,7 @@ def write(root, name: str, corpus: str, paper_bleu: float | None, **changes) -> 
     attempt.write_json(folder.result, to_plain(made))
     attempt.write_json(folder.cell, {"row": "base", "seed": 3})
     score = replace(DEV, split="newstest2014", bleu=26.71, weights="average")
-    both = Measures(**vars(score), chrf=50.0, paper_bleu=paper_bleu, chrf_signature="c", paper_bleu_signature="p")
+    both = replace(score, measures={"paper_bleu": Measure(paper_bleu or 0.0, "p")})
     path = folder.scores("f" * 64) / "newstest2014.json"
     attempt.write_json(path, to_plain(both if paper_bleu else score))
     attempt.release()

@@ -158,6 +158,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "--config experiments/base.yaml": Foreign("check_torchrun"),
     "lightning-tfm wandb replay table3": Foreign("check_replay", long=True),
     "lightning-tfm table table3 --format markdown": Run(),
+    "lightning-tfm validate table3 --add chrf": Run(),
     "lightning-tfm report table3 --reference A-h1": Run(),
     "lightning-tfm table table3 --reference A-h1": Run(),
     "lightning-tfm compare table3 careful": Run(
