@@ -259,8 +259,4 @@ def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
         return 0.0, ending
     if run.state in ("running", "damaged"):
         return 1.0, "running now" if run.state == "running" else run.words
-    kept = sorted(folder.checkpoints.glob("step-*.ckpt"))
-    if kept and run.steps:
-        step = int(kept[-1].stem.removeprefix("step-"))
-        return 1 - step / run.steps, f"resumes at step {step} of {run.steps}"
-    return 1.0, "to run"
+    return 1 - run.trained, f"resumes at step {run.kept} of {run.steps}" if run.trained else "to run"

@@ -4,6 +4,7 @@ Every reader of a run (launcher, `fit`, `status`, `runs list`, `plan`, dashboard
 """
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -139,6 +140,8 @@ class RunState:
     steps: int | None = None
     tokens_per_second: float | None = None
     """None while nothing is trained"""
+    kept: int = 0
+    """step of the newest checkpoint of one that nobody works on"""
     per_step: float | None = None
     """seconds of training for a step, lately"""
     left: Left | None = None
@@ -180,6 +183,13 @@ class RunState:
     def of(cls, folder: Path) -> "RunState":
         """Of the run in `folder`, at one look."""
         return Reader(folder).look()
+
+    @property
+    def trained(self) -> float:
+        """The share of its steps that need not be trained again."""
+        if self.record is not None:
+            return 1.0
+        return min(1.0, ((self.step or 0) if self.state == "running" else self.kept) / (self.steps or 1))
 
     @property
     def scoring(self) -> bool:
@@ -270,7 +280,9 @@ class Reader:
         )
 
     def _ended(self, state: RunState) -> RunState:
-        state = replace(state, phase="", tokens_per_second=None)
+        found = (re.fullmatch(r"step-(\d+)\.ckpt", path.name) for path in self.folder.glob("checkpoints/*"))
+        kept = max((int(name[1]) for name in found if name), default=0)
+        state = replace(state, phase="", tokens_per_second=None, kept=kept)
         last, wrong = _small(LastWords, self.folder / "outcome.json")
         if wrong:
             return replace(state, state="damaged", words=wrong)

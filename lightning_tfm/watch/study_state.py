@@ -171,10 +171,10 @@ class Watch:
             runs={name[:16]: run for name, run in runs.items()},
             running=running,
             counts=named,
-            left=_left(cells, running, took, coming, self.workers),
+            left=_left(cells, runs, running, took, coming, self.workers),
             best=_best(self.study, cells),
             coming=coming,
-            share=_share(cells, running, coming),
+            share=_share(cells, runs, coming),
         )
 
     def _scored(self, cell: Cell) -> RunState:
@@ -278,7 +278,9 @@ def _running(s: CellState, runs: dict[str, RunState], took: Took) -> Running:
     return Running(cell.row, cell.seed, run, s.owner, cell.change)
 
 
-def _left(cells: list[CellState], running: list[Running], took: Took, coming: int, workers: int) -> Left | None:
+def _left(
+    cells: list[CellState], runs: dict[str, RunState], running: list[Running], took: Took, coming: int, workers: int
+) -> Left | None:
     """Until the last run ends; None where nothing is known, or nobody works."""
     open_cells = [s.cell for s in cells if s.state == "running"]
     waiting = [s.cell for s in cells if s.state in AHEAD]
@@ -295,10 +297,13 @@ def _left(cells: list[CellState], running: list[Running], took: Took, coming: in
     def whole(cell: Cell) -> float:
         return took.of([run.cost for run in cell.runs]) or 0.0
 
+    def rest(cell: Cell) -> float:
+        return sum((took.of([run.cost]) or 0.0) * (1 - runs[run.training_hash].trained) for run in cell.runs)
+
     busy = [0.0 if r.run.scoring else whole(cell) for r, cell in zip(running, open_cells, strict=True)]
     busy = [r.run.left.seconds if r.run.left else unknown for r, unknown in zip(running, busy, strict=True)]
     each = fmean(took.trials) if took.trials else _mean_trial(cells, took)
-    end = until_the_last(busy, [*map(whole, waiting), *[each] * coming], workers)
+    end = until_the_last(busy, [*map(rest, waiting), *[each] * coming], workers)
     return None if at_least and end < 1 else Left(end, at_least)
 
 
@@ -307,14 +312,14 @@ def _mean_trial(cells: list[CellState], took: Took) -> float:
     return seeds * fmean(seconds for _, seconds in took.whole)
 
 
-def _share(cells: list[CellState], running: list[Running], coming: int) -> float:
-    """Of the predicted work; a trial that is still to come counts as the mean of those that are known."""
+def _share(cells: list[CellState], runs: dict[str, RunState], coming: int) -> float:
+    """Of the predicted work, checkpoints of runs that will go on included; a trial that is still to come counts as the
+    mean of those that are known."""
     if not cells:
         return 0.0
     whole = sum(s.cell.cost for s in cells)
     whole += coming * whole / len(cells)
     done = sum(s.cell.cost for s in cells if s.state != "running" and s.state not in AHEAD)
-    for s, r in zip((s for s in cells if s.state == "running"), running, strict=True):
-        seeds = [run.seed for run in s.cell.runs]
-        done += s.cell.cost * (seeds.index(r.seed) + (r.run.step or 0) / (r.run.steps or 1)) / len(seeds)
+    begun = (run for s in cells if s.state == "running" or s.state in AHEAD for run in s.cell.runs)
+    done += sum(run.cost * runs[run.training_hash].trained for run in begun)
     return done / whole if whole else 0.0
