@@ -32,7 +32,7 @@ from lightning_tfm.report.records import Cells, FilledCell
 from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import effect_numbers, elsewhere, signatures
 from lightning_tfm.report.translations import translations
-from lightning_tfm.report.verdict import BIAS, SCOPE, Word, counted, factors_printed
+from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, Word, counted, factors_printed
 from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
@@ -58,6 +58,7 @@ def page(
         nats=nats.known(report.rows),
         metric_names={name: metric.label for name, metric in METRICS.items()},
         words=[word for word in Word if word in found],
+        false_share=FALSE,
         columns=page_table.table_columns(report),
         chooser=page_table.chooser(report),
         cells=lambda r: page_table.cells(report, r),

@@ -20,6 +20,7 @@ from lightning_tfm.report.verdict import (
     DIFFERS,
     DIVERGED,
     EQUAL,
+    FALSE,
     NEITHER,
     REPRODUCED,
     SAME_DIRECTION,
@@ -246,3 +247,29 @@ def test_better_and_worse_are_told_apart_by_every_eye_and_verdicts_have_their_co
         others = {other: apart(colours[name], colours[other], "all") for other in colours if other not in of_words}
         assert min(others.values()) > 5, (name, others)
         assert sum(sheet.count(f"var(--{name})") for sheet in sheets) == 1, f"{name} is for verdicts"
+
+
+def test_the_error_rates_of_the_words_are_those_of_the_simulation(generator):
+    text = (Path(lightning_tfm.__file__).parents[1] / "benchmarks/results/words.txt").read_text()
+    found: dict[Word, list[float]] = {}
+    for study in text.split("\n\n"):
+        head = re.search(r", (\d) seeds.*; (\d+) studies\)", study)
+        if head is None or int(head[1]) < 5:
+            continue
+        for word in Word:
+            line = re.search(rf"^  {word} +PPL +(\S+) a study, +(\S+).*BLEU +(\S+) a study, +(\S+)", study, re.M)
+            for i in (0, 1) if line else ():
+                said, false = line[2 * i + 1], line[2 * i + 2]
+                if float(said) * int(head[2]) >= 20:
+                    worst = found.setdefault(word, [0.0, 0.0])
+                    worst[i] = max(worst[i], float(false))
+    assert found.pop(UNDECIDED) == [0.0, 0.0]
+    assert {word: pytest.approx(list(rates), abs=0.06) for word, rates in FALSE.items()} == found
+
+    made = generator(["base", "A-h32", "C-N2"], [1, 2, 3, 4, 5])
+    made.write_all({"C-N2": 0.2})
+    page = " ".join(make("made", made.root).render("html").split())
+    assert (
+        f"false in at most {FALSE[REPRODUCED][0]} % (BLEU: {FALSE[REPRODUCED][1]} %) of its uses in simulated studies"
+        in page
+    )
