@@ -8,7 +8,7 @@ from pathlib import Path
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.study.looks import NOT_ASKED, read_looks
 from lightning_tfm.study.study import LOOKS, Ablation, Search, Study, file_of, folder_of, load, predicted_cost
 from lightning_tfm.watch.folder import Kept, read_object, stamp
 from lightning_tfm.watch.study_state import CellState
@@ -81,11 +81,12 @@ class Outlines:
         if stamp(folder / LOOKS) is None:
             return found
         try:
-            asked = asked_cells(study, self._root)
+            course = read_looks(folder)
         except UserError as error:
             return Outline(found.name, why_not=str(error))
-        wanted = {(cell.row, cell.seed) for cell in (*asked, *self._linked(folder / "cells", study))}
-        return replace(found, cells=tuple(s for s in known if (s.cell.row, s.cell.seed) in wanted))
+        ran = {(cell.row, cell.seed) for cell in self._linked(folder / "cells", study)}
+        asked = [s for s in known if course is None or course.shown(s.cell.row, s.cell.seed) != NOT_ASKED]
+        return replace(found, cells=tuple(s for s in known if s in asked or (s.cell.row, s.cell.seed) in ran))
 
     def _linked(self, cells: Path, study: Study) -> list[Cell]:
         """The cells that a study's folder links to: of a search one for each trial, with all its seeds."""

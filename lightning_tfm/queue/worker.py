@@ -27,6 +27,7 @@ from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_thr
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
+from lightning_tfm.watch.run_state import RunState
 
 if TYPE_CHECKING:
     from lightning_tfm.runs.train import Training
@@ -250,7 +251,7 @@ class Worker:
                 self.say(f"{name}: finished, but the claim had passed to another worker, which will record it")
             return
         if outcome == "pruned" and isinstance(self.trials, SearchTrials):
-            reason = self.trials.pruned_reason(claim, folder.read_outcome())
+            reason = self.trials.pruned_reason(claim, RunState.of(folder.path).outcome)
             self._ask(lambda: self.queue.prune(claim, reason), True)
             return
         again = self._ask(lambda: self.queue.fail(claim, outcome, reason), True)
@@ -272,13 +273,12 @@ def _outcome(status: int, folder: RunFolder, killed_for: str, stopped: bool) -> 
     """Outcome and reason of a child, from its exit code (negative: signal) and outcome.json."""
     if status == 0 and folder.finished():
         return "finished", ""
-    progress = folder.read_progress()
-    where = f" at step {progress.step}" if progress else ""
+    run = RunState.of(folder.path)
+    where = "" if run.step is None else f" at step {run.step}"
     if status < 0:
         if stopped:
             return "interrupted", killed_for or "stopped"
         hint = " (out of memory?)" if status == -signal.SIGKILL and not killed_for else ""
         return "killed", f"killed by {signal.Signals(-status).name}{where}{hint}{killed_for and ': '}{killed_for}"
-    record = folder.read_outcome()
-    reason = record.reason if record else f"exit code {status}{where}, see the log"
+    reason = run.outcome.reason if run.outcome else f"exit code {status}{where}, see the log"
     return named(status), reason

@@ -79,7 +79,10 @@ def _leave_outcome(attempt: Attempt, ending: Ending) -> None:
         print(f"lightning-tfm: {ending.message}", file=sys.stderr)
     if ending.outcome == "stale":
         return
-    progress = attempt.folder.read_progress()
+    try:
+        progress = attempt.folder.read_progress()
+    except UserError:  # damaged, which readers name; how the run ended matters more
+        progress = None
     step = ending.step or (progress.step if progress else None)
     try:
         attempt.write_outcome("failed" if ending.outcome == "refused" else ending.outcome, ending.reason, step)

@@ -124,10 +124,6 @@ class RunFolder:
             raise UserError(f"{self.result}: {found.reason}; remove the file, or the run with `runs remove`")
         return None
 
-    def read_outcome(self) -> LastWords | None:
-        """How the last attempt ended (`Attempt.write_outcome`); None if it said nothing. Raises UserError."""
-        return _read_small(LastWords, self.outcome)
-
     def read_progress(self) -> Progress | None:
         """Where the run stands (`Attempt.write_progress`); None before the first step. Raises UserError."""
         return _read_small(Progress, self.progress)

@@ -23,6 +23,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
+from lightning_tfm.runs.record import LastWords, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState
@@ -104,6 +105,19 @@ def assert_whole(root: Path, fake: Fake, count: int) -> None:
         assert [record["step"] for record in Curve.of(folder.path).lines] == list(range(1, STEPS + 1))
 
 
+def test_damaged_records_of_a_run_end_no_worker_and_hide_no_reason(tmp_path: Path) -> None:
+    def train(task: Task) -> None:
+        task.attempt.append_metrics({"step": 1, "loss": 2.0})
+        with task.folder.metrics.open("a") as file:
+            file.write("{\n")
+        task.folder.progress.write_text("{")
+        raise RuntimeError("why it failed")
+
+    (found,) = study(tmp_path, train, 1, workers=1)
+    assert found.state == "failed" and "why it failed" in found.reason
+    assert "s: 0 finished, 0 running, 0 waiting, 1 failed" in shown(tmp_path)
+
+
 def test_every_cell_is_run_once_in_its_own_process_and_a_second_call_runs_none(tmp_path: Path) -> None:
     fake = Fake(tmp_path)
     before = children()
@@ -172,7 +186,7 @@ def test_a_failing_run_is_named_and_the_study_goes_on(
     assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("done", "failed", tries)
     assert words in found["r0"].reason and words in shown(tmp_path)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
-    outcome = folder.read_outcome()
+    outcome = read_small(LastWords, folder.outcome)
     assert outcome is not None and words in outcome.reason and outcome.attempt == tries
     log = folder.log.read_text()
     unexpected = isinstance(error, (ValueError, SystemExit))  # what has a name is told in a line
@@ -294,7 +308,7 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}
     saved = [RunFolder(tmp_path, cell.training_hash) for cell in make_cells(2)]
     assert all((folder.path / "saved").exists() and folder.owner() is None for folder in saved)
-    assert {folder.read_outcome().outcome for folder in saved} == {"interrupted"}
+    assert {read_small(LastWords, folder.outcome).outcome for folder in saved} == {"interrupted"}
     fake.let_go()
     study(tmp_path, train, 3, workers=2)
     assert_whole(tmp_path, fake, 3)
