@@ -71,7 +71,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         except BaseException:  # Ctrl-C, too, must leave no half of it; it goes on its way
-            path.unlink()
+            path.unlink(missing_ok=True)
             raise
 
 

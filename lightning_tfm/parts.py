@@ -127,7 +127,7 @@ class Kind(dict[str, P], Generic[P]):
         if name in self:
             return getattr(sys.modules[home], self[name].cls)
         module, _, attribute = name.replace(":", ".").rpartition(".")
-        if not module:
+        if not all(module.split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
         try:
             found = getattr(import_module(module), attribute)

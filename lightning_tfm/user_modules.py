@@ -22,6 +22,12 @@ LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 _STANDARD = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 
 
+def see_working_directory() -> None:
+    """Let the user's modules be imported from the working directory, as `python -m` does and a script does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
 def reached(names: Iterable[str]) -> dict[str, bytes]:
     """Module -> its file, for those of the user's own that the imported modules `names` import, and so on; in order.
 

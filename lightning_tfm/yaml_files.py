@@ -1,8 +1,8 @@
-"""YAML files read strictly, and where files lie: the shipped ones in a clone or a wheel, the user's modules."""
+"""YAML files read strictly, and where the shipped ones lie, in a clone or a wheel."""
 
 import json
+import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from lightning_tfm.errors import UserError, nearest
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
 TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+DEEPEST, MOST, LONGEST = 50, 100_000, 100
+"""levels of a file, values in it with those that its aliases repeat, and digits of a whole number"""
 Kind = TypeVar("Kind")
 
 
@@ -23,6 +25,14 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader that also reads 1e-9 as a number, as YAML 1.2 does."""
 
 
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """As SafeLoader reads it; longer ones turn into no float, and some into no text."""
+    if len(node.value) > LONGEST:
+        raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value)} digits", problem_mark=node.start_mark)
+    return loader.construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
@@ -51,12 +61,6 @@ def shipped(folder: str) -> Path:
     return packed if packed.is_dir() else PACKAGE.parent / folder
 
 
-def see_working_directory() -> None:
-    """Let the user's modules be imported from the working directory, as `python -m` does and a script does not."""
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-
-
 def find_file(name: str | Path) -> Path:
     """`name` as a path, or else a shipped file by that name (`experiments/base.yaml`). Raises UserError naming both."""
     path = Path(name).expanduser()
@@ -82,12 +86,18 @@ def read_yaml(name: str | Path) -> YamlFile:
         node = yaml.compose(text, Loader=_Loader)
         lines: dict[tuple[str, ...], int] = {}
         if node is not None:
+            if _size(node, {}, DEEPEST) > MOST:
+                raise RecursionError
             _index(path, node, (), lines)
         values = yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise UserError(
+            f"{path}: more than {DEEPEST} levels or {MOST:,} values, those that aliases repeat included"
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{path}{mark}: not YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none
         raise UserError(f"{path}: not YAML: {error}") from error
     if values is None:
         values = {}
@@ -101,9 +111,20 @@ def read_word(kind: Any, text: str) -> Any:
     if kind is str or get_args(kind) or not text:  # a list of choices holds text
         return text
     try:  # 010 is ten to whoever types it, and eight to YAML
-        return int(text) if kind is int and text.isdecimal() else yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
+        plain = kind is int and text.isdecimal() and len(text) <= LONGEST
+        return int(text) if plain else yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text
+
+
+def _size(node: yaml.Node, known: dict[int, float], levels: int) -> float:
+    """Values below a node, each as often as aliases repeat it; infinite where one holds itself or lies too deep."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for one in below for part in (one if isinstance(one, tuple) else (one,))]
+        known[id(node)] = 1 + sum(_size(part, known, levels - 1) for part in parts) if levels else math.inf
+    return known[id(node)]
 
 
 def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> None:

@@ -31,7 +31,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "sums": {"errors"},
     "user_modules": {"errors"},
     "model": BASE,
-    "data": BASE | {"yaml_files", "archives", "durable", "sums", "user_modules"},
+    "data": BASE | {"archives", "durable", "sums", "user_modules"},
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
@@ -58,7 +58,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "dashboard": BASE | {"study", "runs.record", "watch", "report", "queue", "data.prepare"},
     "measure": BASE | {"model"},
     "cli": BASE
-    | {"accel", "model", "data", "training", "scoring", "yaml_files", "durable", "sums"}
+    | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "sums"}
     | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "measure"},
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }

@@ -204,10 +204,14 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_out(root: Path) -> None:
-    """Raise UserError where a file stands in the way of the results folder."""
+    """Raise UserError where a file stands in the way of the results folder, or none can be made there."""
     for path in (root, *root.parents):
+        if path.is_symlink() and not path.exists():
+            raise UserError(f"--out={root}: {path} is a link that leads nowhere; name a folder")
         if path.exists() and not path.is_dir():
             raise UserError(f"--out={root}: {path} is a file; name a folder, which is made where there is none")
+    if root.resolve().is_relative_to("/proc"):
+        raise UserError(f"--out={root}: no folder can be made in /proc")
 
 
 def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:

@@ -66,7 +66,7 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
 
     from lightning_tfm.measure.layers import measure, sized
     from lightning_tfm.model.layer_types import find_layer
-    from lightning_tfm.yaml_files import see_working_directory
+    from lightning_tfm.user_modules import see_working_directory
 
     see_working_directory()
     if options["threads"]:

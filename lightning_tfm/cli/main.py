@@ -1,6 +1,7 @@
 """The command line: finds the verb, runs it, turns the user's mistakes into one message and exit code 2."""
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -57,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            print(f"lightning-tfm: {str(error.filename)[:80]}…: {error.strerror}", file=sys.stderr)
+            return 2
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         where = f" ({error.filename})" if error.filename else ""
@@ -76,6 +80,10 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise UserError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working directory was removed; change to one that is there") from None
     return import_module(f"lightning_tfm.cli.{VERBS[verb][0]}").main(verb, rest)
 
 

@@ -20,8 +20,7 @@ from lightning_tfm.data.wmt.official import OfficialCorpus as OfficialCorpus
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.sums import sha256
-from lightning_tfm.user_modules import reached
-from lightning_tfm.yaml_files import see_working_directory
+from lightning_tfm.user_modules import reached, see_working_directory
 
 
 class BuiltinCorpus(Corpus):

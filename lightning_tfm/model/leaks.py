@@ -4,12 +4,16 @@ The suites of testing/ hold every class to it; a run asks it of classes of the u
 """
 
 from dataclasses import replace
+from traceback import extract_tb
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.feed_forward import FeedForward
+from lightning_tfm.model.norms import Norm
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import KINDS
 
@@ -49,11 +53,17 @@ def padding(model: Transformer, within: float) -> str:
     return "" if off <= within else f"with 4 more columns of padding, the result is off by {off:.1e}"
 
 
+def _same_shape(part: nn.Module, given: tuple[Tensor, ...], made: Any) -> None:
+    if getattr(made, "shape", None) != given[0].shape:
+        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise ValueError(f"{type(part).__name__} makes {found} of {tuple(given[0].shape)}: the same shape is wanted")
+
+
 @torch.no_grad()
 def check_own_classes(config: Model) -> None:
-    """Raise UserError where a class of the user's own lets a model of these sizes see what it may not. About a second.
+    """Raise UserError where a model of these sizes with classes of the user's own fails, or sees what it may not.
 
-    Two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
+    About a second: two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
     """
     own = {key: getattr(config, key.removeprefix("model.")) for key in KINDS if key.startswith("model.")}
     named = " or ".join(f"{key}='{path}'" for key, path in own.items() if path not in KINDS[key])
@@ -61,10 +71,17 @@ def check_own_classes(config: Model) -> None:
         return
     with torch.random.fork_rng(devices=[]):
         sizes = replace(config, N=min(config.N, 2), max_positions=max(config.max_positions, len(SOURCES[0]) + 4))
-        model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
-        before, after = with_another_piece(model)
-        fault = later_position(before, after) or padding(model, WITHIN)
+        try:
+            model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
+            for part in model.modules():
+                if isinstance(part, Norm | FeedForward):
+                    part.register_forward_hook(_same_shape)
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
+            before, after = with_another_piece(model)
+            fault = later_position(before, after) or padding(model, WITHIN)
+        except Exception as error:  # whatever a class of the user's own may raise
+            at = extract_tb(error.__traceback__)[-1]
+            raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
     if fault and before.isfinite().all():
         raise UserError(f"{named}: {fault}; no position of the decoder may see a later one, and none padding")

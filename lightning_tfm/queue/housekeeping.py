@@ -102,6 +102,8 @@ def gc(root: Path, dry_run: bool = True) -> list[Garbage]:
     """
     garbage = [item for path in run_folders(root) for item in _run_garbage(RunFolder(root, path.name))]
     garbage += [_item(path, "half-removed run") for path in sorted((root / "runs").glob(f"{TRASH}*"))]
+    halves = (root / "studies").rglob(f".*{TEMPORARY}")
+    garbage += [_item(path, "half-written file") for path in halves if _old(path)]
     garbage += _data_garbage(root)
     if not dry_run:
         for item in garbage:

@@ -242,6 +242,7 @@ class Attempt:
 
     def commit(self, half: Path, path: Path) -> None:
         """Move the finished file `half` (same file system) to `path` in one step, after pushing it to the disk."""
+        self.check()  # a newer attempt has removed the half
         sync_file(half)
         with self.guard():
             os.replace(half, path)

@@ -36,9 +36,8 @@ class Start:
         with attempt.guard():
             for path in self.damaged:
                 os.replace(path, path.with_suffix(ASIDE))
-            for folder in (attempt.folder.checkpoints, attempt.folder.snapshots):
-                for path in folder.glob(f".*{TEMPORARY}"):
-                    path.unlink()
+            for path in attempt.folder.path.rglob(f".*{TEMPORARY}"):
+                path.unlink(missing_ok=True)
         attempt.truncate_metrics(self.step)
 
 

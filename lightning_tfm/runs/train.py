@@ -74,8 +74,8 @@ class Run:
         check_reach(self.experiment, prepared, "experiment")
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = choose.backend(self.hardware, self.experiment.training.precision, device)
-        module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         check_own_classes(self.experiment.model)
+        module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None

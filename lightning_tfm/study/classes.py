@@ -9,8 +9,7 @@ from pathlib import Path
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import KINDS, OWN_WEIGHTS
-from lightning_tfm.user_modules import LIBRARIES, reached
-from lightning_tfm.yaml_files import see_working_directory
+from lightning_tfm.user_modules import LIBRARIES, reached, see_working_directory
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
@@ -22,7 +21,8 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
         value = getattr(getattr(experiment, section), name)
         if value in shipped:
             continue
-        if "." not in value and ":" not in value:
+        parts = value.replace(":", ".").split(".")
+        if len(parts) < 2 or not all(parts):
             raise UserError(
                 f"{key}='{value}': {nearest(value, shipped)} Or give the import path of a class, module.Class"
             )

@@ -1,11 +1,13 @@
 """Mistakes that can be known before data are prepared or anything is trained. All raise UserError naming the remedy."""
 
 import math
+import os
 from dataclasses import asdict
 from importlib.util import find_spec
 
 from lightning_tfm.config import WIDTHS, Data, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import own_classes, user_classes
 
@@ -32,6 +34,13 @@ NOTHING |= dict.fromkeys(
 def check_hardware(hardware: Hardware) -> None:
     """Counts and intervals that cannot be."""
     values = asdict(hardware)
+    if not math.isfinite(hardware.checkpoint_minutes):
+        raise UserError(f"trainer.checkpoint_minutes={hardware.checkpoint_minutes}: expected a finite number")
+    if os.environ.get("RANK", "0") != "0" and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise UserError(
+            f"the environment holds RANK={os.environ['RANK']}, as a rank that torchrun started, and this process is "
+            "none: unset RANK"
+        )
     for name, least in AT_LEAST.items():
         if values[name] < least:
             automatic = " (0 leaves it to the program)" if least == 0 and name != "micro_tokens" else ""
@@ -75,6 +84,22 @@ def check_trainable(experiment: Experiment, row: str) -> None:
     """
     check_peak(experiment.training.warmup, experiment, row)
     check_classes(experiment)
+    check_memory(experiment, row)
+
+
+def check_memory(experiment: Experiment, row: str) -> None:
+    """Weights and gradients that this machine cannot hold, of a model whose parameters can be counted."""
+    exact = experiment.scaled(row)
+    try:
+        numbers = count_parameters(exact.model, exact.data.vocab_size)["total"]
+    except UserError:  # a class of the user's own
+        return
+    least, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if least > there:
+        raise UserError(
+            f"{row}: a model of {numbers:,} parameters takes {least / 2**30:,.0f} GiB for its weights and gradients; "
+            f"this machine has {there / 2**30:,.0f} GiB of memory"
+        )
 
 
 def check_peak(warmup: int, experiment: Experiment, row: str) -> None:

@@ -175,9 +175,12 @@ def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path) ->
     crashed = RunFolder(tmp_path, "cc" * 32)
     crashed.path.mkdir()
     half, fresh = crashed.path / ".x.0123456789ab.tmp", crashed.path / ".y.0123456789ab.tmp"
-    for path in (half, fresh):
+    of_study = tmp_path / "studies" / "two" / ".z.0123456789ab.tmp"
+    of_study.parent.mkdir(parents=True)
+    for path in (half, fresh, of_study):
         path.write_bytes(b"half")
     age(half)
+    age(of_study)
     for store in ("used", "unused", "new"):
         (tmp_path / "data" / store).mkdir(parents=True)
         (tmp_path / "data" / store / "ids").write_bytes(b"123")
@@ -193,7 +196,8 @@ def test_gc_names_what_can_go_and_touches_nothing_unless_told(tmp_path: Path) ->
     (tmp_path / "runs" / ".trash-dd").mkdir()
     done = f"runs/{'a' * 16}/checkpoints"
     expected = [f"{done}/step-5.ckpt", f"{done}/step-6.ckpt"]
-    expected += [f"runs/{'c' * 16}/.x.0123456789ab.tmp", "runs/.trash-dd", "data/unused"]
+    expected += [f"runs/{'c' * 16}/.x.0123456789ab.tmp", "runs/.trash-dd"]
+    expected += ["studies/two/.z.0123456789ab.tmp", "data/unused"]
     before = sorted(tmp_path.rglob("*"))
     assert names(tmp_path) == expected
     assert sorted(p for p in tmp_path.rglob("*") if p.name != "now") == before

@@ -221,7 +221,10 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before_it(stopped, finish
     run = copy(stopped, tmp_path)
     newest = run / "checkpoints/step-00000019.ckpt"
     newest.write_bytes(newest.read_bytes()[:-900])
+    for folder in (run, run / "checkpoints", run / "attempts"):
+        (folder / ".x.0123456789ab.tmp").write_bytes(b"half")
     assert resumed(run)[0] == 0
+    assert not list(run.rglob(".*.tmp"))
     said = capfd.readouterr().err
     assert "step-00000019.ckpt: damaged" in said and "going on from" in said and "step-00000016.ckpt" in said
     ends_right(run, finished)
