@@ -1,5 +1,5 @@
-"""What ships is one class and one line in parts.py: one part of each kind is added to a copy of the tree, nothing else
-is touched, and whatever counts, draws, exports, names, documents or checks parts knows it."""
+"""What ships is one class and one line: a part of each kind and a metric are added to a copy of the tree, nothing else is
+touched, and whatever counts, draws, exports, names, documents or checks parts knows them."""
 
 import inspect
 import os
@@ -95,6 +95,37 @@ class SwappedCorpus(BuiltinCorpus):
         'Part("swapped", "SwappedCorpus"),',
     ),
 }
+METRIC = (
+    "counting.py",
+    '''
+class Matched(Counted):
+    """Of 100 words of the reference, those at the same place in the translation."""
+
+    WIDTH = 2
+
+    def corpus(self, hypotheses: Sequence[str]) -> Score:
+        return Score(float(self.score(self(hypotheses).sum(0))), "matched")
+
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, self.references, strict=True)]
+        return [[sum(a == b for a, b in zip(*pair, strict=False)), len(pair[1])] for pair in pairs]
+
+    @staticmethod
+    def score(sums_X: np.ndarray) -> np.ndarray:
+        return 100 * sums_X[..., 0] / sums_X[..., 1]
+''',
+    'Metric("matched", "matched", digits=1, fine=2, counted="Matched", printed=False)',
+)
+MEASURED = """
+from pathlib import Path
+from tests.report.synthetic import Generator
+from tests.test_metrics import printed, views
+
+root = Path("results")
+Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5]).write_all()
+assert "10 runs have matched" in printed(root, "validate", "made", "--add", "matched")
+assert [name for name, text in views(root).items() if "matched" not in text] == [], "not in every format"
+"""
 KNOWN = """
 from docs import generated
 from lightning_tfm import parts
@@ -140,7 +171,7 @@ def run(copy: Path, *argv: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree with one more part of each kind."""
     to = tmp_path_factory.mktemp("tree")
-    unused = shutil.ignore_patterns("__pycache__", "results", "golden", "regression")
+    unused = shutil.ignore_patterns("__pycache__", "results", "regression")
     for folder in ("lightning_tfm", "tests", "docs", "experiments", "sweeps"):
         shutil.copytree(ROOT / folder, to / folder, ignore=unused)
     shutil.copy(ROOT / "pyproject.toml", to)
@@ -151,6 +182,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text, found = re.subn(rf"(?ms)^({kind} = Kind\(.*?)^\)$", rf"\1    {line}\n)", parts.read_text())
         assert found == 1, kind
         parts.write_text(text)
+    module, source, value = METRIC
+    with (to / "lightning_tfm" / module).open("a") as file:
+        file.write(f"\n{source}")
+    metrics = to / "lightning_tfm" / "metrics.py"
+    text, found = re.subn(r"(?m)^(METRICS = .*)\)}$", rf"\1, {value})}}", metrics.read_text())
+    assert found == 1
+    metrics.write_text(text)
     return to
 
 
@@ -167,3 +205,7 @@ def test_a_new_part_is_held_to_the_suites_of_what_ships(copy: Path) -> None:
     for kind, (name, *_) in PARTS.items():
         passed = {line.partition("::")[0] for line in said.splitlines() if name in line and "PASSED" in line}
         assert len(passed) == COVERED[kind], (kind, passed)
+
+
+def test_a_new_metric_is_added_to_a_study_and_shown_in_every_format(copy: Path) -> None:
+    run(copy, "-c", MEASURED)
