@@ -1,5 +1,5 @@
-"""What ships is one class and one line: a part of each kind and a metric are added to a copy of the tree, nothing else is
-touched, and whatever counts, draws, exports, names, documents or checks parts knows them."""
+"""What ships is one class and one line: a part of each kind and a metric are added to a copy of the tree, nothing else
+is touched, and whatever counts, draws, exports, names, documents or checks parts knows them."""
 
 import inspect
 import os
