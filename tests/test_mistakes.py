@@ -15,7 +15,7 @@ import sacrebleu
 import yaml
 
 from lightning_tfm.cli.main import VERBS, main
-from lightning_tfm.config import Experiment, override
+from lightning_tfm.config import Evaluation, Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue import devices
 from lightning_tfm.runs.outcome import guarded
@@ -505,9 +505,9 @@ def test_tokenizers_are_sacrebleus():
 
 def test_a_tokenizer_that_needs_a_package(monkeypatch):
     monkeypatch.setattr(mistakes, "find_spec", lambda name: None)
-    mistakes.check_tokenizer("intl")
+    mistakes.check_tokenizer(Evaluation(bleu_tokenize="intl"))
     with pytest.raises(UserError, match=r"needs: pip install 'sacrebleu\[ko\]'"):
-        mistakes.check_tokenizer("ko-mecab")
+        mistakes.check_tokenizer(Evaluation(bleu_tokenize="ko-mecab"))
 
 
 def test_a_gpu_that_is_hidden_or_that_torch_was_built_without(monkeypatch):

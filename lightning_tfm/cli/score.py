@@ -93,7 +93,7 @@ def find(
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings, verb = parse(parser, argv), parser.prog.split()[-1]
     check_trainer(settings, verb, *takes)
-    check_tokenizer(settings.experiment.evaluation.bleu_tokenize)
+    check_tokenizer(settings.experiment.evaluation)
     run = settings.verb["run"]
     if run is None:
         check_asked(settings.base, verb)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
@@ -30,7 +31,7 @@ from lightning_tfm.watch.run_state import Curve
 STEP = "optimizer_step"
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
-SUMMARISED = ("PPL difference", "PPL verdict", "BLEU difference", "BLEU verdict", "FLOPs")
+SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in ("difference", "verdict")), "FLOPs")
 """columns of the verdicts that the summary has, too, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]]]
@@ -120,7 +121,7 @@ class Mirror:
             config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
             run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
             run.define_metric(STEP)
-            for name in [*CURVES.values(), "dev/bleu"]:
+            for name in [*CURVES.values(), f"dev/{OF_TEXT.name}"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
             self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
@@ -180,7 +181,7 @@ class Mirror:
         about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second", "utilisation")}
         for key, value in (about | self._against_base(cell, result)).items():
             run.summary[key] = value
-        scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in ("ppl", "bleu")}
+        scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in PRINTED}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
             run.summary[key] = plain[key]
@@ -201,7 +202,7 @@ class Mirror:
     def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
         """Differences to base at the same seed, where that is finished: of one seed, so without a verdict.
 
-        Empty where other pieces, another evaluation or another BLEU made the scores: they are not comparable.
+        Empty where other pieces, another evaluation or other signatures made the scores: they are not comparable.
         """
         name = self._base.get(cell.seed)
         base = read(RunFolder(self._root, name).result) if name else None
@@ -214,8 +215,13 @@ class Mirror:
         ours, theirs = result.scores["dev"], base.scores["dev"]
         if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
             return {}
-        percent = 100 * (ours.ppl / theirs.ppl - 1)
-        return {"difference/dev ppl %": percent, "difference/dev bleu": ours.bleu - theirs.bleu}
+        found = {}
+        for metric in (METRICS[name] for name in PRINTED):
+            one, other = metric.of(ours), metric.of(theirs)
+            assert one is not None and other is not None, "every record holds them"
+            shown = metric.shown(metric.tested(one) - metric.tested(other))
+            found[f"difference/dev {metric.name}{' %' * metric.log}"] = shown
+        return found
 
     def _check(self, id: str, steps: set[int], scores: dict[str, Any]) -> None:
         """Raise NotArrived unless every step and the scores are in the files."""

@@ -1,6 +1,6 @@
 """How far a study's rows, taken together, agree with the paper's Table 3: ranks, signs, and what they are worth.
 
-Each row is a difference to base, in log PPL (primary) or BLEU; ours is the mean over seeds, the paper's a single run.
+Each row is a difference to base as it is tested, in log PPL first; ours is the mean of seeds, the paper's one run.
 
 - Spearman's rank correlation of the two, with an interval that takes the rows as a sample of possible rows (Fisher's z,
   Bonett and Wright 2000), and Kendall's tau-b.

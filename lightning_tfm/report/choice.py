@@ -13,8 +13,7 @@ neighbour of it, and no number of reported seeds shows that. The rule:
    mean square and not the variance, for what is chosen is never better than the best, and a choice that looks certain
    may be off as a whole.
 4. The losses of row and base join the squared error of their difference, with `DF` degrees of freedom by their share:
-   1 / df = w / df_before + (1 - w) / DF. In BLEU and nll per word they add as many variances of one training as in log
-   PPL.
+   1 / df = w / df_before + (1 - w) / DF. In other metrics they add as many variances of one training as in log PPL.
 5. A row's choice is open where more than `OPEN` of the draws take another value than the row did.
 
 Aimed at: at most 5 % of studies without a difference hold a false row, at 4 and 21 rows, three tuning seeds and three

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, find_run, read_json
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Curves = list[tuple[int, float, dict[str, float]]]
 """(step, seconds since 1970, name -> value)"""
-SCORES = ("ppl", "nll", "bleu")
+SCORES = (PPL.name, "nll", OF_TEXT.name)
 BATCH = 1000
 """metrics in one call of MLflow's client, and its limit"""
 PARAMS = 100
@@ -73,7 +74,7 @@ class Exported:
         return found
 
     def scores(self) -> dict[str, float]:
-        """dev/ppl, dev/bleu, … of a finished run."""
+        """dev/ppl, dev/nll, … of a finished run."""
         if self.record is None:
             return {}
         return {f"{name}/{key}": getattr(s, key) for name, s in self.record.scores.items() for key in SCORES}

@@ -73,7 +73,7 @@ def lengths_section(report: Summary, cells: Cells) -> Section:
 
 
 def lengths(cells: Cells, names: Sequence[str], bins: int = 5) -> tuple[list[str], dict[str, list[float]]]:
-    """The score by length of the reference in pieces: (bins, row -> BLEU of each bin, pooled over seeds)."""
+    """The score by length of the reference in pieces: (bins, row -> score of each bin, pooled over seeds)."""
     some = next(iter(cells.filled.values()), None)
     if some is None or any(OF_TEXT.name not in cell.sums for cell in cells.filled.values()):
         return [], {}

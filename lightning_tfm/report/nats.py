@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.summary import Summary, SummaryRow, Table
 
 MEANT = (
@@ -23,6 +24,6 @@ def notes(report: Table | Summary) -> list[str]:
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         found.append(
             f"{whose} other pieces than {to}: perplexities per piece are NOT comparable between them, so they are "
-            "compared by nll per reference word and BLEU"
+            f"compared by nll per reference word and {OF_TEXT.label}"
         )
     return found

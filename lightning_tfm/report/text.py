@@ -73,7 +73,7 @@ def to_text(table: Table, width: int = 80) -> str:
 
 
 def signatures(report: Table | Summary) -> list[str]:
-    """What the scores of translations are, in sacreBLEU's words."""
+    """What the scores of translations are, their signatures."""
     found = {OF_TEXT.name: report.signature} if report.signature else {}
     return [f"{METRICS[name].label} is {said}" for name, said in (found | (report.signatures or {})).items()]
 
@@ -216,7 +216,7 @@ def _fold(text: str, width: int) -> list[str]:
 
 
 def to_words(report: Summary, width: int) -> str:
-    """For the terminal: the words in perplexity and BLEU, the claims, and seeds far above their row."""
+    """For the terminal: the words in each metric, the claims, and seeds far above their row."""
     lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
     lines += [f"{row.name}: {said(row)}" for row in report.rows if row.far_above]
     lines += map(effect_line, report.factors.effects if report.factors else [])

@@ -23,7 +23,7 @@ class Translation:
 
     row: str
     quality: float
-    """smoothed sentence BLEU, percent, mean over seeds"""
+    """provenance.quality, percent"""
     parts: list[tuple[str, bool]]
 
 

@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict
 from importlib.util import find_spec
 
-from lightning_tfm.config import WIDTHS, Data, Experiment, Hardware
+from lightning_tfm.config import WIDTHS, Data, Evaluation, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import KINDS
@@ -66,8 +66,9 @@ def check_asked(experiment: Experiment, verb: str) -> None:
         raise UserError(NOTHING.get(verb, NOTHING["fit"]).format(verb=verb))
 
 
-def check_tokenizer(tokenize: str) -> None:
+def check_tokenizer(evaluation: Evaluation) -> None:
     """A BLEU tokenizer that sacreBLEU does not have, or that needs a package which is not installed."""
+    tokenize = evaluation.bleu_tokenize
     if tokenize not in TOKENIZERS:
         raise UserError(
             f"evaluation.bleu_tokenize={tokenize!r} is not a sacreBLEU tokenizer: {nearest(tokenize, TOKENIZERS)}"

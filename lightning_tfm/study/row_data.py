@@ -1,6 +1,6 @@
 """Rows that change the training text or the pieces it is cut into: each has prepared data of its own.
 
-Their perplexities are per other pieces, so such rows are compared by the nll per reference word, and by BLEU.
+Their perplexities are per other pieces, so such rows are compared by the nll per reference word.
 """
 
 from dataclasses import dataclass

@@ -65,7 +65,7 @@ def checked(experiment: Experiment, row: str) -> Experiment:
     exact = experiment.scaled(row)
     try:
         check(exact)
-        check_tokenizer(exact.evaluation.bleu_tokenize)
+        check_tokenizer(exact.evaluation)
         own_classes(exact)
     except UserError as error:
         raise UserError(f"{row}: {error}") from None
