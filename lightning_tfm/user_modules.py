@@ -108,11 +108,18 @@ def _of(node: ast.AST, package: str) -> Iterator[str]:
         yield from (alias.name for alias in node.names)
         yield from (alias.name.partition(".")[0] for alias in node.names if not alias.asname)  # the name that it binds
     elif isinstance(node, ast.ImportFrom):
-        parts = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+        parts = _above(package, node.level)
         base = ".".join([*parts, *([node.module] if node.module else [])])
         yield base
         yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
     elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if called in ("__import__", "import_module") and isinstance(node.args[0].value, str):
-            yield node.args[0].value.lstrip(".")
+            name = node.args[0].value.lstrip(".")
+            named = [a.value for a in node.args[1:] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            yield ".".join([*_above(named[0] if named else package, len(node.args[0].value) - len(name)), name])
+
+
+def _above(package: str, level: int) -> list[str]:
+    """The packages that `level` dots at the head of a name stand for, in a module inside `package`."""
+    return package.split(".")[: len(package.split(".")) + 1 - level] if level else []

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.archives import fault
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
 from lightning_tfm.data.prepare import BUILDING, Prepared, publish
@@ -82,7 +83,7 @@ def _corpus_files(data: Data) -> dict[str, Path]:
 def _extract(bundle: Path, folder: Path) -> dict[str, Any]:
     """Unpack exactly what the index names, each with its checksum."""
     try:
-        with tarfile.open(bundle) as tar:
+        with tarfile.open(bundle, "r:") as tar:  # as `pack` writes it: nothing in it is larger than the bundle
             first = tar.next()
             stream = tar.extractfile(first) if first is not None and first.name == "bundle.json" else None
             if stream is None:
@@ -93,9 +94,12 @@ def _extract(bundle: Path, folder: Path) -> dict[str, Any]:
             missing = dict(index["files"])
             for member in islice(tar, 1, None):
                 record = missing.pop(member.name, None)
-                safe = member.isreg() and ".." not in Path(member.name).parts and not member.name.startswith("/")
-                if record is None or not safe:
+                if record is None or not member.isreg() or fault(member):
                     raise UserError(f"{bundle} holds '{member.name}', which is not in its index or not a regular file")
+                if member.size != record["bytes"]:
+                    raise UserError(
+                        f"{bundle}: {member.name} has {member.size} bytes, its index says {record['bytes']}"
+                    )
                 _write(tar, member, folder / member.name, record["sha256"], bundle)
     except (*BROKEN, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{bundle} is damaged ({error}): copy it again") from error

@@ -72,6 +72,11 @@ class Trained:
         if not store.is_dir():
             raise UserError(f"{store} is gone, with the run's tokenizer and texts; put it back, or run `fit` again")
         prepared = Prepared(store)
+        if result.data.train not in ("", prepared.train_fingerprint):
+            raise UserError(
+                f"{store} holds another text ({prepared.train_fingerprint[:12]}…) than the run was trained on "
+                f"({result.data.train[:12]}…): put the old store back, or run `fit` again"
+            )
         module = TransformerModule(experiment, prepared.tokenizer.V)
         module.transformer.load_state_dict(scored(folder, experiment))
         return cls(folder, prepared, module.eval())

@@ -34,5 +34,4 @@ def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord 
     found = read_scored(folder, evaluation, split)
     if isinstance(found, Missing):
         return found
-    reason = found.contradiction or ("" if found.scored_by(evaluation) else OTHERWISE)
-    return Missing(reason) if reason else found
+    return found if found.scored_by(evaluation) else Missing(OTHERWISE)

@@ -356,6 +356,8 @@ def read(path: Path) -> RunRecord | Missing:
     found = _read(path, from_plain)
     if isinstance(found, RunRecord) and found.training_hash[:16] != path.parent.name:
         return Missing(f"it is the record of run {found.training_hash[:16]}", damaged=True)
+    if isinstance(found, RunRecord) and found.contradiction:
+        return Missing(found.contradiction, damaged=True)
     return found
 
 

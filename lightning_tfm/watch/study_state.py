@@ -187,7 +187,7 @@ class Watch:
         if cell.row not in self._evaluations:
             self._evaluations[cell.row] = self.study.evaluation(cell, self.root)
         evaluation = self._evaluations[cell.row]
-        if run.record.scored_by(evaluation) and not run.record.contradiction:
+        if run.record.scored_by(evaluation):
             return run
         found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
         if not isinstance(found, RunRecord):

@@ -149,6 +149,13 @@ EDITS = {
         {"mine.py": 'import importlib\n\nimportlib.import_module("{top}.act")' + CLASS, "act.py": "x = 1\n"},
         "act.py",
     ),
+    "import_module of a relative name": (
+        {
+            "mine.py": 'from importlib import import_module\n\nimport_module(".act", __package__)' + CLASS,
+            "act.py": "x = 1\n",
+        },
+        "act.py",
+    ),
 }
 
 

@@ -174,6 +174,18 @@ def test_what_another_run_wrote_is_refused_by_its_name(finished, tmp_path):
         assert said in shown(one, run)
     score.write_bytes(to_json(signed({key: value for key, value in older.items() if key != "sha256"})))
     assert not isinstance(shown(one, run), str)
+    whole = json.loads((run / "result.json").read_bytes())
+    for named, trained, said in (
+        (whole["identity"]["train"], "z" * 64, "trained on another text"),
+        ("z" * 64, "z" * 64, "holds another text"),
+    ):
+        theirs = whole | {"identity": whole["identity"] | {"train": named}, "data": whole["data"] | {"train": trained}}
+        del theirs["sha256"]
+        (run / "result.json").write_bytes(to_json(signed(theirs)))
+        folder = RunFolder(tmp_path / "r", run.name)
+        with pytest.raises(UserError, match=said):
+            Trained.open(folder, experiment_of(folder))
+    (run / "result.json").write_bytes(to_json(whole))
     run.rename(run.with_name(other))
     with pytest.raises(UserError, match=f"it is the record of run {finished.name}"):
         RunFolder(tmp_path / "r", other).finished()

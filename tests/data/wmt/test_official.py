@@ -265,7 +265,7 @@ def test_a_bundle_of_files(files, tmp_path):
     assert len(list((tmp_path / "there" / "data").iterdir())) == 1
 
 
-@pytest.mark.parametrize("harm", ["cut", "changed", "parent", "link", "no bundle"])
+@pytest.mark.parametrize("harm", ["cut", "changed", "parent", "link", "no bundle", "packed", "longer"])
 def test_a_damaged_or_hostile_bundle_leaves_nothing(files, tmp_path, harm):
     data = files()
     pack(data, prepare(data, tmp_path / "here"), tmp_path / "b.tar")
@@ -275,6 +275,10 @@ def test_a_damaged_or_hostile_bundle_leaves_nothing(files, tmp_path, harm):
     elif harm == "changed":
         at = content.index(b"Haus am See")
         content = content[:at] + b"X" + content[at + 1 :]
+    elif harm == "packed":  # which is how a small file unpacks to a large one
+        content = gzip.compress(content)
+    elif harm == "longer":
+        content = content.replace(b'"bytes": ', b'"bytes":1', 1)
     elif harm == "no bundle":
         content = tgz({"x": b"y"})
     else:
