@@ -1,7 +1,9 @@
 """Main effects and interactions of a study whose rows are all combinations of some fields."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,3 +170,14 @@ def test_where_nothing_differs_one_study_in_twenty_at_most_finds_an_effect():
             hits[kind] += bool((benjamini_hochberg(np.array(p)) < 0.05).any())
     print({kind: count / studies for kind, count in hits.items()})
     assert all(count / studies < 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies) for count in hits.values())
+
+
+def test_the_pages_say_how_often_effects_and_comparisons_are_false():
+    root = Path(factors.__file__).parents[2]
+    rows = (root / "benchmarks/results/effects.txt").read_text().splitlines()[6:]
+    rates = [[float(x) for x in re.findall(r" (\d+\.\d)(?= |$)", row[13:])] for row in rows]
+    assert {len(found) for found in rates} == {10}
+    effects, comparisons = (max(max(found[part]) for found in rates) for part in (slice(8), slice(8, 10)))
+    page = (root / "lightning_tfm/report/templates/parts/factors.html").read_text()
+    assert f"at most {effects} % of such families" in page
+    assert f"at most {comparisons} % of metrics" in (root / "lightning_tfm/report/comparison_text.py").read_text()

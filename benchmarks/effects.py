@@ -1,0 +1,100 @@
+"""How often effects of fields and comparisons of studies are false: simulated studies in which nothing has an effect.
+
+    python benchmarks/effects.py > benchmarks/results/effects.txt        (some minutes on one thread)
+
+Effects: all combinations of some fields, five seeds each; a family (main effects, or interactions, of one metric) is
+false where any of its p, corrected as in report/factors.py, is below 5 %. Comparisons: two studies of base and 19 or 5
+rows, five seeds each; a family is the rows of one metric, corrected as in report/comparison.py. Noise of seeds alone:
+
+equal       all combinations or rows alike, normal
+factor 3    standard deviations drawn log-uniformly between 1/3 and 3; factor 30: between 1/sqrt(30) and sqrt(30)
+gap 10, p   a training lies 10 standard deviations higher with probability p (a plateau)
+first 3     the reference combination, or base, three times as noisy as the others
+"""
+
+import argparse
+import itertools
+import math
+import platform
+from datetime import date
+
+import numpy as np
+import scipy
+
+from lightning_tfm.report import factors, statistics
+from lightning_tfm.report.comparison import minus
+from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.summary import Difference, Effect
+
+SEED, SEEDS = 17, 5
+KINDS = ("equal", "factor 3", "factor 30", "gap 10, 0.1", "gap 10, 0.3", "gap 10, 0.5", "first 3")
+
+
+def noise(rng: np.random.Generator, kind: str, R: int) -> np.ndarray:
+    """Scores of R rows or combinations, the first one the reference, [R, SEEDS]."""
+    e_RS, sd_R = rng.standard_normal((R, SEEDS)), np.ones(R)
+    match kind.split():
+        case "factor", ratio:
+            half = math.log(3) if ratio == "3" else math.log(30) / 2
+            sd_R = np.exp(rng.uniform(-half, half, R))
+        case "gap", gap, p:
+            e_RS += float(gap.rstrip(",")) * (rng.random((R, SEEDS)) < float(p))
+        case "first", ratio:
+            sd_R[0] = float(ratio)
+    return e_RS * sd_R[:, None]
+
+
+def false_effects(rng: np.random.Generator, kind: str, levels: tuple[int, ...]) -> list[bool]:
+    """Whether the main effects, and the interactions, of a study hold a false one."""
+    fields = {f"f{i}": list(range(n)) for i, n in enumerate(levels)}
+    found = factors.Factorial(fields, {c: str(c) for c in itertools.product(*fields.values())})
+    order, y_RS = list(found.rows), noise(rng, kind, math.prod(levels))
+    n_R = np.full(len(order), SEEDS)
+    v_R, df_R = factors._moderated(dict(zip(order, y_RS.tolist(), strict=True)), order, n_R)
+    effects = []
+    for what, words, coefficients in factors.contrasts(found):
+        c_R = np.array([coefficients.get(c, 0.0) for c in order])
+        effects.append(
+            factors._tested(Effect(what, "ppl", words, float(c_R @ y_RS.mean(1))), c_R, v_R / n_R, df_R, n_R)
+        )
+    p = [(e.kind, e.p) for e in factors._corrected(effects)]
+    return [any(x is not None and x < ALPHA for of, x in p if of == what) for what in ("main", "interaction")]
+
+
+def false_comparison(rng: np.random.Generator, kind: str, rows: int) -> bool:
+    zero_R, n_R = np.zeros(rows + 1), np.full(rows + 1, SEEDS)
+    sides = []
+    for _ in range(2):
+        y_RS = noise(rng, kind, rows + 1)
+        d = statistics.compare(y_RS.mean(1), y_RS.var(1, ddof=1), n_R, statistics.SentenceNoise(zero_R, zero_R))
+        known = zip(d.estimate[1:], d.se[1:], d.df[1:], d.p[1:], strict=True)
+        sides.append([Difference("", "", None, estimate=a, se=b, df=f, p=p) for a, b, f, p in known])
+    p = [minus(two, one).p for one, two in zip(*sides, strict=True)]
+    return bool((benjamini_hochberg(np.array(p, dtype=float)) < ALPHA).any())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=1000)
+    N = parser.parse_args().studies
+    versions = f"python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
+    print(f"benchmarks/effects.py --studies {N}, seed {SEED}; {date.today()}; {versions}; one thread\n")
+    error = 196 * math.sqrt(ALPHA * (1 - ALPHA) / N)
+    print(f"Families of {N} studies of {SEEDS} seeds with any false p, % (5 is known within ± {error:.1f})\n")
+    print("noise          levels 2, 2   2, 2, 2      3, 3        4, 2     comparison of 19 rows   5 rows")
+    print("               main, inter   main, inter  main, inter main, inter")
+    for k, kind in enumerate(KINDS):
+        print(f"{kind:13}", end="")
+        for i, levels in enumerate(((2, 2), (2, 2, 2), (3, 3), (4, 2))):
+            rng = np.random.default_rng([SEED, k, i])
+            one, two = 100 * np.mean([false_effects(rng, kind, levels) for _ in range(N)], axis=0)
+            print(f"{one:7.1f} {two:5.1f}", end="", flush=True)
+        for rows in (19, 5):
+            rng = np.random.default_rng([SEED, k, rows])
+            print(f"{100 * np.mean([false_comparison(rng, kind, rows) for _ in range(N)]):15.1f}", end="", flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()
