@@ -1,4 +1,4 @@
-"""The pages that nobody writes by hand: the reference, from the code, and copies of what lies outside docs/.
+"""The pages that nobody writes by hand: the reference, from the code, and copies of what is kept outside docs/.
 
 Links in the sources are those of the repository, so that they work where it is browsed; `inside` turns them to the
 pages.
@@ -229,7 +229,7 @@ RUN: Described = {
     "attempts/NUMBER.json": "who works, or worked, on the run: host, process, time. The highest number owns it",
     "attempts/NUMBER.beat": "touched every ten seconds by the owner",
     "attempts/lock": "decides which of two claimers wins",
-    "progress.json": "where it stands: step, phase, rate",
+    "progress.json": "its step, phase and rate",
     "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
     "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
     "samples.jsonl": "how a few dev sentences were translated at every validation",
@@ -314,7 +314,7 @@ def files_page() -> str:
     head = [
         "# Files of a results folder",
         "",
-        "All of it lies under `--out`, which is `results`. Capitals stand for names.",
+        "All of it is under `--out`, by default `results`. Capitals are placeholders for names.",
         "",
     ]
     parts = {

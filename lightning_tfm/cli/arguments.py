@@ -175,8 +175,8 @@ def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
         value = getattr(settings.hardware, f.name)
         said = f"{f.name}={str(value).lower()}"
         if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, said} & set(takes):
-            known = f"of trainer.… it takes {', '.join(takes)} alone" if takes else "it takes nothing of trainer.…"
-            raise UserError(f"--trainer.{said}: {verb} takes no notice of it, {known}: leave it out")
+            known = f"of trainer.… it takes only {', '.join(takes)}" if takes else "it takes nothing of trainer.…"
+            raise UserError(f"--trainer.{said}: {verb} ignores it, {known}: leave it out")
 
 
 def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mapping[str, tuple[str, ...]]) -> None:
@@ -199,7 +199,7 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     if "out" in options:
         _check_out(Path(options["out"]))
     if not 0 <= (options.get("port") or 0) <= 65535:
-        raise UserError(f"--port={options['port']}: a port lies between 0 and 65535; 0 takes any free one")
+        raise UserError(f"--port={options['port']}: a port is between 0 and 65535; 0 takes any free one")
     return options
 
 

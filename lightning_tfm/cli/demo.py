@@ -51,7 +51,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     try:
         return _demo(out, began, argv)
     except (KeyboardInterrupt, SystemExit):
-        print("Stopped. `lightning-tfm demo` goes on from the last checkpoint.", file=sys.stderr)
+        print("Stopped. `lightning-tfm demo` resumes from the last checkpoint.", file=sys.stderr)
         raise
 
 

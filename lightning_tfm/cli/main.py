@@ -64,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         where = f" ({error.filename})" if error.filename else ""
-        print(f"lightning-tfm: no space left on the disk{where}; free some: the same command goes on", file=sys.stderr)
+        print(
+            f"lightning-tfm: no space left on the disk{where}; free some, then run the same command to resume",
+            file=sys.stderr,
+        )
         return 79
 
 

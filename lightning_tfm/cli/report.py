@@ -37,7 +37,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     name = options["study"] or _only(root)
     if options["collect"]:
         if isinstance(load(root, name), Search):
-            raise UserError(f"--collect: '{name}' is a search; what needs the models is computed for tables alone")
+            raise UserError(f"--collect: '{name}' is a search; what needs the models is computed only for tables")
         from lightning_tfm.cli.collect import collect_study
 
         collect_study(name, root, lambda line: print(line, file=sys.stderr))

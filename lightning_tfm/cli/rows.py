@@ -24,10 +24,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if (new is None) == (action == "rename"):
         raise UserError(f"study {action}: " + ("needs a new name" if new is None else "takes one row, no second name"))
 
+    from lightning_tfm.study.study import load
+
+    root = Path(options["out"])
+    load(root, name)  # a mistyped name is said before the queue's libraries are imported
+
     from lightning_tfm.cli.command import rows_in_file
     from lightning_tfm.queue.rows import move
 
-    root = Path(options["out"])
     move(root, name, row, new, options["storage"])
     found = rows_in_file(root, name)
     back = f"; {found[0]} still has {row}, and a sweep would bring it back" if found and row in found[1] else ""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
-ONLY = "of the file's rows these alone, and base; the others may be added later"
+ONLY = "of the file's rows only these, and base; the others may be added later"
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -65,7 +65,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
     if sweep.metric != Sweep.metric:
-        about = "is for W&B alone; the table tests perplexity and BLEU, whatever it says"
+        about = "is only for W&B; the table tests perplexity and BLEU, whatever it says"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
     rows, seeds = asked_cells(sweep, settings)
     check_reference(settings.verb["reference"], rows)
@@ -93,7 +93,9 @@ def add_auto_options(parser: Parser) -> None:
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
     """Rows and seeds to run, every one checked at its true sizes. Raises UserError."""
     if settings.row is not None:
-        raise UserError(f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; one row alone: fit")
+        raise UserError(
+            f"row '{settings.row.name}': the rows of a study are those of {sweep.path}; for one row use fit"
+        )
     rows = [find_row(settings.rows, name) for name in sweep.rows]
     if settings.verb["only"] is not None:
         rows = only(sweep, rows, settings.verb["only"])

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 def listen(port: int) -> socket.socket:
     """A socket on loopback; port 0 takes a free one. Raises UserError where the port is taken or none."""
     if not 0 <= port <= 65535:
-        raise UserError(f"--port={port}: a port lies between 1 and 65535; 0 takes any free one")
+        raise UserError(f"--port={port}: a port is between 1 and 65535; 0 takes any free one")
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

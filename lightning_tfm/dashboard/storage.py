@@ -19,7 +19,7 @@ from lightning_tfm.watch.study_state import CellState, said
 
 EVERY = 5.0
 """seconds within which the storage is not asked twice"""
-AWAY = "known from the storage alone: its files are on another machine"
+AWAY = "known only from the storage: its files are on another machine"
 
 
 class Database:

@@ -67,7 +67,7 @@ def read_vocabulary(path: Path) -> list[str]:
         if not piece:
             raise UserError(f"{path}:{number}: an empty line; expected a piece")
         if piece in found:
-            raise UserError(f"{path}:{number}: '{piece}' stands in line {found[piece]} already")
+            raise UserError(f"{path}:{number}: '{piece}' is already in line {found[piece]}")
         found[piece] = number
     pieces = [piece for piece in found if piece not in SPECIAL.values()]
     if not pieces:

@@ -70,7 +70,7 @@ def _remedy(message: str, data: Data) -> str:
     if most := re.search(r"too high .* value <= (\d+)", message):
         return f"data.vocab_size={data.vocab_size}: the training text allows at most {most[1]} pieces"
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return f"data.vocab_size={data.vocab_size}: the characters of the training text alone need {least[1]} pieces"
+        return f"data.vocab_size={data.vocab_size}: the characters of the training text need {least[1]} pieces"
     return f"SentencePiece cannot train a vocabulary with {data}: {message}"
 
 

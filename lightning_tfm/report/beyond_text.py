@@ -85,7 +85,7 @@ def about(found: BeyondSummary) -> list[str]:
         f"{found.lines} lines of '{found.split}', lengths in multiples of the training length of {found.limit} pieces, "
         "end token included; within: the longer side has half to all of it",
         rise,
-        f"carries, falls off: the 95 % interval of the rise lies below, above {found.tolerance:g} nats per piece; "
+        f"carries, falls off: the 95 % interval of the rise is below, above {found.tolerance:g} nats per piece; "
         "reach: how far its mean stays below, class by class",
         "length ratio and early (less than half of the reference's pieces): of the translations beyond",
     ]

@@ -158,7 +158,7 @@ def _of_run(what: str, root: Path) -> Exported:
         except UserError as error:
             names = sorted(p.parent.name for p in (root / "studies").glob("*/study.json"))
             there = f"; studies: {', '.join(names)}" if names else ""
-            raise UserError(f"'{what}' is no study, search or run below {root}: {error}{there}") from None
+            raise UserError(f"'{what}' is not a study, search or run below {root}: {error}{there}") from None
     asked = folder.read_called() or Called(folder.path.name, _seed_of(folder))
     return Exported("fit", asked.row, asked.seed, folder, {}, folder.read_result())
 

@@ -137,7 +137,7 @@ def _short(reason: str, most: int = 80) -> str:
 def _far_above(report: Summary) -> str:
     far = [f"{len(r.far_above)} seed{'s' * (len(r.far_above) > 1)} of {r.name}" for r in report.rows if r.far_above]
     one = sum(len(r.far_above) for r in report.rows) == 1
-    lie = "lies far above the others of its row" if one else "lie far above the others of their row"
+    lie = "is far above the others of its row" if one else "are far above the others of their row"
     return f"{_listed(far)} {lie}, which all numbers include" if far else ""
 
 

@@ -33,7 +33,7 @@ def section(cells: Cells) -> Section:
                 found.append(Figures(_pictures(row.name, model.h, record), title, small=True))
     colours = "Orange: above zero; blue: below; the stronger the colour, the larger the number."
     notes = [Notes([colours, "What is learned is that of the last weights."])] * bool(found)
-    return Section("positions", "How positions are told", [*found, *notes])
+    return Section("positions", "How positions are encoded", [*found, *notes])
 
 
 def _pictures(row: str, h: int, record: Mapping[str, Any]) -> list[tuple[Markup, str]]:

@@ -107,7 +107,7 @@ class Word(StrEnum):
     DIFFERS = (
         "differs where the paper shows none",
         ("differs from {to} where the paper shows no difference", "differ from {to} where the paper shows none"),
-        "not clear in the paper, found here, and our interval lies outside the noise around the printed difference",
+        "not clear in the paper, found here, and our interval is outside the noise around the printed difference",
         "bad",
         "M-4.5-4.5h9v9h-9zM-1.2-3h2.4v6h-2.4z",
         r"$\otimes$",
@@ -128,7 +128,7 @@ class Word(StrEnum):
     SMALLER = (
         "smaller than printed",
         ("shows less than half of the printed difference", "show less than half of the printed difference"),
-        "at full size alone: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
+        "only at full size: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
         "open",
         DISC + "M0-3a3 3 0 0 1 0 6z",
         r"$<$",
@@ -136,7 +136,7 @@ class Word(StrEnum):
     NEITHER = (
         "no difference, as in the paper",
         ("shows no difference, as in the paper", "show no difference, as in the paper"),
-        "not clear in the paper, and ours lies inside the noise of its single runs by two one-sided tests at 5 %",
+        "not clear in the paper, and ours is inside the noise of its single runs by two one-sided tests at 5 %",
         "good",
         "M-4.5-3.4h9v2.4h-9zM-4.5 1h9v2.4h-9z",
         r"$\approx$",

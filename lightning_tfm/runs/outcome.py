@@ -31,7 +31,7 @@ TABLE = (
     Outcome("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
     Outcome("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
     Outcome("nan_loss", 78, 0, "the loss was NaN or infinite; the same run gives the same again"),
-    Outcome("disk_full", 79, 1, "the disk is full; the same command goes on from the last checkpoint"),
+    Outcome("disk_full", 79, 1, "the disk is full; run the same command to resume from the last checkpoint"),
     Outcome("pruned", 80, meaning="a trial was stopped early as unpromising (only within a search)"),
     Outcome("killed", None, 2),
     Outcome("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down

@@ -44,7 +44,7 @@ class Start:
 def find_start(folder: RunFolder, events: EventSchedule) -> Start:
     """The newest checkpoint that is whole, as are the snapshots up to its step; every rank comes to the same.
 
-    Raises UserError where checkpoints are there and none will do: to begin again is for the user to decide.
+    Raises UserError where checkpoints are there and none is usable: to begin again is for the user to decide.
     """
     start, found = Start(), checkpoint_files(folder.checkpoints)
     for path in reversed(found):
@@ -58,7 +58,7 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
         if not missing:
             start.checkpoint, start.step = path, step_of(path)
             if old:
-                start.remarks.append(f"{path}: written before checkpoints had checksums; taken as it is")
+                start.remarks.append(f"{path}: written before checkpoints had checksums; accepted unverified")
             if path != found[-1]:
                 start.remarks.append(f"going on from {path} instead")
             return start

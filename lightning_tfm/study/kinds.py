@@ -13,8 +13,8 @@ KINDS = {
     "rows": "a file of rows: give it with --rows, and name its rows in a sweep file or with --row",
     "sweep": "a sweep file: lightning-tfm sweep FILE runs it, or tune where it is a search",
     "beside": "a search's NAME.study.yaml, which is read by itself beside the sweep file NAME.yaml",
-    "study": "the definition of a study: lightning-tfm resume NAME goes on with it",
-    "record": "the record of a run: lightning-tfm table and report read it where it lies",
+    "study": "the definition of a study: lightning-tfm resume NAME resumes it",
+    "record": "the record of a run: lightning-tfm table and report read it in place",
 }
 """kind -> what it is and what to do with it"""
 ASKED = {"experiment": "an experiment", "rows": "a file of rows", "sweep": "a sweep file"}

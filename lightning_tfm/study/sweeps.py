@@ -295,7 +295,7 @@ def read_search(path: str | Path) -> SearchFile:
         raise UserError(
             f"{beside.path if beside else file.where('early_terminate')}: runs are stopped early by dev/ppl, the one "
             f"metric they report while they train; with the objectives {', '.join(objectives)} nothing can be stopped: "
-            "remove the pruner or search by dev/ppl alone"
+            "remove the pruner or search only by dev/ppl"
         )
     sampler = METHODS[asked.method]
     if beside and more.sampler:

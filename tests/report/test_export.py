@@ -148,7 +148,7 @@ def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_pat
 
 def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
     write_table(tmp_path)
-    for what, words in (("tow", "'tow' is no study, search or run below"), ("zzz", "studies: two")):
+    for what, words in (("tow", "'tow' is not a study, search or run below"), ("zzz", "studies: two")):
         assert main(["export", what, "--to", "csv", "--out", str(tmp_path)]) == 2
         assert words in capsys.readouterr().err
     monkeypatch.setitem(__import__("sys").modules, "mlflow.entities", None)

@@ -77,7 +77,7 @@ def test_warnings_before_figures():
     still = LastEighth(0.11, 0.05, True)
     third = findings(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still))[2]
     assert third == (
-        "1 seed of big lies far above the others of its row, which all numbers include; base still fell 11.0 % over "
+        "1 seed of big is far above the others of its row, which all numbers include; base still fell 11.0 % over "
         "the last eighth of its training: this table shows the speed of learning; the rows stand on 5 seeds each."
     )
 

@@ -129,7 +129,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm status": Run(),
     "lightning-tfm resume table3": Run(),
     "lightning-tfm study drop table3 E-learned": Run(),
-    "lightning-tfm dashboard": Stops("a port lies between", "someone to end it with Ctrl-C", "--port 70000"),
+    "lightning-tfm dashboard": Stops("a port is between", "someone to end it with Ctrl-C", "--port 70000"),
     "lightning-tfm dashboard --out results --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host"
     ),
