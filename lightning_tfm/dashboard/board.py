@@ -71,6 +71,8 @@ class Board:
         self._watches: dict[str, Watch] = {}
         self._outlines = Outlines(root)
         self._seen = Seen()
+        self._alone: dict[str, RunState] = {}
+        """the runs as their folders alone show them"""
 
     def look(self) -> Seen:
         """The newest state, or that of a moment ago."""
@@ -93,8 +95,9 @@ class Board:
             runs = _merged(self.elsewhere.runs, runs)
             outlines = self.elsewhere.outlines | outlines
             notes = self.elsewhere.notes
-        if outlines == old.outlines and runs == old.runs and notes == old.notes:
+        if outlines == old.outlines and runs == self._alone and notes == old.notes:
             return
+        self._alone = dict(runs)
         studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps

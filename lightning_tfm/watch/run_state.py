@@ -213,6 +213,7 @@ class Reader:
     def __init__(self, folder: Path, curves: bool = True) -> None:
         """Without `curves`, those of finished runs are not read."""
         self.folder, self._curves = folder, curves
+        self._looked_at = folder, folder / "attempts", folder / "result.json"
         self._stamps: list[Stamp] = []
         self._settled = False
         self._curve: Curve | None = None
@@ -220,7 +221,7 @@ class Reader:
 
     def look(self) -> RunState:
         """The run as it is now."""
-        stamps = [stamp(path) for path in (self.folder, self.folder / "attempts", self.folder / "result.json")]
+        stamps = [stamp(path) for path in self._looked_at]
         if self._state is None or not self._settled or stamps != self._stamps:
             self._stamps = stamps
             state, (called, wrong) = self._read(), _small(Called, self.folder / "cell.json")

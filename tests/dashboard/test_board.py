@@ -135,7 +135,9 @@ def test_a_study_says_what_is_best_and_when_it_will_be_done(made):
     for seed in (1, 2):
         made.run(apply(study.base, study.rows[0], seed))
     running = made.run(apply(study.base, study.rows[1], 1), "running")
-    seen = Board(made.root, every=0).look()
+    board = Board(made.root, every=0)
+    seen = board.look()
+    assert board.look() is seen, "nothing is different"
     view, outline = seen.studies["table"], seen.outlines["table"]
     ppl = [seen.runs[run.training_hash[:16]].ppl for run in outline.runs[:2]]
     assert (
