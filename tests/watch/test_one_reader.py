@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
+from lightning_tfm.metrics import PPL
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.view import line
@@ -165,8 +167,11 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
     texts = next(r.run for r in now.running if (r.row, r.seed) == ("A-h4", 1))
     assert texts.best_ppl > 0.5 and len(texts.curve) == texts.step // 250 - 1, "of the last text alone"
     base = [RunState.of(folders["base", seed].path).ppl for seed in (1, 2)]
-    row = next(row for row in StudyPages(tmp_path).page(seen, "t").data["rows"] if row.name == "base")
-    assert row.ppl == pytest.approx((base[0] * base[1]) ** 0.5)
+    rows = {row.name: row for row in StudyPages(tmp_path).page(seen, "t").data["rows"]}
+    assert rows["base"].ppl == pytest.approx((base[0] * base[1]) ** 0.5)
+    other = [RunState.of(folders["A-h32", seed].path).ppl for seed in (1, 2)]
+    tested = fmean(map(PPL.tested, other)) - fmean(map(PPL.tested, base))
+    assert rows["A-h32"].against == pytest.approx(PPL.shown(tested)), "as the report estimates it"
 
 
 def test_curves_hold_the_same_lines_wherever_they_are_sent(
