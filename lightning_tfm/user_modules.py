@@ -1,11 +1,12 @@
 """The modules of a user's own that a module reaches by its imports: what they hold decides what its classes compute.
 
 They are read from the source, those inside functions and below `if` too, and found without being imported. A module
-whose name is made only while the program runs is not seen, nor is an environment variable.
+whose name is made only while the program runs is not seen; that an environment variable is read is said in the record.
 """
 
 import ast
 import importlib.util
+import re
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator
@@ -19,6 +20,7 @@ from lightning_tfm.errors import UserError
 
 LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
 """packages whose version is recorded: their source is no user's"""
+READS = re.compile(r"(\w+\.)?(getenv|environ(\.(get|pop|setdefault))?)")
 _STANDARD = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 
 
@@ -55,6 +57,30 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
                     inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
                     todo.append((whole, Path(spec.origin or ""), inside))
     return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
+
+
+def variables_read(paths: Iterable[str]) -> list[str]:
+    """For the list `inexact` of a run's record: environment variables that classes at these import paths read.
+
+    By their names, or by the expressions that make these, in the modules that `reached` sees.
+    """
+    names = {path.rpartition(".")[0] for path in paths} & sys.modules.keys()
+    files = [Path(sys.modules[name].__file__ or "") for name in names]
+    sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reached(names).values()]
+    found = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
+    said = "a class of your own reads the environment variable {}, whose value is no part of the run's name"
+    return [said.format(name) for name in sorted(found)]
+
+
+def _variable(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and node.args:
+        of, key = node.func, node.args[0]
+    elif isinstance(node, ast.Subscript):
+        of, key = node.value, node.slice
+    else:
+        return
+    if READS.fullmatch(ast.unparse(of)):
+        yield str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
 
 
 def _wholes(name: str) -> list[str]:

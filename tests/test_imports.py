@@ -35,7 +35,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
-    "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell"},
+    "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell", "user_modules"},
     "watch": {"runs", "study", "sums"},
     "queue": BASE | {"runs", "study", "watch", "durable", "data.prepare", "data.long", "training.schedule"},
     "inference": BASE | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},

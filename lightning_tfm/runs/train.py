@@ -42,6 +42,7 @@ from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.tally import Tally
 from lightning_tfm.training.writer import Writer
+from lightning_tfm.user_modules import variables_read
 
 
 @dataclass
@@ -146,7 +147,7 @@ class Run:
         source, target = tally.tokens["source"], tally.tokens["target"]
         parts = {k: round(v, 3) for k, v in tally.seconds.items()}
         flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
-        tally.note(backends_used(module))
+        tally.note(backends_used(module) + variables_read(self.identity["user_classes"]))
         rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
         ran = stretches(tally.ran())
         return RunRecord(

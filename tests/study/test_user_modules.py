@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as, save
-from lightning_tfm.user_modules import reached
+from lightning_tfm.user_modules import reached, variables_read
 
 TOPS = count()
 NOT_PRINTED = Paper(None, None, None)
@@ -165,6 +165,20 @@ def test_an_edit_that_changes_what_a_class_computes_renames_its_runs(made, tmp_p
     before, path = identity(top), tmp_path / top / edited
     path.write_text(path.read_text().replace("1", "2"))
     assert identity(top) != before
+
+
+def test_the_environment_variables_that_a_class_reads_are_said(made, monkeypatch) -> None:
+    head = "import os\nfrom os import environ, getenv\nfrom . import act\n"
+    reads = 'A, B, C, D = os.environ["A"], environ.get("B", "1"), getenv("C"), os.getenv("D" + "E")\n'
+    top = made(
+        {"mine.py": f"{head}{reads}{CLASS}", "act.py": 'import os\n\nx = os.environ.get("F")\ny = {}.get("G")\n'}
+    )
+    for name in ("A", "B", "C", "F"):
+        monkeypatch.setenv(name, "1")
+    identity(top)
+    said = variables_read([f"{top}.mine.Mine"])
+    assert [line.split(" variable ")[1].split(",")[0] for line in said] == ["'D' + 'E'", "A", "B", "C", "F"]
+    assert variables_read([]) == [] == variables_read(["lightning_tfm.config.Model"])
 
 
 def test_a_helper_that_lies_among_the_installed_packages_enters(tmp_path: Path, monkeypatch) -> None:
