@@ -46,6 +46,17 @@ def test_what_the_page_names_exists(path, symbol):
     assert not symbol or symbol in symbols(found), f"{path} has no {symbol}"
 
 
+@pytest.mark.parametrize("room", ["queue", "report"])
+def test_a_large_room_says_which_file_is_of_which_theme(room):
+    folder = ROOT / "lightning_tfm" / room
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    listed = re.sub(r"\(.*?\)", "", "\n".join(line[21:] for line in said.splitlines()[2:]))
+    assert files == set(
+        re.findall(r"\b[a-z]+[a-z_0-9]*\b", listed.replace("of analyses:", "").replace("shown by render/", ""))
+    )
+
+
 PACKAGE = ROOT / "lightning_tfm"
 
 

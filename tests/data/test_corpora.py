@@ -109,7 +109,7 @@ def test_files_that_do_not_fit_together(files, replaced, message):
         list(make_corpus(files(replaced)).lines("train"))
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"one\n" * 40)[:-6], b"no gzip at all", b""])
+@pytest.mark.parametrize("content", [gzip.compress(b"one\n" * 40, mtime=0)[:-6], b"no gzip at all", b""])
 def test_broken_gzip(files, content):
     with pytest.raises(UserError, match=r"extra\.en\.gz is (not a complete gzip file|empty)"):
         list(make_corpus(files({"extra.en.gz": content, "extra.de": b"x\n" * 40})).lines("extra"))
