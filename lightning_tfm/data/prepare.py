@@ -131,6 +131,13 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
     return Prepared(folder)
 
 
+def text_not_built(data: Data, root: Path) -> dict[str, list[str]]:
+    """Role -> name and fingerprints of the text of `data` as it is now; empty where its store is there."""
+    key = _key(data, make_corpus(data))
+    there = (Path(root) / "data" / hashlib.sha256(key.encode()).hexdigest()[:16]).is_dir()
+    return {} if there else json.loads(key)["text"]
+
+
 @contextmanager
 def _building(folder: Path, say: Say) -> Iterator[Path | None]:
     """The folder in which this process alone builds `folder`; None where another has just finished it.

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
-from lightning_tfm.data.prepare import Prepared, parts_of, prepare
+from lightning_tfm.data.prepare import Prepared, parts_of, prepare, text_not_built
 from lightning_tfm.errors import UserError
+
+CHANGED = "changed since: "
 
 
 def prepare_same(data: Data, root: Path, train: str, dev: str | None = None) -> Prepared:
@@ -14,20 +16,26 @@ def prepare_same(data: Data, root: Path, train: str, dev: str | None = None) -> 
 
     `train` and `dev` are its fingerprints; without `dev` the dev text may be another.
     """
-    prepared = prepare(data, root)
-    if prepared.train_fingerprint == train and dev in (None, prepared.fingerprint(data.dev)):
-        return prepared
+    fresh = text_not_built(data, root)
+    decide = {role: parts for role, parts in fresh.items() if role == "train" or (role == "dev" and dev is not None)}
+    what = _what_changed(Path(root), data, train, dev, decide) if decide else ""
+    if not what.startswith(CHANGED):  # else it is said before the new text is encoded
+        prepared = prepare(data, root)
+        if prepared.train_fingerprint == train and dev in (None, prepared.fingerprint(data.dev)):
+            return prepared
+        what = _what_changed(Path(root), data, train, dev, prepared.card["made_of"]["text"])
+        what = what or f"its training text had the fingerprint {train[:12]}…, now {prepared.train_fingerprint[:12]}…"
     raise UserError(
         "the text or the tokenizer is not what the run was begun with: "
-        f"{_what_changed(prepared, data, train, dev)}; nothing was trained on it. Put the old one back and run the "
-        "same command to resume; a study of the new one needs a name of its own (--name)"
+        f"{what}; nothing was trained on it. Put the old one back and run the same command to resume; a study of the "
+        "new one needs a name of its own (--name)"
     )
 
 
-def _what_changed(prepared: Prepared, data: Data, train: str, dev: str | None) -> str:
-    """By the store that the run was begun with, where it is still there; else the fingerprints alone."""
-    corpus, now = make_corpus(data), prepared.card["made_of"]["text"]
-    for path in sorted(prepared.folder.parent.glob("*/card.json")):
+def _what_changed(root: Path, data: Data, train: str, dev: str | None, now: dict[str, list[str]]) -> str:
+    """Of the roles in `now`, by the store that the run was begun with; empty where that is gone."""
+    corpus = make_corpus(data)
+    for path in sorted((root / "data").glob("*/card.json")):
         card = json.loads(path.read_bytes())
         began = {role: split["fingerprint"] for role, split in card["splits"].items()}
         if began["train"] != train or dev not in (None, began["dev"]):
@@ -40,5 +48,5 @@ def _what_changed(prepared: Prepared, data: Data, train: str, dev: str | None) -
                     found += [corpus.name(part, language) for language, old, new in sides if old != new]
                 elif before != after:
                     found.append(f"split {part}")
-        return f"changed since: {', '.join(dict.fromkeys(found)) or 'settings of the data'}"
-    return f"its training text had the fingerprint {train[:12]}…, now {prepared.train_fingerprint[:12]}…"
+        return f"{CHANGED}{', '.join(dict.fromkeys(found))}" if found else "settings of the data changed since"
+    return ""

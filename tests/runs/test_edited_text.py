@@ -46,12 +46,14 @@ def test_cells_of_a_study_whose_text_was_edited_are_refused_until_it_is_back(tmp
     first, *others = study.cells()
     assert in_child(run, study, first, tmp_path) == 0
     reverse(text)
+    stores = sorted((tmp_path / "data").iterdir())
     for cell in others:
         assert in_child(run, study, cell, tmp_path) == 2
         folder = RunFolder(tmp_path, cell.training_hash)
         said = read_small(LastWords, folder.outcome)
         assert said is not None and f"changed since: {text};" in said.reason and "to resume" in said.reason
         assert not folder.finished() and not folder.metrics.exists()
+    assert sorted((tmp_path / "data").iterdir()) == stores, "the new text was encoded before it was refused"
     reverse(text)
     assert in_child(run, study, others[0], tmp_path) == 0
     found = [RunFolder(tmp_path, cell.training_hash).read_result() for cell in (first, others[0])]
