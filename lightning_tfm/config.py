@@ -316,6 +316,7 @@ class Hardware:
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 """types of fields, in words"""
+LARGEST = 2**63 - 1
 
 
 def to_dict(experiment: Any) -> dict[str, Any]:
@@ -346,6 +347,8 @@ def _checked(path: str, kind: Any, value: Any) -> Any:
         if value not in options:
             raise UserError(f"{path}={value!r}: {nearest(str(value), options)}")
         return value
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise UserError(f"{path}={value}: larger than any number that is computed with here ({LARGEST:,})")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-9 as text

@@ -32,6 +32,8 @@ FILES = [
 ]
 ARGUMENTS = [
     (f"fit --model.N {NINES}", "expected a whole number"),
+    (f"{MINIATURE} --training.tokens 1{'0' * 21}", "larger than any number that is computed with here"),
+    (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number that is computed with here"),
     (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
     (f"{MINIATURE} --model.positions :x", "Or give the import path of a class"),
     (f"{MINIATURE} --data.corpus ..x", "data.corpus='..x': valid: builtin"),
@@ -118,6 +120,8 @@ def test_a_rank_that_nobody_started_is_refused(here, monkeypatch, capsys):
     monkeypatch.setenv("RANK", "1")
     assert "the environment holds RANK=1" in refused(MINIATURE, capsys)
     assert "unset RANK" in refused("sweep sweeps/table3.yaml", capsys)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert "lacks WORLD_SIZE, LOCAL_WORLD_SIZE: unset it" in refused(MINIATURE, capsys)
 
 
 @pytest.mark.parametrize("verb", ["fit --config x.yaml", "draw", "doctor", "translate a"])

@@ -41,6 +41,11 @@ def check_hardware(hardware: Hardware) -> None:
             f"the environment holds RANK={os.environ['RANK']}, as a rank that torchrun started, and this process is "
             "none: unset RANK"
         )
+    lacking = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE") if name not in os.environ]
+    if "TORCHELASTIC_RUN_ID" in os.environ and lacking:
+        raise UserError(
+            f"the environment holds TORCHELASTIC_RUN_ID, as torchrun leaves it, and lacks {', '.join(lacking)}: unset it"
+        )
     for name, least in AT_LEAST.items():
         if values[name] < least:
             automatic = " (0 leaves it to the program)" if least == 0 and name != "micro_tokens" else ""
