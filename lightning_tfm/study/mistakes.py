@@ -44,7 +44,7 @@ def check_hardware(hardware: Hardware) -> None:
     lacking = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE") if name not in os.environ]
     if "TORCHELASTIC_RUN_ID" in os.environ and lacking:
         raise UserError(
-            f"the environment holds TORCHELASTIC_RUN_ID, as torchrun leaves it, and lacks {', '.join(lacking)}: unset it"
+            f"the environment holds TORCHELASTIC_RUN_ID, as under torchrun, and lacks {', '.join(lacking)}: unset it"
         )
     for name, least in AT_LEAST.items():
         if values[name] < least:
