@@ -30,7 +30,7 @@ from datetime import date
 import numpy as np
 import scipy
 
-from benchmarks.verdicts import FULL, METRICS, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
+from benchmarks.verdicts import FULL, PRINTED, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
 from lightning_tfm.report.evidence import corrected
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import ALPHA
@@ -93,7 +93,7 @@ def simulate(N: int, kind: str, scale: float, n: int, full_size: bool, table: np
                 e = Evidence(estimate=float(d.estimate[i, r]), n=n, n_base=n, **mine)
                 delta, pi, printed = here[i, m, r], theirs[m, r], float(prints[i, m, r])
                 for k, paper in enumerate((printed, None)):
-                    found = judge(e, paper, METRICS[m], full_size)
+                    found = judge(e, paper, PRINTED[m], full_size)
                     if k and not (found.word.found or found.word == Word.EQUAL):
                         continue
                     fine = is_true(found.word, e.estimate, delta, pi, printed, TAU[m])
@@ -110,7 +110,7 @@ def show(name: str, N: int, kind: str, found: Said) -> None:
     print(f"\n{name} (noise: {kind}; {N} studies)")
     for word in Word:
         parts = []
-        for m, metric in enumerate(METRICS):
+        for m, metric in enumerate(PRINTED):
             false, true = said[m][word, False], said[m][word, True]
             share = f"{100 * false / (false + true):5.2f} % false" if false + true else "never said   "
             parts.append(f"{metric.upper():4} {(false + true) / N:6.3f} a study, {share}")

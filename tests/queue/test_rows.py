@@ -151,7 +151,7 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
     assert call("sweep", tmp_path, table.replace("A-h1, ", "")) == 0 and words in capsys.readouterr().err
     assert "metric" not in capsys.readouterr().err
     assert call("sweep", tmp_path, table.replace("dev/ppl, goal: minimize", "dev/bleu").replace("A-h1, ", "")) == 0
-    assert f"{tmp_path}/small.yaml: metric dev/bleu is for W&B alone" in capsys.readouterr().err
+    assert f"{tmp_path}/small.yaml: metric dev/bleu is only for W&B" in capsys.readouterr().err
     for verb in ("table", "status"):
         assert main([verb, "small", "--out", str(out)]) == 0 and words in capsys.readouterr().err
     assert "back" not in said(capsys, "study", "rename", "small", "A-h1", "one", "--out", str(out))
