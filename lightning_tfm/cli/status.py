@@ -75,7 +75,12 @@ def _list(root: Path, json_asked: bool) -> int:
 
 def as_json(name: str, found: "StudyState") -> str:
     live = dict(zip((id(s) for s in found.cells if s.state == "running"), found.running, strict=True))
-    whole: dict[str, Any] = {"study": name, "counts": found.counts, "to be proposed": found.coming}
+    whole: dict[str, Any] = {
+        "study": name,
+        "counts": found.counts,
+        "diverged": found.diverged,
+        "to be proposed": found.coming,
+    }
     whole |= {"seconds_left": found.left.seconds if found.left else None}
     whole |= {"at_least": bool(found.left and found.left.at_least), "share": round(found.share, 4)}
     whole |= {"best": asdict(found.best) if found.best else None}

@@ -101,8 +101,7 @@ def line(name: str, overview: StudyState) -> str:
 
 def head(name: str, overview: StudyState) -> str:
     """The study in one line, without its runs."""
-    counts = ", ".join(f"{number} {state}" for state, number in overview.counts.items())
-    counts += f", {overview.coming} to be proposed" * bool(overview.coming)
+    counts = ", ".join(overview.counted)
     return ", ".join(filter(None, (f"{name}: {counts}", left_words(overview.left), best_words(overview.best))))
 
 
@@ -218,6 +217,5 @@ def _bar(name: str, overview: StudyState) -> "RenderableType":
 
 
 def _counted(overview: StudyState) -> str:
-    counts = [f"{count} {state}" for state, count in overview.counts.items() if count]
-    counts += [f"{overview.coming} to be proposed"] * bool(overview.coming)
+    counts = [words for words in overview.counted if not words.startswith("0 ")]
     return " · ".join(filter(None, (*counts, best_words(overview.best))))

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from lightning_tfm.runs.divergence import Divergence, diverged
 from lightning_tfm.runs.record import CURVES, INFINITE, Called, LastWords, Progress, RunRecord, read, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
@@ -174,6 +175,8 @@ class RunState:
     """how its last attempt ended, where it was not finished"""
     damaged: int = 0
     """lines of its curve that were left out"""
+    diverged: bool = False
+    """whether a finished one's training diverged (runs/divergence.py); False where its curve was not read"""
     curve: tuple[tuple[float, float], ...] = ()
     """(step, dev perplexity), thinned"""
     record: RunRecord | None = field(default=None, repr=False)
@@ -307,6 +310,8 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
 def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunState:
     """What a record says of its run."""
     dev = record.scores.get("dev")
+    course = diverged(curve.lines, record.V) if curve else None
+    lost = isinstance(course, Divergence) or (dev is not None and math.isinf(dev.ppl))
     return RunState(
         name=name,
         state="finished",
@@ -321,7 +326,8 @@ def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunSta
         parameters=record.parameters.total,
         attempts=record.attempts or 0,
         tokens_per_second=record.tokens_per_second,
-        words=curve.words if curve else "",
+        words=(curve.words if curve else "") or (str(course) if isinstance(course, Divergence) else ""),
+        diverged=lost,
         damaged=curve.damaged if curve else 0,
         curve=thinned(curve.points(DEV)) if curve else (),
         record=record,

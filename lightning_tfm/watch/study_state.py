@@ -114,6 +114,18 @@ class StudyState:
         return len(self.cells) + self.coming
 
     @property
+    def diverged(self) -> int:
+        """Runs among the finished ones that diverged."""
+        return sum(run.diverged for run in self.runs.values())
+
+    @property
+    def counted(self) -> list[str]:
+        """How many cells are in each state, and what else is counted, in words."""
+        found = [f"{number} {word}" for word, number in self.counts.items()]
+        found += [f"{self.diverged} diverged"] * bool(self.diverged)
+        return found + [f"{self.coming} to be proposed"] * bool(self.coming)
+
+    @property
     def ended(self) -> int:
         """Cells that will not go on by themselves."""
         return len(self.cells) - sum(self.counts.get(word, 0) for word in ("running", *AHEAD))
@@ -149,7 +161,7 @@ class Watch:
     """trials that a search makes in all"""
 
     def __post_init__(self) -> None:
-        self.runs = self.runs or Runs(self.root, curves=False)
+        self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))
         if isinstance(self.study, Search) and self.study.budget:
             points = self.study.finite()
             self._most = self.study.budget if points is None else min(self.study.budget, len(points) + self.study.based)
@@ -172,7 +184,7 @@ class Watch:
             running=running,
             counts=named,
             left=_left(cells, runs, running, took, coming, self.workers),
-            best=_best(self.study, cells),
+            best=_best(self.study, cells, runs),
             coming=coming,
             share=_share(cells, runs, coming),
         )
@@ -230,8 +242,9 @@ def _aims(study: Study | None) -> dict[str, str]:
     return study.objectives if isinstance(study, Search) else {"dev/ppl": "minimize"}
 
 
-def _best(study: Study | None, cells: list[CellState]) -> Best | None:
-    """None of several aims, and where rows have pieces of their own, which perplexities are per."""
+def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]) -> Best | None:
+    """None of several aims, and where rows have pieces of their own, which perplexities are per. A row of a table
+    with a seed that diverged has no mean."""
     aims = _aims(study)
     done = [s for s in cells if s.state == "done" and s.values]
     if len(aims) > 1 or not done or (isinstance(study, Ablation) and study.data):
@@ -240,6 +253,11 @@ def _best(study: Study | None, cells: list[CellState]) -> Best | None:
     rows: dict[str, list[CellState]] = {}
     for s in done:
         rows.setdefault(s.cell.row, []).append(s)
+    for s in done:
+        if any(runs[run.training_hash].diverged for run in s.cell.runs):
+            rows.pop(s.cell.row, None)
+    if not rows:
+        return None
     means = {row: mean_of([s.values[0] for s in found]) for row, found in rows.items()}
     row = (min if direction == "minimize" else max)(means, key=lambda one: means[one])
     (first, *more) = rows[row]

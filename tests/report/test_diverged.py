@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from lightning_tfm.cli.main import main
+from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.report.build import make
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.summarise import tabulate
@@ -60,6 +63,21 @@ def test_every_format_says_so_and_no_number_is_wider_than_its_column(studies):
         assert "diverged" in one.render(kind)
     assert "diverged (2 of 4)" in one.render("markdown") and "diverged (2 of 4)" in one.render("latex")
     assert "2 diverged" in one.render("html") and "1 diverged" in to_words(one.summary, 100)
+
+
+def test_status_and_dashboard_count_it_and_do_not_call_it_best(studies, capsys):
+    made, *_ = studies
+    row = next(row for row in made.study.rows if row.name == "D-Pdrop0.0")
+    made.folder(row, 1).metrics.write_text(lines(4.9))
+    assert main(["status", "made", "--json", "--out", str(made.root)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["diverged"] == 2 and said["counts"]["finished"] == 20 and said["best"]["row"] != row.name
+    assert main(["status", "made", "--out", str(made.root)]) == 0
+    assert "20 finished, 0 running, 0 waiting, 0 failed, 2 diverged" in capsys.readouterr().out
+    seen = Board(made.root, every=0).look()
+    assert (seen.studies["made"].diverged, seen.studies["made"].best.row) == (2, said["best"]["row"])
+    page = StudyPages(made.root).page(seen, "made")
+    assert "2 diverged" in page.news().body()
 
 
 def test_beside_a_diverged_base_nothing_is_tested(generator):
