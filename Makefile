@@ -42,7 +42,7 @@ test: install
 	$(VENV)/bin/python -m pytest -q -n auto --dist loadfile $(ARGS)
 
 test-long: install
-	$(VENV)/bin/python -m pytest -q -n auto --dist loadfile -m long $(ARGS)
+	$(VENV)/bin/python -m pytest -q -m long $(ARGS)
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -42,7 +42,7 @@ def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
     wait_for(lambda: list(tmp_path.glob("results/runs/*/checkpoints/step-*.ckpt")), 120, "a checkpoint")
     os.kill(first.pid, signal.SIGINT)
     said = first.wait()
-    assert said.code == 130 and "goes on from the last checkpoint" in said.err and "Traceback" not in said.err
+    assert said.code == 130 and "resumes from the last checkpoint" in said.err and "Traceback" not in said.err
     second = demo(tmp_path).wait()
     assert second.code == 0, second.err
     found = re.search(r"dev perplexity ([\d.]+), BLEU ([\d.]+)", second.out)
