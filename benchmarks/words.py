@@ -30,7 +30,8 @@ from datetime import date
 import numpy as np
 import scipy
 
-from benchmarks.verdicts import FULL, PRINTED, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
+from benchmarks.verdicts import FULL, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
+from lightning_tfm.metrics import PRINTED
 from lightning_tfm.report.evidence import corrected
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import ALPHA

@@ -60,7 +60,9 @@ class Multiplying(TorchFunctionMode):
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """F.linear, with its names."""
+    """F.linear, with its names; by torch where oneDNN's operator is not for it."""
+    if input.dim() < 2 or weight.dim() < 2 or {input.dtype, weight.dtype} != {torch.float32}:
+        return F.linear(input, weight, bias)
     if torch.is_grad_enabled():
         return _Linear.apply(input, weight, bias)
     return by_onednn(input, weight, bias)
@@ -110,7 +112,7 @@ class _Packed(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
         self.laid = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
-        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
+        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()  # own classes may read them
 
     def forward(self, x: Tensor) -> Tensor:
         return by_onednn(x, self.laid, self.bias)
@@ -119,12 +121,12 @@ class _Packed(nn.Module):
 class PackedTransformer(Transformer):
     """A copy of `model` for decoding alone: its linear maps, and the logits, by packed weights as they are now.
 
-    A linear map with a forward of its own, or whose weight is computed, stays what it is.
+    A linear map with a forward of its own, or whose weight a hook makes, stays what it is.
     """
 
     def __init__(self, model: Transformer):
         super().__init__(model.config, model.V)
-        self.load_state_dict(model.state_dict())
+        self.load_state_dict(model.state_dict(), assign=True)  # its tensors, no second copy of them
         self.eval()
         pack_below(self)
         self._generator = _Packed(self.generator_WD, None)

@@ -42,7 +42,7 @@ def interval(metric: str, found: Against) -> str:
 def sections(comparison: Comparison) -> list[Section]:
     """What a page and a terminal show."""
     said = "Each row's difference to base in dev {}, with its 95 % interval, one line for each study."
-    pictures = [(forest(comparison, metric), said.format(metric.upper())) for metric in PRINTED]
+    pictures = [(forest(comparison, metric), said.format(METRICS[metric].label)) for metric in PRINTED]
     tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in PRINTED]
     notes = Notes(list(_notes(comparison)))
     return [

@@ -21,7 +21,6 @@ from lightning_tfm.report.svg import (
     spanning,
     tag,
 )
-from lightning_tfm.watch.run_state import Curve
 
 MANY = 60
 """rows beyond which they are not drawn together any more"""
@@ -184,7 +183,7 @@ def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[
 
 def _band(cells: Cells, row: str) -> Band:
     """At the steps that every seed has."""
-    runs = [Curve.of(cell.folder).validations for cell in cells.of(row)]
+    runs = [cell.validations for cell in cells.of(row)]
     runs = [run for run in runs if run]
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
     return [(s, min(v), mean(v), max(v)) for s in thinned(shared) if (v := [run[s] for run in runs])]

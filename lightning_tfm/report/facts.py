@@ -45,7 +45,16 @@ def millions(count: float) -> str:
 
 
 FACTS = [
-    Fact("parameters", "parameters", "parameters", millions, True, "parameters", "params", "par-\nams"),
+    Fact(
+        "parameters",
+        "parameters",
+        "parameters",
+        millions,
+        brief=True,
+        axis="parameters",
+        narrow="params",
+        folded="par-\nams",
+    ),
     Fact("flops", "FLOPs", "floating-point operations of one training", "{:.2e}".format, axis="training FLOPs"),
     Fact("seconds", "seconds", "seconds of one training", "{:,.0f}".format),
 ]

@@ -28,15 +28,14 @@ from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
-from lightning_tfm.report.records import Cells, FilledCell
+from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
 from lightning_tfm.report.text import effect_numbers, elsewhere, signatures
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, Word, counted, factors_printed
-from lightning_tfm.runs.divergence import BLOCKS, Divergence, Undefined, diverged
+from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
-from lightning_tfm.watch.run_state import Curve
 
 
 def page(
@@ -109,10 +108,6 @@ def _region(metric: Metric, tau: float) -> str:
     return f"{100 * tau:.1f} %" if metric.log else metric.size(tau)
 
 
-def _course_of(cell: FilledCell) -> Divergence | Undefined | None:
-    return diverged(Curve.of(cell.folder).lines, cell.record.V)
-
-
 def _head(report: Summary, cells: Cells) -> list[str]:
     parts = [
         f"{report.finished} of {report.cells} runs finished",
@@ -121,7 +116,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
     ]
     if gone := sum(len(row.diverged or []) for row in report.rows):
         parts.insert(1, f"{gone} diverged")
-    if unknown := sum(isinstance(_course_of(cell), Undefined) for cell in cells.filled.values()):
+    if unknown := sum(isinstance(cell.course, Undefined) for cell in cells.filled.values()):
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")

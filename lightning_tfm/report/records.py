@@ -8,7 +8,7 @@ import math
 from collections import Counter as Votes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from lightning_tfm.report.summary import TuningSummary
 from lightning_tfm.report.tuning import read_tuning
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.divergence import Divergence, diverged
+from lightning_tfm.runs.divergence import Divergence, Undefined
 from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
 from lightning_tfm.study.looks import Course, read_looks
 from lightning_tfm.study.rows import Row, differences
@@ -64,7 +64,7 @@ def _record(study: Ablation, row: Row, folder: RunFolder) -> RunRecord | Missing
     curve = Curve.of(folder.path, found)  # by which a run has diverged or has not
     if curve.wrong:
         return Missing(curve.wrong, damaged=True)
-    course = diverged(curve.lines, found.V)
+    course = curve.course(found.V)
     return Missing(str(course), diverged=True) if isinstance(course, Divergence) else found
 
 
@@ -103,6 +103,22 @@ class FilledCell:
     @property
     def sentences(self) -> int:
         return len(self.sums[PPL.name])
+
+    @cached_property
+    def _curve(self) -> tuple[dict[int, float], Divergence | Undefined | None]:
+        """What is asked of its curve, in one reading: the lines of many runs are not kept."""
+        curve = Curve.of(self.folder)
+        return curve.validations, curve.course(self.record.V)
+
+    @property
+    def validations(self) -> dict[int, float]:
+        """step -> dev perplexity."""
+        return self._curve[0]
+
+    @property
+    def course(self) -> Divergence | Undefined | None:
+        """Whether its training diverged."""
+        return self._curve[1]
 
     def score(self, metric: Metric) -> float:
         found = metric.of(self.dev)

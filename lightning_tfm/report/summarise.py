@@ -35,7 +35,6 @@ from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.watch.run_state import Curve
 
 SCHEMA = 4
 BEFORE = "before the first look"
@@ -154,7 +153,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
     family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
     weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
-    curves = {key: Curve.of(cell.folder).validations for key, cell in cells.filled.items()}
+    curves = {key: cell.validations for key, cell in cells.filled.items()}
     agreed, fall = agreement.of_table(table, curves)
 
     def tested(row: SummaryRow) -> SummaryRow:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from lightning_tfm.runs.divergence import Divergence, diverged
+from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.record import CURVES, INFINITE, Called, LastWords, Progress, RunRecord, read, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
@@ -104,6 +104,10 @@ class Curve:
     def validations(self) -> dict[int, float]:
         """step -> dev perplexity, where it is finite."""
         return {int(step): value for step, value in sorted(self.every(DEV))}
+
+    def course(self, V: int | None) -> Divergence | Undefined | None:
+        """Whether the training diverged (runs/divergence.py), of a vocabulary of V pieces."""
+        return diverged(self.lines, V)
 
     @property
     def per_step(self) -> float | None:
@@ -310,7 +314,7 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
 def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunState:
     """What a record says of its run."""
     dev = record.scores.get("dev")
-    course = diverged(curve.lines, record.V) if curve else None
+    course = curve.course(record.V) if curve else None
     lost = isinstance(course, Divergence) or (dev is not None and math.isinf(dev.ppl))
     return RunState(
         name=name,

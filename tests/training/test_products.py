@@ -90,6 +90,16 @@ def test_a_linear_map_of_the_users_own_stays_the_function_that_it_is(own):
         assert torch.allclose(model(x), expected, atol=1e-6) and not isinstance(model[2], torch.nn.Linear)
 
 
+@pytest.mark.parametrize("x", [torch.randn(5), torch.randn(2, 5).double()], ids=["one row", "float64"])
+def test_products_that_its_operator_is_not_for_are_torchs(x):
+    weight = torch.randn(3, 5, dtype=x.dtype, requires_grad=True)
+    expected = torch.nn.functional.linear(x, weight)
+    with onednn.Multiplying():
+        found = torch.nn.functional.linear(x, weight)
+    found.sum().backward()
+    assert torch.equal(found, expected) and weight.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("precision, device", [("bfloat16", "cpu"), ("float64", "cpu"), ("float32", "cuda")])
 def test_what_it_cannot_multiply_is_refused_where_it_trains(precision, device):
     """A machine that joins a study learns a row's precision only here; autocast would not reach oneDNN's operator."""
