@@ -39,9 +39,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.cli.studies import recorded, states_of
     from lightning_tfm.queue.open import has_queue, open_queue, study_of
     from lightning_tfm.queue.view import View, follow
+    from lightning_tfm.watch.run_state import Runs
     from lightning_tfm.watch.study_state import Watch
 
-    if not has_queue(root, name, options["storage"]) and (found := recorded(study := load(root, name), root)):
+    if not has_queue(root, name, options["storage"]) and (
+        found := recorded(study := load(root, name), root, Runs(root))
+    ):
         _show(name, found, options["json"])
         say_kept(study, root)
         return 0

@@ -11,6 +11,7 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.looks import asked_cells
 from lightning_tfm.study.study import Ablation, Study, folder_of, load
+from lightning_tfm.watch.run_state import Runs
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 
@@ -28,15 +29,15 @@ def states_of(queue: Queue, root: Path) -> list[CellState]:
     ]
 
 
-def recorded(study: Study, root: Path) -> StudyState | None:
-    """A table that came without a queue, as its runs show it; None where none of them is finished."""
+def recorded(study: Study, root: Path, runs: Runs) -> StudyState | None:
+    """A table that came without a queue, as its `runs` show it; None where none of them is finished."""
     cells = asked_cells(study, root) if isinstance(study, Ablation) else []
-    found = Watch(root, study=study).look([CellState(cell) for cell in cells])
+    found = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
     return found if found.counts["finished"] else None
 
 
-OTHERS = ("stopped early", "failed", "interrupted", "gone")
-"""states that a line counts beside what is finished"""
+USUAL = ("finished", "running", "waiting")
+"""states that a line does not count by name"""
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,12 @@ class StudyInfo:
 
 def list_studies(root: Path) -> list[StudyInfo]:
     """All studies below `root`, the newest last. One that cannot be read says why."""
-    found = [_info(root, path.parent.name) for path in (root / "studies").glob("*/study.json")]
+    runs = Runs(root, curves=False)  # whose curves no line shows
+    found = [_info(root, path.parent.name, runs) for path in (root / "studies").glob("*/study.json")]
     return sorted(found, key=lambda info: (info.time, info.name))
 
 
-def _info(root: Path, name: str) -> StudyInfo:
+def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
     folder = folder_of(root, name)
     kind, counts, whole, trouble = "", dict[str, int](), 0, ""
     try:
@@ -81,9 +83,9 @@ def _info(root: Path, name: str) -> StudyInfo:
         kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
         if has_queue(root, name):
             states = states_of(open_queue(root, name, say=lambda text: None), root)
-            found = Watch(root, study=study).look(states) if states else None
+            found = Watch(root, study=study, runs=runs).look(states) if states else None
         else:
-            found = recorded(study, root)
+            found = recorded(study, root, runs)
         if found is not None:
             counts = {word: number for word, number in found.counts.items() if number}
             whole = max(whole, len(found.cells)) if not study.budget else whole
@@ -104,7 +106,7 @@ def studies_text(found: list[StudyInfo], root: Path) -> str:
     for info in found:
         runs = f"{info.counts.get('finished', 0)} of {info.whole}"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
-        others = [f"{info.counts[word]} {word}" for word in OTHERS if info.counts.get(word)]
+        others = [f"{number} {word}" for word, number in info.counts.items() if word not in USUAL]
         more = "  " + (info.trouble.splitlines()[0] if info.trouble else ", ".join(others))
         lines.append(f"{info.name:{width}}  {info.kind:6}  {runs:>11}  {info.state:11}  {when}{more}".rstrip())
     return "\n".join(lines)
