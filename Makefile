@@ -38,11 +38,13 @@ wheel:
 table3: install
 	$(VENV)/bin/lightning-tfm sweep sweeps/table3.yaml $(ARGS)
 
+TOGETHER = -n auto --dist loadfile --no-loadscope-reorder
 test: install
-	$(VENV)/bin/python -m pytest -q -n auto --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-long: install
-	$(VENV)/bin/python -m pytest -q -m long $(ARGS)
+	$(VENV)/bin/python -m pytest -q -m "long and not alone" $(TOGETHER) $(ARGS)
+	$(VENV)/bin/python -m pytest -q -m "long and alone" $(ARGS) || test $$? = 5  # 5: ARGS name none of them
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -14,7 +14,7 @@ GAMES = {
     "startup": "seconds until commands answer",
     "queue": "what a run in a study costs beyond its own training, validation and scoring: 20 runs, one worker",
     "input": "sentences per second through the tokenizer into the store",
-    "dashboard": "first paint, memory and polls of the dashboard at 1,000 runs",
+    "dashboard": "first paint, memory and polls of the dashboard at 1,000 runs or --runs",
     "ranks": "two processes of one thread against one process of two threads",
 }
 
@@ -35,6 +35,7 @@ def main() -> int:
     add("--only", default="", help="names of contestants, joined by commas")
     add("--steps", type=int, default=1200, help="to train the weights for decode [1200]")
     add("--run-steps", type=int, default=500, help="of each run for queue [500]")
+    add("--runs", type=int, default=1000, help="in the folder of dashboard [1000]")
     add("--root", type=Path, default=peers.folder().parent / "benchmarks", help="folder for material")
     add("--out", type=Path, default=RESULTS, help="folder for results [benchmarks/results]")
     add("--nice", type=int, default=-15, help="priority of our scheduling group, where allowed [-15]; 0: none")

@@ -13,7 +13,8 @@ import numpy as np
 from lightning_tfm.config import EOS, Experiment, Hardware, from_dict, override, to_dict
 from lightning_tfm.data.batch import make_batch, pad
 from lightning_tfm.data.module import TranslationData
-from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.yaml_files import read_yaml
 
@@ -55,7 +56,7 @@ def lay_out(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     V = BASE_VOCABULARY if name == "base" else prepared.tokenizer.V
     folder = root / "material" / name
     folder.mkdir(parents=True, exist_ok=True)
-    plan, split = TranslationData(e, root).plan(), prepared.split(e.data.train)
+    plan, split = TranslationData(e, prepared).plan(), prepared.split(e.data.train)
     steps = _spread(plan, TURNS[name])
     tokens, both, flops, cells = 0, 0, 0, 0
     for number, step in enumerate(steps):

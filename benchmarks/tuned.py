@@ -22,7 +22,7 @@ from scipy import stats
 from lightning_tfm.report import choice
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.statistics import ALPHA, SentenceNoise, compare, prior_df
-from lightning_tfm.report.summary import TunedRow, TuningSummary
+from lightning_tfm.study.tuned import TunedRow, TuningSummary
 
 SEED = 24
 RESPONSES = [(3.6, 0.2, False), (3.6, 0.35, False), (3.6, 0.0, False), (1.5, 0.0, False), (1.5, 0.25, False)]

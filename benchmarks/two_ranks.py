@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.module import TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
@@ -36,7 +37,7 @@ def main(folder: Path, devices: int, threads: int) -> None:
         prepare_process(hardware)
         clock = Clock()
         trainer = make_trainer(experiment, hardware, [clock])
-        data = TranslationData(experiment, Path(sizes["root"]))
+        data = TranslationData(experiment, prepare(experiment.data, Path(sizes["root"])))
         trainer.fit(TransformerModule(experiment, sizes["V"]), datamodule=data)
         if trainer.is_global_zero:
             steps = [b - a for a, b in zip(clock.times[2:], clock.times[3:], strict=False)]

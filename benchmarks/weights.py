@@ -11,6 +11,7 @@ import torch
 
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.module import TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.module import TransformerModule
 
@@ -22,7 +23,8 @@ def main(folder: Path, steps: int) -> None:
     hardware = Hardware(accelerator="cpu", threads=len(os.sched_getaffinity(0)))
     prepare_process(hardware)
     module = TransformerModule(experiment, sizes["V"])
-    make_trainer(experiment, hardware, []).fit(module, datamodule=TranslationData(experiment, Path(sizes["root"])))
+    data = TranslationData(experiment, prepare(experiment.data, Path(sizes["root"])))
+    make_trainer(experiment, hardware, []).fit(module, datamodule=data)
     weights = module.transformer.state_dict()
     np.savez(folder / "weights.npz", **{name: value.numpy() for name, value in weights.items()})
     half = folder / "weights.half"

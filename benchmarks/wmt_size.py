@@ -110,13 +110,12 @@ def open_and_plan(root: Path) -> None:
     """A fresh process: open the store, plan an epoch, make the first batch of a resumed run, then measure the input."""
     from lightning_tfm.config import Experiment, Training
     from lightning_tfm.data.module import StepLoader, TranslationData
-    from lightning_tfm.data.prepare import Prepared
+    from lightning_tfm.data.prepared import Prepared
 
     before, began = peak(), time.perf_counter()
     (store,) = (root / "data").iterdir()
     prepared = Prepared(store)
-    data = TranslationData(Experiment(training=Training(tokens=25000)), root)
-    data._prepared = prepared
+    data = TranslationData(Experiment(training=Training(tokens=25000)), prepared)
     split = prepared.split("train")
     plan = data.plan()
     step = plan.steps_per_epoch + 5  # the second epoch: as a resumed run begins

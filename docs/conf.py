@@ -14,13 +14,26 @@ extensions = ["myst_parser"]
 exclude_patterns = ["Thumbs.db"]
 myst_heading_anchors = 3
 nitpicky = True
+smartquotes = False  # they would make one dash of an option's two
 html_theme = "pydata_sphinx_theme"
 html_title = "lightning_tfm"
 html_static_path = ["_static"]
 html_css_files = ["own.css"]
 html_copy_source = False
 html_show_sourcelink = False
-SINGLE = ("index", "first-ablation", "concepts", "troubleshooting", "promises", "benchmarks", "deviations", "also/*")
+SINGLE = (
+    "index",
+    "first-ablation",
+    "concepts",
+    "troubleshooting",
+    "attention",
+    "claims",
+    "terms",
+    "promises",
+    "benchmarks",
+    "deviations",
+    "also/*",
+)
 html_sidebars = {page: [] for page in SINGLE}
 html_theme_options = {
     "navbar_align": "left",

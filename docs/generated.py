@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module
+from inspect import Signature, getdoc, signature
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
 
+import lightning_tfm
+from lightning_tfm import results
 from lightning_tfm.cli import arguments
 from lightning_tfm.cli.main import VERBS
 from lightning_tfm.config import ADDED, IDENTIFYING, WORDS, Data, Evaluation, Hardware, Miniature, Model, Training
@@ -44,12 +47,15 @@ COPIED = {
     "experiments/results/multi30k/table.md": "also/table-multi30k",
     "experiments/results/tatoeba-8-epochs/table.md": "also/table-tatoeba-8-epochs",
     "experiments/results/heads-tuned/table.md": "also/table-heads-tuned",
+    "experiments/results/stack/table.md": "also/table-stack",
     "experiments/results/norm/table.md": "also/table-norm",
     "experiments/results/modern/table.md": "also/table-modern",
+    "experiments/results/forecast/table.md": "also/table-forecast",
     "experiments/results/layers/table.md": "also/table-layers",
     "experiments/results/extrapolation/table.md": "also/table-extrapolation",
     "experiments/results/relative/table.md": "also/table-relative",
     "experiments/results/scores/table.md": "also/table-scores",
+    "experiments/results/claims/table.md": "also/table-claims",
     "experiments/results/comparison/table.md": "also/table-comparison",
 }
 """Markdown outside docs/ -> the page that shows it"""
@@ -60,6 +66,7 @@ def write(docs: Path) -> None:
     """Write the generated pages below `docs`, those that did not change left alone."""
     pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page(), "reference/codes": codes_page()}
     pages |= {"reference/files": files_page(), "reference/records": records_page(), "reference/storage": storage_page()}
+    pages["reference/python"] = python_page()
     pages |= {page: copied(name, page) for name, page in COPIED.items() if page.startswith("also/")}
     for page, text in pages.items():
         path = docs / f"{page}.md"
@@ -68,16 +75,47 @@ def write(docs: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def python_page() -> str:
+    """The names that `import lightning_tfm` offers, and what its studies and runs answer, by their docstrings."""
+    lines = [
+        "# Python",
+        "",
+        "What `import lightning_tfm as lt` offers. Used: [in a notebook](../howto/notebook.md).",
+    ]
+    ours: list[Any] = [results.StudyResults, results.RunResults]
+    for found in [*(getattr(lightning_tfm, name) for name in sorted(lightning_tfm._HOME)), *ours]:
+        name = found.__name__
+        lines += ["", f"## {name}", "", f"```text\n{name}{_signature(found)}\n```", "", _about(found)]
+        for key, member in vars(found).items() if found in ours else ():
+            if not key.startswith("_") and getattr(member, "__doc__", None):
+                call = f"{key}{_signature(member)}" if callable(member) else key
+                lines += ["", f"`.{call}`", f": {_about(member)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _signature(found: Any) -> str:
+    """Without types, which the reference of fields has, and without `self`."""
+    given = [p.replace(annotation=p.empty) for p in signature(found).parameters.values() if p.name != "self"]
+    return str(Signature(given))
+
+
+def _about(found: Any) -> str:
+    return " ".join((getdoc(found) or "").split())
+
+
 def copied(name: str, page: str) -> str:
     """A file of the repository with its links as they lead from `page`; a title where it has none."""
     here, there = (ROOT / name).parent, (ROOT / "docs" / page).parent
     text = (ROOT / name).read_text(encoding="utf-8")
     text = LINK.sub(lambda m: f"{m[1]}[{m[2]}]({os.path.relpath(here / m[3], there)}{m[4] or ''})", text)
-    return text if text.startswith("# ") else f"# {name}\n\n{text}"
+    return text if text.startswith("# ") else f"# Table: {here.name}\n\n{text}"
 
 
 def inside(page: str, text: str) -> str:
-    """`text` with links to what `COPIED` shows led to its page, and those to folders left as words."""
+    """`text` with links to what `COPIED` shows led to its page, and those to folders left as words.
+
+    A heading of reference/index.md, which the repository has, stands for the page of that name, which is written here.
+    """
     here = (ROOT / "docs" / page).parent
 
     def turned(link: re.Match[str]) -> str:
@@ -85,8 +123,12 @@ def inside(page: str, text: str) -> str:
         name = target.relative_to(ROOT).as_posix()
         if name in COPIED:
             return f"[{link[2]}]({os.path.relpath(ROOT / 'docs' / COPIED[name], here)}.md)"
+        if name == "docs/reference/index.md" and link[4]:
+            return f"[{link[2]}]({os.path.relpath(target.parent / link[4][1:], here)}.md)"
         return link[2] if target.is_dir() else link[0]
 
+    if page == "reference/index":
+        text = re.sub(r"^## (\w+)$", lambda m: f"## [{m[1]}]({m[1].lower()}.md)", text, flags=re.MULTILINE)
     return LINK.sub(turned, text)
 
 
@@ -229,6 +271,8 @@ RUN: Described = {
     "attempts/NUMBER.json": "who works, or worked, on the run: host, process, time. The highest number owns it",
     "attempts/NUMBER.beat": "touched every ten seconds by the owner",
     "attempts/lock": "decides which of two claimers wins",
+    "attempts/NUMBER.stop": "asks the owner to stop: a search found its trial unpromising",
+    "attempts/now": "touched by who asks whether an owner elsewhere lives: heartbeats go by the file server's clock",
     "progress.json": "its step, phase and rate",
     "metrics.jsonl": "one line every `trainer.log_every` steps (loss, nll, lr, grad_norm, target_tokens, seconds) and "
     "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
@@ -277,6 +321,8 @@ STUDY: Described = {
     "report.html": "the page, whole in one file",
     "report-to-ROW.html": "the page against another reference (`report --reference`)",
     "compare.html": "`compare --format html`",
+    "pool.html": "`pool --format html`",
+    "ladder.html": "`ladder --format html`",
     "looks.json": "`--seeds auto`: interim looks, and what each added",
     "tuning.json": "`--tune`: what every row was tried at, and what it took",
     "layers.json": "Table 1 of the paper, measured (`report --collect`, rows of layer types; `layers --study`)",
@@ -352,7 +398,7 @@ RECORDS = {
     "result.json": (record.RunRecord, record.Parameters, record.Seconds, record.TrainSeconds),
     "its machine and texts": (record.Machine, record.Git, record.Texts),
     "scores/EVALUATION/SPLIT.json": (record.Score, record.Measure),
-    "progress.json and outcome.json": (record.Progress, record.LastWords),
+    "progress.json and outcome.json": (record.Progress, record.Outcome),
 }
 
 

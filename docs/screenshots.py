@@ -37,6 +37,8 @@ class Shot:
     dark: bool = False
     section: str = ""
     """of a report, alone, without what can be pressed in it; in more pixels, beside the records"""
+    first: bool = False
+    """the first drawing of the section, alone"""
 
 
 SHOTS = (
@@ -51,8 +53,9 @@ SHOTS = (
 
 REPORT = "/study/table3/report"
 PARTS = (
-    *(Shot(f"{name}-light", REPORT, section=name) for name in ("forest", "agreement", "table")),
-    *(Shot(f"{name}-dark", REPORT, section=name, dark=True) for name in ("forest", "agreement")),
+    *(Shot(f"forest-{'dark' if dark else 'light'}", REPORT, 860, 800, dark, "forest", True) for dark in (False, True)),
+    *(Shot(f"{name}-light", REPORT, section=name) for name in ("agreement", "table")),
+    Shot("agreement-dark", REPORT, section="agreement", dark=True),
 )
 
 
@@ -110,7 +113,7 @@ def take(browser: Browser, address: str, shot: Shot) -> None:
     page = browser.new_page(
         viewport={"width": shot.width, "height": shot.height},
         color_scheme="dark" if shot.dark else "light",
-        device_scale_factor=1.5 if shot.section else 1,
+        device_scale_factor=2 if shot.first else 1.5 if shot.section else 1,
     )
     answer = page.goto(address, wait_until="load")
     assert answer is not None and answer.ok, f"{address}: {answer and answer.status}"
@@ -118,7 +121,8 @@ def take(browser: Browser, address: str, shot: Shot) -> None:
     path = (RECORDS.parent if shot.section else SCREENS) / f"{shot.name}.png"
     if shot.section:
         page.add_style_tag(content=".tools, .controls, .chooser, .publish { display: none !important }")
-        page.locator(f"#section-{shot.section}").screenshot(path=path)
+        section = page.locator(f"#section-{shot.section}")
+        (section.locator("figure svg").first if shot.first else section).screenshot(path=path)
     else:
         page.screenshot(path=path)
     page.close()

@@ -1,1 +1,39 @@
-"""Every row of Table 3 of "Attention Is All You Need", on any hardware. This module imports nothing, to stay light."""
+"""Every row of Table 3 of "Attention Is All You Need", on any hardware.
+
+The names below are what one may lean on from Python (docs/howto/python.md). Each is imported when it is first used, so
+that the command line starts without PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lightning_tfm.config import Experiment as Experiment
+    from lightning_tfm.data.module import TranslationData as TranslationData
+    from lightning_tfm.data.prepare import prepare as prepare
+    from lightning_tfm.model.transformer import Transformer as Transformer
+    from lightning_tfm.results import load_run as load_run
+    from lightning_tfm.results import load_study as load_study
+    from lightning_tfm.study.settings import load_experiment as load_experiment
+    from lightning_tfm.training.module import TransformerModule as TransformerModule
+
+_HOME = {
+    "Experiment": "config",
+    "Transformer": "model.transformer",
+    "TransformerModule": "training.module",
+    "TranslationData": "data.module",
+    "load_experiment": "study.settings",
+    "load_run": "results",
+    "load_study": "results",
+    "prepare": "data.prepare",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'lightning_tfm' has no attribute '{name}'; it has {', '.join(_HOME)}")
+    return getattr(import_module(f"lightning_tfm.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

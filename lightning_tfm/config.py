@@ -34,7 +34,7 @@ class Model:
     """The network (section 3 of the paper)."""
 
     N: int = 6
-    """layers of the encoder, and of the decoder"""
+    """layers of the encoder, and of the decoder; of the one stack there is where `stack` says so"""
     d_model: int = 512
     """width of embeddings and sub-layer outputs"""
     d_ff: int = 2048
@@ -61,7 +61,7 @@ class Model:
     """sines and cosines alternating (3.5), or in two halves with slightly different wavelengths (first code)"""
     init: Literal["xavier", "xavier_residual", "unit_scaling"] = "xavier"
     """xavier: uniform by fan-in and fan-out; xavier_residual: the same, W_O and W_2 divided by the square root of the
-    number of sub-layers in their stack; unit_scaling: by fan-in alone (first code); the paper is silent"""
+    number of sub-layers in their stack; unit_scaling: by fan-in only (first code); the paper is silent"""
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
     feed_forward: str = "relu"
@@ -94,6 +94,17 @@ class Model:
     """dropout within feed-forwards, before W_2; the paper has none"""
     clip: int = 16
     """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
+    attention: str = "softmax"
+    """how queries, keys and values become one mix: {parts}, or the import path of a class of your own"""
+    attention_where: Literal["both", "self", "cross"] = "both"
+    """where `attention` acts: in self-attention, in attention over the memory, or in both; elsewhere it is softmax"""
+    stack: Literal["encoder_decoder", "prefix", "causal"] = "encoder_decoder"
+    """two stacks (the paper), or one of N layers over source and target as one text, without attention over a memory:
+    prefix sees the whole source and of the target what came before, causal what came before alone"""
+
+    @property
+    def one_stack(self) -> bool:
+        return self.stack != "encoder_decoder"
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,7 @@ class Data:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target, as people are told: the built-in corpus has its own."""
+        """Source and target, as they are shown: the built-in corpus has its own."""
         return ("xa", "xb") if self.corpus == "builtin" else (self.source, self.target)
 
 
@@ -223,6 +234,8 @@ class Evaluation:
     """which weights a table scores"""
     bleu_tokenize: str = "13a"
     """sacreBLEU tokenizer"""
+    metrics: str = ""
+    """further scores joined by '+', e.g. f1+exact (`validate --help` lists them), or your own class, module:Class"""
 
 
 @dataclass(frozen=True)
@@ -294,9 +307,9 @@ class Hardware:
     """at most this many padded tokens in a micro-batch, per device; 0: no limit, and no gradient accumulation"""
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
-    kernels: Literal["masks", "all", "none"] = "masks"
-    """formulas that Triton computes on a GPU: the dropout masks, bit for bit those of a CPU; all that there are, also
-    the loss, equal up to rounding (9.4e-7 on an H100); none"""
+    kernels: Literal["auto", "all", "masks", "none"] = "auto"
+    """formulas that Triton computes on a GPU: all that there are, dropout masks, bit for bit those of a CPU, and the
+    loss, equal up to rounding (9.4e-7 on an H100), `auto` where they run; masks alone; none"""
     products: Literal["torch", "onednn"] = "torch"
     """who multiplies matrices in float32 on a CPU, equal up to rounding: torch, which takes MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""
@@ -311,7 +324,7 @@ class Hardware:
     checkpoint_every: int = 0
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
     checkpoint_minutes: float = 10.0
-    """minutes after which a checkpoint is due whatever the steps: about what a kill loses at most; 0: by steps alone"""
+    """minutes after which a checkpoint is due whatever the steps: about what a kill loses at most; 0: only by steps"""
 
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -321,7 +334,8 @@ LARGEST = 2**63 - 1
 
 def to_dict(experiment: Any) -> dict[str, Any]:
     """Nested plain dict of a config dataclass."""
-    return dataclasses.asdict(experiment)
+    found = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment)}
+    return {key: to_dict(value) if dataclasses.is_dataclass(value) else value for key, value in found.items()}
 
 
 def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
@@ -363,15 +377,16 @@ def _checked(path: str, kind: Any, value: Any) -> Any:
 
 def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Experiment:
     """`experiment` with dotted keys replaced, e.g. {"model.h": 16}; `where` names the origin in errors."""
-    values = to_dict(experiment)
+    changed: dict[str, dict[str, Any]] = {}
     for dotted, value in changes.items():
-        node, *rest = dotted.split(".")
-        if node not in values or len(rest) != 1 or rest[0] not in values[node]:
-            valid = [f"{section}.{key}" for section, keys in values.items() for key in keys]
+        section, _, key = dotted.partition(".")
+        if section not in vars(experiment) or key not in vars(getattr(experiment, section)):
+            valid = [f"{section}.{key}" for section, keys in to_dict(experiment).items() for key in keys]
             raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
-        values[node][rest[0]] = value
+        changed.setdefault(section, dict(vars(getattr(experiment, section))))[key] = value
     try:
-        return from_dict(Experiment, values)
+        made = {key: from_dict(type(getattr(experiment, key)), values, key) for key, values in changed.items()}
+        return replace(experiment, **made)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
 
@@ -404,9 +419,13 @@ ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.P_attention": lambda e: True,
     "model.P_ff": lambda e: True,
     "model.clip": lambda e: may_act(SCHEMES, e.model.positions, "clip"),
+    "model.attention": lambda e: True,
+    "model.attention_where": lambda e: e.model.attention != "softmax" and not e.model.one_stack,
+    "model.stack": lambda e: True,
     "training.optimizer": lambda e: True,
     "training.weight_decay": lambda e: True,
     "training.cooldown": lambda e: e.training.schedule == "wsd",
+    "evaluation.metrics": lambda e: True,
 }
 """Each field added since, `section.name` -> whether it can act in an experiment. It enters a hash only where it can and
 differs from its default, so that no release renames a finished run (tests/regression/identities.json)."""

@@ -2,7 +2,7 @@
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES
+from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 
 def check(experiment: Experiment) -> None:
@@ -65,10 +65,16 @@ def check(experiment: Experiment) -> None:
         raise UserError(f"model.P_ff acts in feed-forwards that ship: {m.feed_forward} has dropout of its own, or none")
     if m.scores == "cosine" and m.qk_norm:
         raise UserError("model.scores=cosine norms queries and keys already: leave model.qk_norm at false")
+    if m.attention != "softmax":
+        _check_attention(experiment)
+    elif m.attention_where != "both":
+        raise UserError(f"model.attention_where={m.attention_where} says where model.attention acts: name one")
     if m.layer_width == "parameters" and "layer_width" not in layer.reads:
         takers = ", ".join(name for name, part in LAYERS.items() if "layer_width" in part.reads)
         raise UserError(f"model.layer_width=parameters is for {takers}, not for model.layer={m.layer}")
     scheme.check(m)
+    if m.one_stack:
+        _check_one_stack(experiment)
     if e.weights == "average" and t.average_last < 1:
         raise UserError("evaluation.weights=average needs training.average_last of at least 1")
     if t.average_last and (t.average_last - 1) * t.average_every >= t.steps:
@@ -86,3 +92,43 @@ def check(experiment: Experiment) -> None:
         raise UserError(f"data.long_from={d.long_from} is for data.long, the split that is scored by length: name one")
     if d.corpus == "files" and not d.folder:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")
+    if d.corpus == "treebank" and not d.folder:
+        raise UserError("data.corpus=treebank needs data.folder, the folder of the trees")
+
+
+def _check_one_stack(experiment: Experiment) -> None:
+    """Raise UserError for what one stack has no place for."""
+    m = experiment.model
+    if m.target_spaces:
+        raise UserError(
+            f"model.target_spaces={m.target_spaces} adds to the encoder's input: model.stack={m.stack} has no encoder"
+        )
+    if m.attention_where == "cross":
+        raise UserError(
+            f"model.attention_where=cross is attention over the memory: model.stack={m.stack} has none, remove it"
+        )
+    if m.stack == "prefix" and m.layer != "attention":
+        raise UserError(
+            f"model.stack=prefix needs full self-attention, which model.layer={m.layer} replaces: it reads a text in "
+            "one direction or in both, not the source in both and the target in one; model.stack=causal takes it"
+        )
+
+
+def _check_attention(experiment: Experiment) -> None:
+    """Raise UserError where `model.attention` does not go with other parts of the model."""
+    m = experiment.model
+    ATTENTIONS.traits(m.attention).check(m)
+    if m.attention_where != "cross" and m.layer != "attention":
+        raise UserError(
+            f"model.attention={m.attention} acts in full self-attention, which model.layer={m.layer} replaces: "
+            "model.attention_where=cross leaves it to attention over the memory"
+        )
+    if m.scores == "additive":
+        raise UserError(
+            f"model.scores=additive compares by itself, and so does model.attention={m.attention}: leave one"
+        )
+    if m.attention_where != "cross" and m.positions == "shaw_values":
+        raise UserError(
+            f"model.positions=shaw_values acts on the weights of softmax, which model.attention={m.attention} "
+            "replaces: take shaw"
+        )

@@ -1,17 +1,24 @@
 """Metrics of translations whose corpus score is a function of counts that add up over sentences (metrics.py).
 
-Each is sacreBLEU's, whose arithmetic and signature `corpus` gives; `score` gives the same of any sums, many at once.
+BLEU and chrF are sacreBLEU's, whose arithmetic and signature `corpus` gives; `score` gives the same of any sums, many
+at once. Of others, a user's own among them, `score` is all the arithmetic there is.
 """
 
+import hashlib
+import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import ClassVar
 
 import numpy as np
 import sacrebleu
 
-from lightning_tfm.metrics import Metric
+from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
+from lightning_tfm.user_modules import reached
 
 
 class Counted(ABC):
@@ -44,8 +51,63 @@ class Counted(ABC):
 
 def counted(metric: Metric) -> type[Counted]:
     """The class of a metric that reads translations."""
-    found: type[Counted] = globals()[metric.counted]
+    module, _, name = metric.counted.rpartition(":")
+    found: type[Counted] = getattr(import_module(module or __name__), name)
     return found
+
+
+def measured(names: str, hypotheses: Sequence[str], references: Sequence[str], tokenize: str) -> dict[str, Score]:
+    """Metric -> its score, of those that `names` joins by `+`. Raises UserError for an unknown one."""
+    return {m.name: counted(m)(references, tokenize).corpus(hypotheses) for m in METRICS.named(names)}
+
+
+class Summed(Counted):
+    """A metric that is its counts: whole numbers of each sentence, and `score` of their sums.
+
+    A user-defined class derives from this one and defines WIDTH, `counts` and `score`; its label, digits and the
+    like are attributes named as in metrics.py:Metric. Its module's source, and what that imports of the user's, is part
+    of the signature, so that runs scored by two versions of it are not compared.
+    """
+
+    SIGNATURE: ClassVar[str] = ""
+    """of a metric that ships: its rules and their version"""
+
+    def corpus(self, hypotheses: Sequence[str]) -> Score:
+        return Score(float(self.score(self(hypotheses).sum(0))), self.signature())
+
+    @classmethod
+    def signature(cls) -> str:
+        if cls.SIGNATURE:
+            return cls.SIGNATURE
+        digest = hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode())
+        for name, source in reached([cls.__module__]).items():
+            digest.update(name.encode() + b"\0" + source)
+        return f"{cls.__module__}:{cls.__qualname__}|source:{digest.hexdigest()[:16]}"
+
+
+def signature_now(metric: Metric) -> str:
+    """Of what it would count now; empty of sacreBLEU's, which says its own."""
+    found = counted(metric)
+    return found.signature() if issubclass(found, Summed) else ""
+
+
+class Exact(Summed):
+    """Lines that are their reference, in percent: white space at the ends and its amount aside."""
+
+    WIDTH = 2
+    SIGNATURE = "lines|spaces:one|version:1"
+
+    def counts(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        return [[int(h.split() == r.split()), 1] for h, r in zip(hypotheses, self.references, strict=True)]
+
+    @staticmethod
+    def score(sums_X: np.ndarray) -> np.ndarray:
+        return percent(sums_X[..., 0], sums_X[..., 1])
+
+
+def percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """100 part / whole, 0 of nothing."""
+    return 100 * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 class Bleu(Counted):

@@ -1,12 +1,20 @@
 """What a translation is scored by, each metric declared once. No torch, no numpy.
 
 A metric is one line here. What tests it, prints it in every format, draws it and ranks by it reads its traits from this
-line.
+line. A user-defined one is a class, counting.py:Summed, named by its path `module:Class`; it has the same traits as
+attributes.
 """
 
+import inspect
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from importlib import import_module
+from statistics import mean, stdev
 from typing import Any
+
+from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.user_modules import see_working_directory
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,9 @@ class Metric:
     columns: tuple[str, str] = ("", "")
     """of the table of sentences, whose sums' ratio is tested"""
     counted: str = ""
-    """class in counting.py, of a metric that reads the translations"""
+    """class in counting.py, or the path `module:Class` of one, of a metric that reads the translations"""
+    asked: bool = False
+    """whether it is added only where it is named: it says nothing of most texts"""
     field: str = ""
     """of a score's record; empty: `name`"""
     key: str = ""
@@ -66,6 +76,11 @@ class Metric:
         return min(self.digits, self.fine)
 
     @property
+    def more(self) -> bool:
+        """Whether it may be added to a score; a study prints and tests it where all its runs have it."""
+        return bool(self.counted) and not self.printed
+
+    @property
     def tested_as(self) -> str:
         return "log " * self.log + self.label
 
@@ -78,6 +93,33 @@ class Metric:
         """What is tested of a score."""
         return math.log(score) if self.log else score
 
+    def mean(self, scores: Collection[float]) -> float:
+        """Back from the mean of what is tested, so that means of rows differ as their differences say: the geometric
+        mean of perplexities. One alone, of whatever kind, is itself."""
+        if len(scores) == 1:
+            return next(iter(scores))
+        found = mean(map(self.tested, scores))
+        return math.exp(found) if self.log else found
+
+    def sd(self, scores: Collection[float]) -> float | None:
+        """Standard deviation (n-1) of what is tested, of logarithms in percent; None below two, or where any score is
+        not finite."""
+        if len(scores) < 2 or not all(map(math.isfinite, scores)):
+            return None
+        return stdev(map(self.tested, scores)) * (100 if self.log else 1)
+
+    @property
+    def sd_key(self) -> str:
+        return "sd" + " %" * self.log
+
+    def score(self, mean: float, sd: float | None = None) -> str:
+        """As it is printed: 2.13 ± 1.8 % for perplexity, 60.7 ± 0.8 for BLEU."""
+        return f"{mean:.{self.digits}f}" + ("" if sd is None else f" ± {self.spread(sd)}")
+
+    def spread(self, sd: float, unit: str = " %") -> str:
+        """A standard deviation as it is printed; `unit`: of percent."""
+        return f"{sd:.{self.fine}f}{unit}" if self.log else f"{sd:.{self.digits}f}"
+
     def shown(self, difference: float) -> float:
         """A tested difference as it is printed."""
         return 100 * math.expm1(difference) if self.log else difference
@@ -85,6 +127,12 @@ class Metric:
     def size(self, shown: float, sign: str = "") -> str:
         """A difference as it is printed, with its unit."""
         return f"{shown:{sign}.{self.fine}f} {self.unit}"
+
+    def true_difference(self, shown: float) -> str:
+        """A difference of this size, of which more than 100 % is said as a multiple."""
+        if self.log and shown > 100:
+            return f"a true {self.called} {1 + shown / 100:.1f} times as high"
+        return f"a true difference of {self.size(shown)}"
 
     def better(self, difference: float) -> bool:
         return difference * self.side > 0
@@ -129,17 +177,84 @@ WORD = Metric(
     same_unit=True,
 )
 """nll per reference word, which no segmentation moves"""
+CHARACTER = replace(
+    WORD,
+    name="character",
+    label="nll per character",
+    head="nll/char",
+    field="nll_per_character",
+    key="nll per character",
+)
+"""printed beside it, and never tested"""
 CHRF = Metric("chrf", "chrF", digits=1, fine=2, counted="Chrf", printed=False)
-METRICS = {metric.name: metric for metric in (PPL, WORD, BLEU, CHRF)}
+EXACT = Metric("exact", "exact", digits=1, fine=2, unit="% exact", counted="Exact", printed=False, asked=True)
+F1, PRECISION, RECALL = (
+    Metric(name.lower(), name, digits=1, fine=2, counted=f"lightning_tfm.brackets:{name}", printed=False, asked=True)
+    for name in ("F1", "Precision", "Recall")
+)
+ILL_FORMED = replace(
+    EXACT,
+    name="ill_formed",
+    label="ill-formed",
+    head="",
+    called="",
+    unit="% ill-formed",
+    field="",
+    key="",
+    lower_is_better=True,
+    counted="lightning_tfm.brackets:IllFormed",
+)
+"""of trees, as the three above: by EVALB's rules"""
+
+
+class Metrics(dict[str, Metric]):
+    """All metrics by name; a user-defined one, asked for by its path, is there from then on."""
+
+    def __init__(self, *ship: Metric):
+        super().__init__((metric.name, metric) for metric in ship)
+
+    def __missing__(self, name: str) -> Metric:
+        """Raises UserError naming the nearest, what the import said, or what the class lacks."""
+        module, _, attribute = name.rpartition(":")
+        if not module or not attribute:
+            known = [metric.name for metric in self.values() if metric.more]
+            raise UserError(f"metric '{name}': {nearest(name, known)} Or give the path of a class, module:Class")
+        see_working_directory()
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"metric '{name}': cannot import it ({error})") from error
+        bases = {f"{c.__module__}:{c.__name__}" for c in getattr(found, "__mro__", ())}
+        if "lightning_tfm.counting:Summed" not in bases or inspect.isabstract(found):
+            raise UserError(f"metric '{name}' must derive from Summed (lightning_tfm.counting) and define its methods")
+        traits = {trait: getattr(found, trait) for trait in OF_OWN if hasattr(found, trait)}
+        plain: dict[str, Any] = {"label": attribute, "digits": 1, "fine": 2}
+        self[name] = Metric(name, counted=name, printed=False, asked=True, **plain | traits)
+        return self[name]
+
+    def named(self, joined: str) -> list[Metric]:
+        """Those of `f1+exact`, which may be added. Raises UserError."""
+        found = [self[name] for name in joined.split("+") if joined]
+        for metric in found:
+            if not metric.more:
+                raise UserError(f"metric '{metric.name}' is in every score: remove it")
+        if len({metric.name for metric in found}) < len(found):
+            raise UserError(f"metrics '{joined}': one is named twice")
+        return found
+
+
+OF_OWN = ("label", "digits", "fine", "head", "called", "unit", "drawn", "lower_is_better", "log")
+"""traits that a user-defined class may have"""
+METRICS = Metrics(PPL, WORD, BLEU, CHRF, F1, PRECISION, RECALL, ILL_FORMED, EXACT)
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
 """what the paper prints, and every record holds"""
-ADDED = tuple(metric.name for metric in METRICS.values() if metric.counted and not metric.printed)
-"""what `validate` adds to a score; a study prints and tests them where all its runs have them"""
+ADDED = tuple(metric.name for metric in METRICS.values() if metric.more and not metric.asked)
+"""what `validate` adds to a score unasked"""
 OF_TEXT = BLEU
 """what sentences are compared by where there is room for one metric"""
 
 
 def in_print(score: Any, finer: int = 1) -> str:
-    """PPL 3.251, BLEU 30.12: what every record holds, with so many digits more than a table."""
-    metrics = [METRICS[name] for name in PRINTED]
+    """PPL 3.251, BLEU 30.12: what every record holds and what it has more, with so many digits more than a table."""
+    metrics = [metric for metric in METRICS.values() if metric.name in PRINTED or metric.name in score.measures]
     return ", ".join(f"{m.label} {m.of(score):.{m.digits + finer}f}" for m in metrics)

@@ -56,17 +56,35 @@ class Scheme(Part):
     sees_order: bool = True
     """whether it tells the encoder the order of the pieces"""
     reads: tuple[str, ...] = ()
-    """fields of the model that few parts read; of a class of the user's own all may act"""
+    """fields of the model that few parts read; of a user-defined class all may act"""
     flops: Callable[["Model"], tuple[int, int, int]] = lambda m: (0, 0, 0)
     """operations of its matrix products in one layer, forward and backward: for each query, for each query and key, and
     for each cell of a batch's T × S"""
 
     def check(self, m: "Model") -> None:
         """Raise UserError where sizes do not fit it."""
-        if self.even and getattr(m, self.even) % 2:
-            raise UserError(
-                f"model.{self.even}={getattr(m, self.even)}: model.positions={m.positions} needs an even {self.even}"
-            )
+        _check_even(self.even, m, f"model.positions={m.positions}")
+
+
+def _check_even(field: str, m: "Model", needs: str) -> None:
+    if field and getattr(m, field) % 2:
+        raise UserError(f"model.{field}={getattr(m, field)}: {needs} needs an even {field}")
+
+
+@dataclass(frozen=True)
+class Attention(Part):
+    """`numbers` are those of one attention (model), beside its projections."""
+
+    weights: Formula = lambda m: 0
+    """those in matrices, each multiplied once for every query"""
+    each_pair: Formula = lambda m: 0
+    """multiplications forward for each query and key, beside those of score and sum"""
+    even: str = ""
+    """field of the model that it needs to be even"""
+
+    def check(self, m: "Model") -> None:
+        """Raise UserError where sizes do not fit it."""
+        _check_even(self.even, m, f"model.attention={m.attention}")
 
 
 @dataclass(frozen=True)
@@ -89,14 +107,14 @@ class Layer(Part):
 
 FORMULAS = ("numbers", "weights", "width", "flops", "pairs", "each_pair")
 OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width")
-"""traits that a class of the user's own does not inherit from one that ships"""
+"""traits that a user-defined class does not inherit from one that ships"""
 P = TypeVar("P", bound=Part)
 
 
 class Kind(dict[str, P], Generic[P]):
     """All parts of one kind, by name, the paper's first; `field` names one of them, or an import path.
 
-    `bases` are a module and the names of those of its classes from which one of the user's own must derive.
+    `bases` are a module and the names of those of its classes from which a user-defined one must derive.
     """
 
     def __init__(self, field: str, kind: type[P], bases: tuple[str, ...], *ships: P):
@@ -104,7 +122,7 @@ class Kind(dict[str, P], Generic[P]):
         self.field, self.kind, self.bases = field, kind, bases
 
     def traits(self, name: str) -> P:
-        """Of what ships, or of a class of the user's own as far as it is imported."""
+        """Of what ships, or of a user-defined class as far as it is imported."""
         if name in self:
             return self[name]
         module, _, attribute = name.replace(":", ".").rpartition(".")
@@ -160,6 +178,16 @@ def attention_parameters(m: "Model") -> int:
     norms = (2 * m.d_k if m.qk_norm else 0) + {"cosine": m.h, "additive": m.h * m.d_k}.get(m.scores, 0)
     biases = m.h * m.d_k + G * (m.d_k + m.d_v) + m.d_model if m.attention_bias else 0
     return attention_weights(m) + norms + biases
+
+
+def attention_type(m: "Model", place: str) -> Attention:
+    """Traits of what mixes in `place`, self or cross."""
+    return ATTENTIONS.traits(m.attention if m.attention_where in ("both", place) else "softmax")
+
+
+def mixing_parameters(m: "Model", place: str) -> int:
+    """Numbers of what mixes in `place`. Raises UserError where only the built model knows."""
+    return ATTENTIONS.count(attention_type(m, place).name, m)
 
 
 def _in_blocks(m: "Model", n: Any) -> Any:
@@ -291,6 +319,31 @@ LAYERS = Kind(
     Layer("separable", "Separable", "separable convolution", alike=True, **_apart),
     Layer("dilated", "Dilated", "dilated convolution", **_dense),
 )
+ATTENTIONS = Kind(
+    "model.attention",
+    Attention,
+    ("lightning_tfm.model.attention_types", "AttentionType"),
+    Attention("softmax", "Softmax", exports="MultiHeadAttention", numbers=lambda m: 0),
+    Attention(
+        "talking",
+        "TalkingHeads",
+        "talking heads",
+        numbers=lambda m: 2 * m.h * m.h,
+        each_pair=lambda m: 2 * m.h * m.h,
+    ),
+    Attention(
+        "gated",
+        "Gated",
+        "gated attention",
+        numbers=lambda m: m.d_model * m.h * m.d_v,
+        weights=lambda m: m.d_model * m.h * m.d_v,
+    ),
+    Attention(
+        "differential", "Differential", "differential attention", numbers=lambda m: 2 * m.d_k + m.d_v, even="d_k"
+    ),
+    Attention("sigmoid", "Sigmoid", "sigmoid attention", numbers=lambda m: 0),
+    Attention("mean", "Mean", "mean of the values", numbers=lambda m: 0),
+)
 OPTIMIZERS = Kind(
     "training.optimizer",
     Part,
@@ -305,14 +358,19 @@ CORPORA = Kind(
     (),
     Part("builtin", "BuiltinCorpus"),
     Part("files", "FilesCorpus"),
+    Part("trees", "BuiltinTrees"),
+    Part("treebank", "TreebankCorpus"),
+    Part("scan", "ScanCorpus"),
     *(Part(name, "OfficialCorpus") for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")),
 )
 
-KINDS: dict[str, Kind[Any]] = {k.field: k for k in (SCHEMES, FEED_FORWARDS, NORMS, LAYERS, OPTIMIZERS, CORPORA)}
+KINDS: dict[str, Kind[Any]] = {
+    k.field: k for k in (SCHEMES, FEED_FORWARDS, NORMS, LAYERS, ATTENTIONS, OPTIMIZERS, CORPORA)
+}
 OWN_WEIGHTS = tuple(field for field, kind in KINDS.items() if kind.bases)
-"""fields whose classes decide the weights: one of the user's own enters a run's identity. A corpus does by its text"""
+"""fields whose classes decide the weights: a user-defined one enters a run's identity. A corpus does by its text"""
 
 
 def may_act(kind: Kind[Any], name: str, field: str) -> bool:
-    """Whether a field that few parts read may act in this one; in a class of the user's own it may."""
+    """Whether a field that few parts read may act in this one; in a user-defined class it may."""
     return name not in kind or field in kind[name].reads

@@ -13,6 +13,8 @@ from typing import Any
 from lightning_tfm.errors import UserError
 
 KEY = "sha256"
+RECORDED = "checksums.json"
+"""of a folder of files that are written once: name -> {"sha256", "bytes", …}"""
 
 
 class DamagedFile(UserError):
@@ -45,6 +47,28 @@ def check_files(folder: Path, files: Mapping[str, str]) -> None:
     for name, expected in files.items():
         if (folder / name).is_file() and sha256(folder / name) != expected:
             raise DamagedFile(f"{folder / name}: damaged: its content is not what its run wrote (by its checksum)")
+
+
+def recorded(folder: Path) -> dict[str, dict[str, Any]]:
+    """The content of its RECORDED. Raises UserError where that is damaged."""
+    path = folder / RECORDED
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): put back a good copy, or remove it") from error
+
+
+def check_recorded(folder: Path, prefix: str) -> None:
+    """Raise DamagedFile unless the recorded files whose names begin with `prefix` are as they were recorded."""
+    for name, record in recorded(folder).items():
+        if name.startswith(prefix):
+            path, expected = folder / name, record.get("sha256") if isinstance(record, dict) else None
+            if not path.is_file() or sha256(path) != expected:
+                there = f"damaged: not what {RECORDED} says of it"
+                what = there if path.is_file() else f"missing, though {RECORDED} lists it"
+                raise DamagedFile(f"{path}: {what}: remove {folder}; it will be made again")
 
 
 def _digest(plain: Mapping[str, Any]) -> str:

@@ -1,24 +1,21 @@
 """YAML files read strictly, and where the shipped ones lie, in a clone or a wheel."""
 
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Any, get_args
 
 import yaml
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.strict import Flaw, Kind, made
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
 TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 DEEPEST, MOST, LONGEST = 50, 100_000, 100
 """levels of a file, values in it with those that its aliases repeat, and digits of a whole number"""
-Kind = TypeVar("Kind")
 
 
 class _Loader(yaml.SafeLoader):
@@ -141,72 +138,9 @@ def _index(path: Path, node: yaml.Node, keys: tuple[str, ...], lines: dict[tuple
         _index(path, value_node, inner, lines)
 
 
-class Schema:
-    """Base of dataclasses that say what a file holds: no other keys, no other types, no infinite numbers."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-    REFUSED: ClassVar[dict[str, str]] = {}
-    """keys that others know, and why they are refused here"""
-
-
-EXPECTED = {
-    "string_type": "text",
-    "string_too_short": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "list_type": "a list",
-    "too_short": "a non-empty list",
-    "dict_type": "keys and values",
-    "greater_than_equal": "a whole number of at least {ge}",
-    "greater_than": "a number above {gt:g}",
-}
-"""pydantic's type of an error -> what was expected; one that is not listed keeps pydantic's words"""
-
-
 def checked(kind: type[Kind], file: YamlFile) -> Kind:
     """A file as a dataclass of Schema. Raises UserError naming file, line, key, value and the nearest valid key."""
-    from pydantic import TypeAdapter, ValidationError  # here, as its import alone takes longer than most of --help
-
-    try:  # as JSON, for of Python's objects the strict rules want dataclasses instead of dicts
-        return TypeAdapter(kind).validate_json(json.dumps(file.values, default=str))
-    except ValidationError as error:
-        flaws = error.errors(include_url=False)
-    flaws.sort(key=lambda flaw: flaw["type"] != "unexpected_keyword_argument")  # a misspelt key is missing, too
-    raise _in_our_words(kind, file, flaws[0])
-
-
-def _in_our_words(kind: Any, file: YamlFile, flaw: Mapping[str, Any]) -> UserError:
-    value, keys = flaw["input"], [key for key in flaw["loc"] if isinstance(key, str)]
-    while keys and flaw["type"] != "missing" and tuple(keys) not in file.lines:
-        keys.pop()  # a member of a union, or pydantic's mark that the key is wrong, not its value
-    where, path, above = file.where(*keys), ".".join(keys), _kind_at(kind, keys[:-1])
-    if flaw["type"] == "missing":
-        return UserError(f"{where}: the key '{path}' is missing")
-    if flaw["type"] == "unexpected_keyword_argument":
-        reason = above.REFUSED.get(keys[-1])
-        said = f"'{path}' (value {value!r})" if reason else f"unknown key '{path}' (value {value!r})"
-        return UserError(f"{where}: {said}: {reason or nearest(keys[-1], _names(above))}")
-    if flaw["type"] == "dataclass_type":
-        return UserError(f"{where}: {path}={value!r}: expected the keys {', '.join(_names(_kind_at(kind, keys)))}")
-    if flaw["type"] == "literal_error":
-        of_key = flaw["loc"][-1] == "[key]"
-        choices = get_args(get_args(above)[0] if of_key else _kind_at(kind, keys))
-        said = f"unknown key '{path}'" if of_key else f"{path}={value!r}"
-        reason = nearest(str(value), choices) if len(choices) > 1 else f"expected {choices[0]}"
-        return UserError(f"{where}: {said}: {reason}")
-    expected = EXPECTED[flaw["type"]].format(**flaw.get("ctx", {})) if flaw["type"] in EXPECTED else flaw["msg"]
-    return UserError(f"{where}: {path}={value!r}: expected {expected}")
-
-
-def _names(schema: Any) -> list[str]:
-    return [f.name for f in fields(schema)]
-
-
-def _kind_at(kind: Any, keys: Sequence[str]) -> Any:
-    """The type that a schema has at a path of keys, without `| None`."""
-    for key in keys:
-        kind = get_type_hints(kind)[key] if is_dataclass(kind) else get_args(kind)[1]
-        if NoneType in get_args(kind):
-            kind = next(part for part in get_args(kind) if part is not NoneType)
-    return kind
+    try:
+        return made(kind, file.values)
+    except Flaw as flaw:
+        raise UserError(f"{file.where(*flaw.keys)}: {flaw}") from None

@@ -3,24 +3,76 @@
 Real processes and a database server for tests of what must survive their deaths.
 """
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lightning_tfm.runs import environment
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import forked, let_come
 from tests.waiting import wait_for
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # whatever the shell says: ranks have one thread, and are compared with one process
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that workers who take whole files end together."""
+    items.sort(key=lambda item: "tests/system/" not in item.nodeid)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: looking for garbage in it, in every forked child too, took a third of the time."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test touches what the user's own dashboards keep."""
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        os.environ[variable] = str(tmp_path_factory.mktemp(variable))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def measured_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., float]]:
+    """The first run of a results folder measures its machine: tests have hundreds of folders, and one machine.
+
+    Yields what measures in each.
+    """
+    whole, folder = environment.matrix_rate, tmp_path_factory.mktemp("machines")
+
+    def rate(precision: str, gpu: bool, root: Path, *products: Any) -> float:
+        return whole(precision, gpu, folder, *products)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("lightning_tfm.runs.environment", "lightning_tfm.runs.result"):
+            if name in sys.modules:  # else it takes the other's, once it is imported
+                patch.setattr(f"{name}.matrix_rate", rate)
+        yield whole
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser import chromium
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 class Forks:

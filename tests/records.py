@@ -6,7 +6,9 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, evaluation_hash, to_dict, training_hash, training_identity
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report.summary import ClaimSummary, Difference, Scores, Summary, SummaryRow
+from lightning_tfm.report.claims import ClaimSummary
+from lightning_tfm.report.row import Difference, Scores, SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import Git, Machine, Parameters, RunRecord, Score, Seconds, Texts, to_plain
 from lightning_tfm.study.rows import Fingerprints, Paper

@@ -1,11 +1,14 @@
 """The command line: merging, errors in the user's words with exit code 2, and nothing heavy before they are said."""
 
 import json
+import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import venv
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,25 +18,25 @@ from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import load_rows
-from lightning_tfm.study.settings import load_experiment
+from lightning_tfm.study.settings import ALIASES, SECTIONS, load_experiment
 from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
 
 
 LIGHT = """
-import sys, time
-from lightning_tfm.cli.main import main
-try:
-    {call}
-except SystemExit as stop:
-    assert not stop.code
+import sys
+from lightning_tfm.cli.main import VERBS, main
 heavy = "torch lightning optuna sentencepiece wandb pydantic scipy sacrebleu rich".split()
-heavy = set(heavy) & set(sys.modules)
-assert not heavy, heavy
-print(time.process_time(), file=sys.stderr)
+for verb in ([], *([verb] for verb in VERBS)):
+    try:
+        main([*verb, "--help"])
+    except SystemExit as stop:
+        assert not stop.code
+    found = set(heavy) & set(sys.modules)
+    assert not found, (verb, found)
 """
-"""runs a call in a fresh interpreter and reports CPU seconds, unless something heavy was imported"""
+"""help of everything in a fresh interpreter, in which nothing heavy may come"""
 
 
 ROWS = [p for p in sorted(shipped("experiments").glob("*.yaml")) if "{group: " in p.read_text()]
@@ -158,21 +161,82 @@ def test_studies_and_runs_that_are_not_there(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS])
-def test_help_is_quick_and_light(verb):
-    argv = [verb, "--help"] if verb else ["--help"]
-    done = run_python(LIGHT.format(call=f"main({argv})"))
+def test_every_help_is_light():
+    done = run_python(LIGHT)
     assert done.returncode == 0, done.stderr
-    assert "usage: lightning-tfm" in done.stdout
-    print(f"{verb} --help: {float(done.stderr):.2f} s of one processor")  # 0.3 at most on 2.5 GHz
+    assert done.stdout.count("usage: lightning-tfm") == 1 + len(VERBS)
 
 
-def test_help_tells_what_every_field_means(capsys):
+def help_of(capsys, *argv: str) -> str:
     with pytest.raises(SystemExit) as stop:
-        main(["fit", "--help"])
+        main([*argv])
     assert stop.value.code in (0, None)
-    flat = " ".join(capsys.readouterr().out.split())
-    assert "--model.d_k" in flat and "width of queries and keys, per head" in flat and "--trainer.micro_tokens" in flat
+    return str(capsys.readouterr().out)
+
+
+def test_help_has_a_screen_of_options_and_topics_for_every_field(capsys):
+    parser = make_parser("sweep", "test")
+    for verb in ("fit", "sweep", "plan", "tune"):
+        page = help_of(capsys, verb, "--help")
+        assert len(page.splitlines()) < 70 and len(re.findall(r"^  --", page, re.MULTILINE)) <= 18, verb
+        assert "--model." not in page and "--config" in page
+    topics = re.findall(r"^  (\w+) ", help_of(capsys, "sweep", "--help").partition("more, by")[2], re.MULTILINE)
+    assert topics == [*SECTIONS, "ratios", "seeds", "workers", "slurm"]
+    said = {topic: help_of(capsys, "sweep", "--help", topic) for topic in topics}
+    assert "width of queries and keys, per head" in " ".join(said["model"].split())
+    assert "--trainer.micro_tokens" in said["trainer"] and "--no-shared-files" in said["workers"]
+    every = help_of(capsys, "sweep", "-h", "all")
+    for option in (option for action in parser._actions for option in action.option_strings[-1:]):
+        assert option in every or option == "--help", option
+        assert sum(f"  {option} " in page for page in said.values()) == ("." in option), option
+
+
+def test_completions_in_bash(tmp_path):
+    """The script as bash reads it, with our program on the path, asked for what it would offer at the cursor."""
+    program = tmp_path / "lightning-tfm"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m lightning_tfm.cli.main "$@"\n')
+    program.chmod(0o755)
+    asked = {
+        "lightning-tfm sw": "sweep",
+        "lightning-tfm fit --model.kv": "--model.kv_heads",
+        "lightning-tfm fit --model.norm ": "post pre sandwich",
+        "lightning-tfm fit --model.positions learned_": "learned_scaled",
+        "lightning-tfm sweep a.yaml --launcher s": "slurm",
+        "lightning-tfm data pr": "prepare",
+        "lightning-tfm completions ": "bash zsh fish",
+        "lightning-tfm fit --config ": "",
+    }
+    script = 'eval "$(lightning-tfm completions bash)"\n'
+    script += 'try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lightning_tfm; echo "${COMPREPLY[*]}"; }\n'
+    words = [shlex.split(line) + [""] * line.endswith(" ") for line in asked]
+    script += "".join(f"try {shlex.join(found)}\n" for found in words)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.stdout.splitlines() == [*asked.values()], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completions_in_other_shells_are_scripts_that_they_read(shell, capsys):
+    assert main(["completions", shell]) == 0
+    script = capsys.readouterr().out
+    assert "--help names" in script and "completions doctor" in script
+    if shutil.which(shell):
+        assert not subprocess.run([shell, "-n"], input=script, capture_output=True, text=True).stderr
+
+
+def test_a_fit_is_called_by_what_the_command_line_changes(tmp_path):
+    a = yaml_file(tmp_path, "model: {h: 4}", "mine.yaml")
+    assert settings("--config", a).name == "mine"
+    assert settings("--config", a, "--model.d_k", "32", "--seed", "3", "--data.folder", "/x").name == "mine d_k=32"
+    assert settings("--row", "A-h1", "--training.warmup", "9").name == "A-h1 warmup=9"
+
+
+def test_what_other_tools_call_a_field_leads_to_ours():
+    for field, others in ALIASES.items():
+        section, _, name = field.partition(".")
+        assert name in {f.name for f in fields(SECTIONS[section])}, field
+        for other in others.split():
+            assert other not in {f.name for cls in SECTIONS.values() for f in fields(cls)}, other
 
 
 def test_params_json(capsys):

@@ -26,11 +26,11 @@ from lightning_tfm.errors import UserError, nearest
 CHOICES = {"norm": "pre", "sinusoid_layout": "concatenated", "init": "unit_scaling", "schedule": "linear"}
 CHOICES |= {"smoothing": "others", "precision": "float64", "masks": "device", "weights": "average", "bad_lines": "drop"}
 CHOICES |= {"accelerator": "cpu", "tie": "none"}
-CHOICES |= {"layer_width": "parameters", "scores": "additive"}
+CHOICES |= {"layer_width": "parameters", "scores": "additive", "stack": "prefix"}
 ACTS = {"cooldown": {"training": {"schedule": "wsd"}}}
 ACTS |= {"kernel": {"model": {"layer": "dilated"}}, "neighbourhood": {"model": {"layer": "restricted"}}}
 ACTS |= {"clip": {"model": {"positions": "shaw"}}}
-ACTS |= {"layer_width": {"model": {"layer": "gru"}}}
+ACTS |= {"layer_width": {"model": {"layer": "gru"}}, "attention_where": {"model": {"attention": "gated"}}}
 """field -> experiment in which it acts, where that is not base"""
 
 

@@ -63,6 +63,8 @@ def test_links_are_turned_to_the_pages():
     assert turn("howto/wmt", "[notes](../../NOTES.md)") == "[notes](../also/notebook.md)"
     assert turn("benchmarks", "[all](../benchmarks/results)") == "all"
     assert turn("howto/wmt", "[a](data.md#b), [c](https://d.e)") == "[a](data.md#b), [c](https://d.e)"
+    assert turn("howto/wmt", "[f](../reference/index.md#fields)") == "[f](../reference/fields.md)"
+    assert turn("reference/index", "## Verbs\n\nAll.") == "## [Verbs](verbs.md)\n\nAll."
     assert "](../../experiments/table3.yaml)" in generated.copied("README.md", "also/readme")
 
 
@@ -98,6 +100,7 @@ def test_the_pages_build_without_a_warning_and_every_link_leads_somewhere(tmp_pa
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {path: Page(path) for path in (tmp_path / "pages").rglob("*.html") if "_static" not in path.parts}
     assert len(pages) > 10
+    assert "--seeds auto" in (tmp_path / "pages/reference/verbs.html").read_text(encoding="utf-8"), "two dashes as one"
     for path, page in pages.items():
         for link in page.fetched:
             assert not link.startswith(("http", "//")), f"{path.name} needs the internet for {link}"
@@ -109,3 +112,22 @@ def test_the_pages_build_without_a_warning_and_every_link_leads_somewhere(tmp_pa
             assert there.exists(), f"{path.name}: {link}"
             if anchor and there in pages:
                 assert anchor in pages[there].ids, f"{path.name}: {link}"
+
+
+def test_the_paper_s_terms_lead_to_fields_and_names_that_there_are():
+    page = (ROOT / "docs/terms.md").read_text(encoding="utf-8")
+    known = {f"{section}.{name}" for section, name, _ in FIELDS}
+    fields_named = re.findall(rf"`((?:{'|'.join(generated.SECTIONS)})\.\w+)", page)
+    assert len(fields_named) > 30 and set(fields_named) <= known
+    for name, path in re.findall(r"`(\w+)` in \[[\w/.]+\]\(\.\./([\w/.]+)\)", page):
+        assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text(encoding="utf-8")), name
+    for term in (
+        "shifted right",
+        "sub-layer",
+        "multi-head",
+        "leftward",
+        "label smoothing",
+        "warmup_steps",
+        "length penalty",
+    ):
+        assert term in page.lower(), term

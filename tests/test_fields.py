@@ -62,13 +62,13 @@ def by_length(e: Experiment, root) -> Any:
 
 def planned(e: Experiment, root) -> Any:
     """Sentences of the first steps."""
-    plan = TranslationData(e, root).plan()
+    plan = TranslationData(e, prepare(e.data, root)).plan()
     return [plan.global_batch(step).tolist() for step in range(2 * plan.steps_per_epoch)]
 
 
 def trained(e: Experiment, root) -> Any:
     """Losses and weights after the whole training."""
-    data = TranslationData(e, root)
+    data = TranslationData(e, prepare(e.data, root))
     module = TransformerModule(e, data.prepared.tokenizer.V)
     trainer = make_trainer(e, Hardware(accelerator="cpu"), [])
     loader = StepLoader(data.plan(), data.prepared.split(e.data.train), 0, 0, 1, 0)
@@ -96,6 +96,12 @@ def table_score(e: Experiment, root) -> Any:
     """The dev score in the record of a whole run."""
     folder = root / e.evaluation.weights  # the same weights: another evaluation would find the run finished
     return json.loads((in_child(train, e, folder) / "result.json").read_bytes())["scores"]["dev"]["nll"]
+
+
+def measures(e: Experiment, root) -> Any:
+    """The further dev scores in the record of a whole run."""
+    made = json.loads((in_child(train, e, root / f"m{e.evaluation.metrics}") / "result.json").read_bytes())
+    return {key: value for key, value in made["scores"]["dev"].items() if key.startswith(("exact", "chrf"))}
 
 
 def at_true_sizes(e: Experiment, root) -> Any:
@@ -136,6 +142,9 @@ TABLE = {
     "model.P_attention": (0.2, trained, {}),
     "model.P_ff": (0.2, trained, {}),
     "model.clip": (2, built, {"model.positions": "shaw"}),
+    "model.attention": ("gated", built, {}),
+    "model.attention_where": ("cross", built, {"model.attention": "gated"}),
+    "model.stack": ("prefix", built, {}),
     "model.layer_width": ("parameters", built, {"model.layer": "separable"}),
     "data.corpus": ("builtin", stored, {"data.pairs": 200, "data.vocab_size": 70}),
     "data.folder": ("OTHER", stored, {}),
@@ -186,6 +195,7 @@ TABLE = {
     "evaluation.extra_len": (2, scored, {}),
     "evaluation.weights": ("average", table_score, AVERAGED),
     "evaluation.bleu_tokenize": ("char", scored, {}),
+    "evaluation.metrics": ("exact+chrf", measures, {}),
     "miniature.width": (2, at_true_sizes, {"model.d_ff": 24, "model.d_v": 6}),
     "miniature.depth": (2, at_true_sizes, {}),
     "miniature.steps": (3, at_true_sizes, {}),
@@ -193,8 +203,10 @@ TABLE = {
 ALSO = {
     "model.positions": [(p, built) for p in SCHEMES if p not in ("sinusoidal", "none")],
     "model.norm": [("sandwich", built)],
+    "model.stack": [("causal", built)],
     "model.tie": [("decoder", built)],
     "model.scores": [("additive", built), ("cosine", built)],
+    "model.attention": [(name, built) for name in ("talking", "differential")],
     "model.layer": [(name, built) for name in ("restricted", "gru", "convolution", "separable", "dilated")],
     "training.optimizer": [("muon", trained)],
     "training.schedule": [("cosine", trained), ("wsd", trained)],

@@ -94,23 +94,3 @@ def test_the_stages_need_neither_optuna_nor_wandb_nor_sacrebleu():
     missing = "import sys; sys.modules.update(dict.fromkeys(('optuna', 'wandb', 'sacrebleu', 'pydantic', 'triton')))\n"
     program = f"{missing}import benchmarks.gpu.stages, lightning_tfm.study.settings"
     assert gpu.subprocess.run([sys.executable, "-c", program]).returncode == 0
-
-
-def test_the_estimate_counts_products_kernels_and_casts(monkeypatch):
-    """One map of 25 x 16 to 24: its product, its bytes; each weight is cast once."""
-    import torch
-    from torch import nn
-
-    from benchmarks.gpu.estimate import LEAST, Counting
-
-    layer = nn.Linear(16, 24)
-    counting = Counting({id(layer.weight), id(layer.bias)})
-    with counting, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-        layer(torch.zeros(25, 16)).relu()
-    count = counting.count
-    assert (count.casts, count.cast_bytes) == (2, 6 * (16 * 24 + 24))
-    assert set(count.by_kind) >= {"addmm", "relu", "_to_copy"} and "t" not in count.by_kind
-    assert count.seconds == pytest.approx(count.kernels * LEAST)
-    with (large := Counting(set())), torch.device("meta"):
-        torch.mm(torch.empty(2048, 4096), torch.empty(4096, 8192))
-    assert large.count.products == pytest.approx(2 * 2048 * 4096 * 8192 / (0.8 * 989e12)) and not large.count.rest

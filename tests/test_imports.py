@@ -15,18 +15,20 @@ PACKAGE = Path(lightning_tfm.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
 TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
-BASE = {"config", "errors", "keys", "metrics", "parts"}
+BASE = {"config", "errors", "keys", "metrics", "parts", "strict"}
 MAY = {  # room or file -> rooms and files of ours that it may import
     "archives": set(),
     "errors": set(),
     "keys": set(),
-    "metrics": set(),
+    "metrics": {"errors", "user_modules"},
     "parts": {"errors", "config"},  # config's types alone
     "config": {"errors", "parts"},
     "contradictions": {"config", "errors", "parts"},
-    "yaml_files": {"errors"},
+    "strict": {"errors"},
+    "yaml_files": {"errors", "strict"},
     "durable": set(),
-    "counting": {"metrics", "scoring"},
+    "counting": {"metrics", "scoring", "user_modules"},
+    "brackets": {"counting", "data.treebank", "errors"},
     "scoring": {"errors"},
     "sums": {"errors"},
     "user_modules": {"errors"},
@@ -36,8 +38,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
     "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell", "user_modules"},
-    "watch": {"runs", "study", "sums"},
-    "queue": BASE | {"runs", "study", "watch", "durable", "data.prepare", "data.long", "training.schedule"},
+    "watch": {"durable", "errors", "metrics", "runs", "strict", "study", "sums"},
+    "queue": BASE | {"runs", "study", "watch", "durable", "data", "training.schedule", "yaml_files"},
     "inference": BASE | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},
     "report": BASE
     | {
@@ -45,9 +47,11 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "runs.directory",
         "runs.as_scored",
         "runs.divergence",
+        "runs.folders",
         "runs.record",
         "watch",
         "data.prepare",
+        "data.prepared",
         "counting",
         "archives",
         "durable",
@@ -55,11 +59,13 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "model.size",
         "measure.record",
     },
-    "dashboard": BASE | {"study", "runs.record", "watch", "report", "queue", "data.prepare"},
+    "dashboard": BASE
+    | {"durable", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.prepared"},
     "measure": BASE | {"model"},
     "cli": BASE
     | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "sums"}
     | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "measure"},
+    "results": BASE | {"inference", "model", "report", "runs", "study", "watch"},
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }
 ONLY_IN = {
@@ -75,7 +81,7 @@ ONLY_IN = {
     "markupsafe": {"report", "dashboard"},
     "starlette": {"dashboard"},
     "uvicorn": {"dashboard"},
-    "pydantic": {"yaml_files"},
+    "pydantic": {"strict"},
     "hydra": set(),
     "jsonargparse": set(),
     "pytest": set(),

@@ -48,6 +48,10 @@ TABLE = [
     (FIT, "rows: mine.yaml", 2, "expected a list of files"),
     (FIT, "miniature: {width: 7}", 2, "model.d_model=512 is not divisible by miniature.width=7"),
     (FIT, "model: {P_drop: 1.5}", 2, "model.P_drop=1.5: must lie in [0, 1)"),
+    (FIT, "model: {stack: decoder}", 2, "did you mean 'encoder_decoder'?"),
+    (FIT, "model: {stack: prefix, layer: gru}", 2, "model.stack=prefix needs full self-attention"),
+    (FIT, "model: {stack: causal, target_spaces: 2}", 2, "model.stack=causal has no encoder"),
+    (FIT, "model: {stack: causal, attention: gated, attention_where: cross}", 2, "model.stack=causal has none"),
     (FIT, "model: {positions: learnd}", 2, "did you mean 'learned'"),
     (FIT, "data: {corpus: files}", 2, "needs data.folder"),
     (FIT, "trainer: {log_every: 0}", 2, "trainer.log_every=0: must be at least 1"),
@@ -61,6 +65,14 @@ TABLE = [
     ("fit --model.h=4.5", "", 2, "command line: model.h=4.5: expected a whole number"),
     ("fit --model.h", "", 2, "--model.h needs a value"),
     ("fit --mod.h 3", "", 2, "unknown option '--mod.h'"),
+    ("fit --lr 0.1", "", 2, "option '--lr' (value '0.1') on the command line: did you mean '--training.lr_factor'?"),
+    ("fit --dropout=0", "", 2, "did you mean '--model.P_drop'?"),
+    ("fit --model.batch-size 64", "", 2, "did you mean '--training.tokens'?"),
+    (FIT, "model: {heads: 4}", 2, "e.yaml:1: unknown key 'model.heads' (value 4): did you mean 'model.h'?"),
+    (FIT, "epochs: 4", 2, "e.yaml:1: unknown key 'epochs' (value 4): did you mean 'training.steps'?"),
+    ("fit --row A-h3", "", 2, "no row 'A-h3': near it: A-h32, A-h4, A-h1, A-h16"),
+    ("fit --help modle", "", 2, "fit --help modle: did you mean 'model'?"),
+    ("completions tcsh", "", 2, "completions tcsh: "),
     ("fit --config experiments/bas.yaml", "", 2, "did you mean 'experiments/base.yaml'?"),
     ("fit --config", "", 2, "--config needs a value"),
     ("fit --row A-h2", "", 2, "no row 'A-h2'"),
@@ -75,7 +87,7 @@ TABLE = [
     ("table --format htlm", "", 2, "command line: --format='htlm': valid: csv, json, latex, markdown, text"),
     ("table --format md", "", 2, "command line: --format='md': it is called markdown: --format markdown"),
     ("report --format tex", "", 2, "command line: --format='tex': it is called latex: --format latex"),
-    ("compare a b --format tex", "", 2, "--format='tex': did you mean 'text'?"),
+    ("compare a b --format tex", "", 2, "--format='tex': it is called latex"),
     ("report a --caption Mine", "", 2, "--caption: belongs to --format latex, not to --format html"),
     ("table a --format csv --no-paper", "", 2, "--no-paper: belongs to --format latex, not to --format csv"),
     ("report a --format latex --tests q", "", 2, "--tests='q'"),
@@ -87,6 +99,12 @@ TABLE = [
     ("runs remove", "", 2, "needs a run"),
     # --- scoring ---
     ("fit --evaluation.bleu_tokenize 13b", "", 2, "is not a sacreBLEU tokenizer: did you mean '13a'?"),
+    ("fit --data.corpus treebank", "", 2, "data.corpus=treebank needs data.folder, the folder of the trees"),
+    ("fit --evaluation.metrics f2", "", 2, "metric 'f2': did you mean 'f1'? Or give the path of a class, module:Class"),
+    ("fit --evaluation.metrics exact+bleu", "", 2, "metric 'bleu' is in every score: remove it"),
+    ("fit --evaluation.metrics exact+exact", "", 2, "metrics 'exact+exact': one is named twice"),
+    ("fit --evaluation.metrics no_such:Metric", "", 2, "metric 'no_such:Metric': cannot import it"),
+    ("fit --evaluation.metrics collections:Counter", "", 2, "must derive from Summed (lightning_tfm.counting)"),
     (f"{TABLE3} --evaluation.bleu_tokenize moses", "", 2, "valid: 13a, char, flores101"),
     (f"{SEARCH} --evaluation.bleu_tokenize 13b", "", 2, "did you mean '13a'?"),
     ("test a1b2 --evaluation.bleu_tokenize 13b", "", 2, "did you mean '13a'?"),
@@ -153,7 +171,7 @@ TABLE = [
     ("fit --seed 3 --training.steps 9000", "", 2, "which experiment?"),
     ("test", "", 2, "which run? lightning-tfm test RUN"),
     ("validate", "", 2, "which run? lightning-tfm validate RUN"),
-    ("validate table3 --add chfr", "", 2, "--add=chfr: did you mean 'chrf'?"),
+    ("validate table3 --add chfr", "", 2, "metric 'chfr': did you mean 'chrf'?"),
     ("translate", "", 2, "which run? lightning-tfm translate RUN"),
     ("export", "", 2, "which run? lightning-tfm export RUN"),
     ("export two --to csv --storage x.log", "", 2, "--storage goes with --live"),
@@ -169,7 +187,7 @@ TABLE = [
     ("wandb", "", 2, "the following arguments are required: action, study"),
     ("records pack", "", 2, "the following arguments are required: names"),
     ("runs", "", 2, "the following arguments are required: action"),
-    ("runs gc --json", "", 2, "--json: belongs to runs list, not to runs gc"),
+    ("runs gc --json", "", 2, "--json: belongs to runs list and query, not to runs gc"),
     ("runs gc --force", "", 2, "--force: belongs to runs remove, not to runs gc"),
     ("runs list --yes", "", 2, "--yes: belongs to runs gc, not to runs list"),
     ("runs list --storage x", "", 2, "--storage: belongs to runs retry, not to runs list"),
@@ -177,11 +195,11 @@ TABLE = [
     (SWEEP, ROWS, 2, "e.yaml: not a sweep file, but a file of rows: give it with --rows"),
     (SWEEP, "model: {h: 4}", 2, "e.yaml: not a sweep file, but an experiment file: give it with --config"),
     ("tune e.yaml", ROWS, 2, "e.yaml: not a sweep file, but a file of rows"),
-    ("tune e.yaml", "sampler: tpe", 2, "but a search's NAME.study.yaml, which is read by itself"),
+    ("tune e.yaml", "sampler: tpe", 2, "but NAME.study.yaml, which is read by itself"),
     ("plan e.yaml", "training: {steps: 9}", 2, "e.yaml: not a sweep file, but an experiment file"),
     (FIT, "method: grid\nparameters: {}", 2, "e.yaml: not an experiment, but a sweep file: lightning-tfm sweep FILE"),
     (FIT, ROWS, 2, "e.yaml: not an experiment, but a file of rows: give it with --rows"),
-    (FIT, "trials: 9\npruner: {type: asha}", 2, "e.yaml: not an experiment, but a search's NAME.study.yaml"),
+    (FIT, "trials: 9\npruner: {type: asha}", 2, "e.yaml: not an experiment, but NAME.study.yaml"),
     (FIT, "base: {}\nfingerprints: {}", 2, "but the definition of a study: lightning-tfm resume NAME"),
     (FIT, "training_hash: abc", 2, "e.yaml: not an experiment, but the record of a run"),
     ("fit --rows e.yaml", "model: {h: 4}", 2, "e.yaml: not a file of rows, but an experiment file"),
@@ -193,8 +211,8 @@ TABLE = [
     ("fit --config experiments/table3.yaml", "", 2, "table3.yaml: not an experiment, but a file of rows"),
     ("tune sweeps/table3.yaml", "", 2, "it names rows, so it is a table, not a search"),
     # --- rows ---
-    ("fit --rows e.yaml", "X: {group: a}", 2, "e.yaml:1: row 'X' needs the key 'change'"),
-    ("fit --rows e.yaml", "X: {group: a, change: {}, PLP: 3}", 2, "unknown key 'PLP': did you mean 'PPL'?"),
+    ("fit --rows e.yaml", "X: {group: a}", 2, "e.yaml:1: row 'X': the key 'change' is missing"),
+    ("fit --rows e.yaml", "X: {group: a, change: {}, PLP: 3}", 2, "unknown key 'PLP' (value 3): did you mean 'PPL'?"),
     ("fit --rows e.yaml", "X: {group: a, change: {model.hh: 3}}", 2, "did you mean 'model.h'?"),
     ("fit --rows e.yaml", "X: {group: a, change: {evaluation.beam: 2}}", 2, "the same for all rows of a table"),
     ("fit --rows e.yaml", "base: {group: a, change: {}}", 2, "the row 'base' is already declared in"),
@@ -269,7 +287,7 @@ TABLE = [
         2,
         "--trainer.accelerator=gpu: validate ignores it, of",
     ),
-    ("test a1b2 --trainer.devices 4", "", 2, "of trainer.… it takes only accelerator=cpu, threads: leave it out"),
+    ("test a1b2 --trainer.devices 4", "", 2, "of trainer.… it takes only accelerator=cpu, threads: remove it"),
     ("translate a1b2 --trainer.products onednn", "", 2, "--trainer.products=onednn: translate ignores it"),
     ("export a1b2 --trainer.threads 2", "", 2, "export ignores it, it takes nothing of trainer.…"),
     (
@@ -284,6 +302,8 @@ TABLE = [
     ("data prepare builtin --split val", "", 2, "--split: belongs to data show, not to data prepare"),
     ("data show builtin --sets newstest2014", "", 2, "--sets: belongs to data prepare, not to data show"),
     ("data verify --file x.tar", "", 2, "--file: belongs to data pack and unpack, not to data verify"),
+    ("runs query", "", 2, "runs query needs a condition: 'h == 8 and ppl < 2.2'"),
+    ("runs query h=8", "", 2, "write == in place of ="),
     ("runs list --force", "", 2, "--force: belongs to runs remove, not to runs list"),
     ("runs remove a1b2 --yes", "", 2, "--yes: belongs to runs gc, not to runs remove"),
     ("inspect mine --what heads --beams 2", "", 2, "--beams=2: belongs to --what beams"),
@@ -300,6 +320,16 @@ TABLE = [
     ("table --params --format csv", "", 2, "--params prints only text and json"),
     ("compare mine", "", 2, "name a second study to compare it with"),
     ("compare mine mine", "", 2, "a study appears twice"),
+    ("pool mine mine", "", 2, "a study appears twice"),
+    ("ladder mine mine", "", 2, "needs two different studies, or more"),
+    ("ladder mine yours --target 0", "", 2, "--target=0: millions of parameters, above 0"),
+    ("sweep sweeps/table3.yaml --scales 16,x", "", 2, "--scales=16,x: expected numbers such as"),
+    ("plan sweeps/search.yaml --scales 16,8", "", 2, "is a search; a ladder compares rows"),
+    ("fit --config e.yaml", "miniature: {hold: ratio}", 2, "miniature.hold='ratio': did you mean 'ratios'?"),
+    ("fit --miniature.seen 0.5", "", 2, "scales the budget of miniature.hold=ratios: set that, too"),
+    ("fit --miniature.hold ratios --miniature.seen 0", "", 2, "miniature.seen=0.0: expected a number above 0"),
+    ("fit --miniature.hold ratios --training.schedule cosine", "", 2, "not of cosine"),
+    ("pool mine yours ours --family mine,you", "", 2, "--family=you: did you mean 'yours'?"),
     ("status mine --json --watch", "", 2, "--json and --watch: give only one of the two"),
     ("status --storage x", "", 2, "--storage needs a study"),
     ("doctor --sed 3", "", 2, "unknown option '--sed' (value '3')"),
@@ -320,6 +350,8 @@ LATER = [
     ("report mine", "", 2, "no study 'mine'"),
     ("table mine", "", 2, "no study 'mine'"),
     ("compare mine yours", "", 2, "no study 'mine'"),
+    ("pool mine yours ours", "", 2, "no study 'mine'"),
+    ("ladder mine yours", "", 2, "no study 'mine'"),
     ("status mine", "", 2, "no study 'mine'"),
     ("test a1b2", "", 2, "run 'a1b2' under results/runs: none"),
     ("runs retry a1b2", "", 2, "run 'a1b2' under results/runs: none"),
@@ -377,7 +409,7 @@ class Unrelated:
 def no_gpu(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "visible_gpus", lambda: [])
-    monkeypatch.setattr("lightning_tfm.cli.study.visible_gpus", lambda: [])
+    monkeypatch.setattr("lightning_tfm.queue.resources.visible_gpus", lambda: [])
     monkeypatch.setattr(devices, "FOREIGN_GPUS", ())
 
 
@@ -391,7 +423,8 @@ def test_exit_code_and_words(line, file, code, words, tmp_path, monkeypatch, cap
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert main(line.split()) == code
     said = capsys.readouterr().err
-    assert words in said and said.startswith("lightning-tfm: ")
+    first, _, rest = said.partition("\n")
+    assert words in said and (rest if ", seed 1: reading " in first else said).startswith("lightning-tfm: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.yaml", "mistaken.py"], "nothing was prepared"
 
 
@@ -483,8 +516,8 @@ ALL_AT_ONCE = """
 import sys
 from lightning_tfm.cli.main import main
 from lightning_tfm.queue import devices
-from lightning_tfm.cli import study
-study.visible_gpus = devices.visible_gpus = lambda: []
+from lightning_tfm.queue import resources
+resources.visible_gpus = devices.visible_gpus = lambda: []
 devices.FOREIGN_GPUS = ()
 heavy = "torch lightning optuna sentencepiece wandb scipy sacrebleu rich".split()
 for line in {lines!r}:
@@ -509,9 +542,9 @@ def test_tokenizers_are_sacrebleus():
 
 def test_a_tokenizer_that_needs_a_package(monkeypatch):
     monkeypatch.setattr(mistakes, "find_spec", lambda name: None)
-    mistakes.check_tokenizer(Evaluation(bleu_tokenize="intl"))
+    mistakes.check_scoring(Evaluation(bleu_tokenize="intl"))
     with pytest.raises(UserError, match=r"needs: pip install 'sacrebleu\[ko\]'"):
-        mistakes.check_tokenizer(Evaluation(bleu_tokenize="ko-mecab"))
+        mistakes.check_scoring(Evaluation(bleu_tokenize="ko-mecab"))
 
 
 def test_a_gpu_that_is_hidden_or_that_torch_was_built_without(monkeypatch):

@@ -67,6 +67,21 @@ class Slopes(BiasScheme):
         'Layer("one_head", "OneHead", "one head", numbers=lambda m, *_: 4 * m.d_model**2, pairs=lambda m, n: n * n, '
         "each_pair=lambda m: 2 * m.d_model, alike=True, sees_order=False),",
     ),
+    "ATTENTIONS": (
+        "unnormed",
+        "model/attention_types.py",
+        '''
+class Unnormed(AttentionType):
+    """The scores of eq. 1 without a softmax, divided by the keys that are seen."""
+
+    def weights(self, q_BHTK: Tensor, k_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
+        score_BHTS = scaled_scores(q_BHTK, k_BHSK, bias)
+        if mask is None:
+            return score_BHTS / score_BHTS.shape[3]
+        return score_BHTS.masked_fill(~mask, 0.0) / mask.sum(-1, keepdim=True)
+''',
+        'Attention("unnormed", "Unnormed", "unnormed scores", numbers=lambda m: 0),',
+    ),
     "OPTIMIZERS": (
         "nadam",
         "training/optimizers.py",
@@ -119,7 +134,7 @@ class Matched(Counted):
 MEASURED = """
 from pathlib import Path
 from tests.report.synthetic import Generator
-from tests.test_metrics import printed, views
+from tests.report.test_metrics import printed, views
 
 root = Path("results")
 Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5]).write_all()
@@ -153,10 +168,10 @@ for kind, name in NAMES.items():
         assert any(name in fault for fault in unlike_ctranslate2(e.model)), f"{name} would be exported"
 own = override(base, {"model.positions": held.NAME}, "")
 assert any(held.NAME in fault for fault in unlike_ctranslate2(own.model)), "not declared to be a table"
-main(["fit", "--help"])
+main(["fit", "--help", "all"])
 """
 SUITES = "model/test_suites.py model/test_flops.py model/test_size.py training/test_optimizers.py data/test_corpora.py"
-COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 2, "OPTIMIZERS": 1, "CORPORA": 1}
+COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 2, "ATTENTIONS": 2, "OPTIMIZERS": 1, "CORPORA": 1}
 """kind -> in how many of these files some test is about a part because it ships"""
 
 
@@ -186,15 +201,15 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (to / "lightning_tfm" / module).open("a") as file:
         file.write(f"\n{source}")
     metrics = to / "lightning_tfm" / "metrics.py"
-    text, found = re.subn(r"(?m)^(METRICS = .*)\)}$", rf"\1, {value})}}", metrics.read_text())
+    text, found = re.subn(r"(?m)^(METRICS = .*)\)$", rf"\1, {value})", metrics.read_text())
     assert found == 1
     metrics.write_text(text)
     return to
 
 
-def test_a_new_part_is_counted_drawn_refused_by_name_and_in_help_and_reference(copy: Path) -> None:
+def test_new_parts_are_counted_drawn_refused_and_listed_and_a_new_metric_shows_in_every_format(copy: Path) -> None:
     names = {kind: name for kind, (name, *_) in PARTS.items()}
-    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}")
+    said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}{MEASURED}")
     assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
 
 
@@ -205,7 +220,3 @@ def test_a_new_part_is_held_to_the_suites_of_what_ships(copy: Path) -> None:
     for kind, (name, *_) in PARTS.items():
         passed = {line.partition("::")[0] for line in said.splitlines() if name in line and "PASSED" in line}
         assert len(passed) == COVERED[kind], (kind, passed)
-
-
-def test_a_new_metric_is_added_to_a_study_and_shown_in_every_format(copy: Path) -> None:
-    run(copy, "-c", MEASURED)

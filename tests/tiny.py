@@ -44,17 +44,18 @@ def attempt(e: Experiment, root: Path, hardware: Hardware | None = None) -> tupl
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.runs.attempt import attempted
     from lightning_tfm.runs.directory import RunFolder
+    from lightning_tfm.runs.launchers import train_cell
     from lightning_tfm.runs.processes import exit_on_signals
-    from lightning_tfm.runs.train import train_cell
     from lightning_tfm.study.cell import Cell
 
     exit_on_signals()
     hardware = replace(hardware or Hardware(), threads=1, accelerator="cpu")
-    identity = training_identity(e, prepare(e.data, root).train_fingerprint, {})
+    prepared = prepare(e.data, root)
+    identity = training_identity(e, prepared.train_fingerprint, {})
     name = training_hash(identity)
     folder = RunFolder(root, name)
     plan, cell = (e, identity), Cell("tiny", 1, name, 1.0)
-    return attempted(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, root)), folder.path
+    return attempted(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder)), folder.path
 
 
 def train(e: Experiment, root: Path, hardware: Hardware | None = None) -> Path:

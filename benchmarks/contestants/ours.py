@@ -13,8 +13,9 @@ from lightning_tfm.accel.onednn import PackedTransformer
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.data.batch import Step
 from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.processes import keep_freed_memory
+from lightning_tfm.runs.freed_memory import keep_freed_memory
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.module import TransformerModule
@@ -49,7 +50,7 @@ def train(products: str = "torch") -> None:
     experiment = from_dict(Experiment, sizes["experiment"])
     hardware = Hardware(accelerator="cpu", threads=sizes["threads"], products=products)
     prepare_process(hardware)
-    data = TranslationData(experiment, Path(sizes["root"]))
+    data = TranslationData(experiment, prepare(experiment.data, Path(sizes["root"])))
     backend = choose.backend(hardware, "float32", torch.device("cpu"))
     module = TransformerModule(experiment, sizes["V"], backend)
     events = EventSchedule(NEVER, hardware.log_every, NEVER, NEVER)

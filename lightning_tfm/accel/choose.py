@@ -3,8 +3,6 @@
 import torch
 
 from lightning_tfm.accel import kernels
-from lightning_tfm.accel.on_gpu import KernelBackend
-from lightning_tfm.accel.onednn import OneDNNBackend
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.training.backend import Backend
@@ -15,12 +13,16 @@ def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend
     a machine that joins a study learns a row's precision only here.
     """
     if hardware.products == "onednn":
+        from lightning_tfm.accel.onednn import OneDNNBackend  # of the others a run loads nothing
+
         return OneDNNBackend(precision, device)
     if hardware.kernels != "none" and kernels.runs_on(device):
-        return KernelBackend(hardware.kernels == "all")
+        from lightning_tfm.accel.on_gpu import KernelBackend
+
+        return KernelBackend(hardware.kernels != "masks", device)
     if hardware.kernels == "all":
         raise UserError(
-            f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: leave it out, or give "
-            "--trainer.kernels masks"
+            f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: remove it, or give "
+            "--trainer.kernels auto"
         )
-    return Backend("install triton" if hardware.kernels != "none" else "--trainer.kernels masks")
+    return Backend("install triton" if hardware.kernels != "none" else "--trainer.kernels auto")

@@ -1,23 +1,58 @@
-"""A training step on a GPU: its dropout masks, and where asked for its loss, by Triton's kernels (kernels/).
+"""A training step on a GPU: its dropout masks and its loss by Triton's kernels (kernels/).
 
-`trainer.kernels` says which are wanted: `masks`, those that give the same bits by definition and are compared with
-NumPy's as a training starts; `all`, also those that are equal up to rounding.
+`trainer.kernels` says which are wanted: `masks`, those that give the same bits by definition; `auto` and `all`, also
+the loss, equal up to rounding. Each is compared with its formula before a training believes it.
 """
+
+import sys
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_tfm.accel import kernels
+from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Noise
-from lightning_tfm.training.backend import Backend
+from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
 from lightning_tfm.training.loss import smoothing_weights
 from lightning_tfm.training.precision import lowered_dtype
 
 CHECKED = ((0, (0, 3, 41), (1, 5, 17)), ((1 << 32) + 5, (2, 1 << 20), (23, 4)))
 """(step, sentences, lengths) whose masks a device draws before it is believed"""
+
+
+FARTHEST = 1e-5
+"""of the loss and its gradients from the formula's, in float32, of a kernel that is believed; an H100's: 9.4e-7"""
+
+
+def loss_apart(device: torch.device) -> float:
+    """How far the kernel's losses, as a share of the largest, and their gradients lie from float64's formula, at most.
+    Raises UserError where it is FARTHEST, or where there is no number."""
+    try:
+        from lightning_tfm.accel.kernels.loss import formula, over_rows
+
+        draw, V, N = torch.Generator().manual_seed(1), 5001, 7
+        z_NV, y_N = (
+            (3 * torch.randn(N, V, generator=draw)).to(device),
+            torch.randint(V, (N,), generator=draw).to(device),
+        )
+        weights = smoothing_weights(0.1, V, "vocabulary")
+        loss_N, nll_N, grad_NV = formula(z_NV.double(), y_N, *weights)
+        found = *over_rows(z_NV, y_N, *weights), z_NV  # z has become the gradient
+        pairs = zip(found, (loss_N, nll_N, grad_NV), strict=True)
+        apart = max(float((ours - wanted).abs().max() / wanted.abs().max().clamp(min=1)) for ours, wanted in pairs)
+        why = "" if apart < FARTHEST else f"lies {apart:.1e} from its formula"
+    except Exception as error:  # Triton's own, its compilers', CUDA's: whatever it is, the run is not to begin
+        apart, why = np.inf, f"does not run ({type(error).__name__}: {error})"
+    if why:
+        raise UserError(
+            f"the loss that Triton's kernel computes on {device} {why}: --trainer.kernels masks takes PyTorch's "
+            "formula, equal up to rounding, and slower"
+        )
+    return apart
 
 
 class DeviceMasks:
@@ -60,16 +95,44 @@ class DeviceMasks:
                 )
 
 
+def compared(device: torch.device) -> list[str]:
+    """What each kernel gives on `device` beside its formula, in words."""
+    if not kernels.runs_on(device):
+        return ["none: pip install triton, for a large model waits for masks that the CPU draws"]
+    try:
+        found = [f"loss: {loss_apart(device):.0e} from its formula in float32"]
+    except UserError as error:
+        found = [str(error)]
+    try:
+        DeviceMasks(SentenceMasks(Model(N=1, d_model=64), 1), device)
+        return ["dropout masks: NumPy's in every bit", *found]
+    except UserError as error:
+        return [str(error), *found]
+    except Exception as error:  # as in KernelBackend.masks
+        return [f"dropout masks by NumPy, the same bits: {type(error).__name__}: {error}", *found]
+
+
 class KernelBackend(Backend):
-    """The formulas, but masks by Triton, the same bits, and with `loss` the loss too, equal up to rounding."""
+    """The formulas, but masks by Triton, the same bits, and with `loss` the loss too, equal up to rounding.
 
-    def __init__(self, loss: bool):
-        super().__init__()
+    Raises UserError where the loss is not. Masks whose kernel does not run are NumPy's, which is said: the same bits.
+    """
+
+    def __init__(self, loss: bool, device: torch.device):
+        super().__init__("see why Triton failed")
         self.loss, self._draws = loss, False
+        self.apart = loss_apart(device) if loss else 0.0
 
-    def masks(self, formula: SentenceMasks, device: torch.device) -> DeviceMasks:
+    def masks(self, formula: SentenceMasks, device: torch.device) -> MaskSource:
+        try:
+            source = DeviceMasks(formula, device)
+        except UserError:  # it runs, and draws others
+            raise
+        except Exception as error:  # Triton's own, its compilers', CUDA's
+            print(f"the masks' kernel does not run on {device} ({type(error).__name__}: {error})", file=sys.stderr)
+            return super().masks(formula, device)
         self._draws = True
-        return DeviceMasks(formula, device)
+        return source
 
     def smoothed_nll(
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
@@ -83,4 +146,4 @@ class KernelBackend(Backend):
 
     def describe(self) -> list[str]:
         drawn = ["dropout masks by Triton, the same bits"] if self._draws else []
-        return drawn + (["loss by Triton"] if self.loss else [])
+        return drawn + ([f"loss by Triton, {self.apart:.0e} from its formula in float32"] if self.loss else [])

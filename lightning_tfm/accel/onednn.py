@@ -87,12 +87,15 @@ class OneDNNBackend(Backend):
     def __init__(self, precision: str, device: torch.device):
         super().__init__()
         if not has_onednn():
-            raise UserError("trainer.products=onednn: this torch has no oneDNN: leave it out")
+            raise UserError("trainer.products=onednn: this torch has no oneDNN: remove it")
         if precision != "float32" or device.type != "cpu":
             raise UserError(f"trainer.products=onednn multiplies float32 on CPUs, not {precision} on {device}")
 
     def multiplying(self) -> Multiplying:
         return Multiplying()
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        return by_onednn(a, b)
 
     def smoothed_nll(
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str

@@ -8,7 +8,7 @@ import argparse
 import ast
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Any, NoReturn, get_args
 
 import yaml
 
-from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
+from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.parts import KINDS
-from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, merged
+from lightning_tfm.parts import KINDS as PARTS
+from lightning_tfm.study.held import HOLD, KINDS, SEEN
+from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, meant, merged
 from lightning_tfm.yaml_files import read_word
 
+ALL, NAMES = "all", "names"
+"""topics of --help: all of them; every option with its values, for completions"""
 MODES = ("off", "offline", "online")
 """of W&B"""
 HELP = {
@@ -35,10 +38,43 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises UserError, and that keeps the order in which settings were given."""
 
     def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog, description=description, allow_abbrev=False, formatter_class=_Help)
+        super().__init__(prog, description=description, allow_abbrev=False, formatter_class=_Help, add_help=False)
         for kind in (int, float):
             self.register("type", kind, partial(_word, kind))
         self.set_defaults(given=())
+        self.add_argument("-h", "--help", action=_Topic, nargs="?", help=argparse.SUPPRESS)
+
+    def format_help(self, topic: str = "") -> str:
+        """A verb's own options and its topics, the groups of further ones; or those of a topic, or of `all`."""
+        first, topics = self._action_groups[:2], {str(group.title): group for group in self._action_groups[2:]}
+        if topic == NAMES:
+            return "".join(f"{name} {' '.join(values)}\n" for name, values in self.names())
+        if topic not in ("", ALL, *topics):
+            raise UserError(f"{self.prog.split()[-1]} --help {topic}: {nearest(topic, (ALL, *topics))}")
+        shown = [topics[topic]] if topic in topics else [*first, *topics.values()] if topic else first
+        formatter = _Help(f"{self.prog} [options]")
+        if topic not in topics:
+            formatter.add_usage(None, first[0]._group_actions, [])
+            formatter.add_text(self.description)
+        for group in shown:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        if topics and not topic:
+            formatter.start_section(f"more, by --help TOPIC or --help {ALL}")
+            formatter.add_arguments([argparse.Action([], key, help=topics[key].description) for key in topics])
+            formatter.end_section()
+        return formatter.format_help()
+
+    def names(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Every option and positional argument with the values that it offers, for a shell that completes them."""
+        for action in self._actions:
+            parts: Iterable[str] = PARTS.get(action.dest, {})
+            offered = [*(action.choices or parts)]
+            if not offered and str(action.metavar).startswith("{"):
+                offered = str(action.metavar).strip("{}").split(",")
+            yield from ((name, offered) for name in action.option_strings or (action.dest,))
 
     def add_fields(self, section: str, cls: Any) -> None:
         """An option `--section.field` for every field of a dataclass, its docstring the help."""
@@ -56,6 +92,12 @@ class Parser(argparse.ArgumentParser):
                 metavar=f"{{{','.join(choices)}}}" if choices else f.name.upper(),
                 help=f"{words}default: {default})".strip(),
             )
+
+    def add_action(self, *actions: str, text: str = "") -> None:
+        """A first word that says what the verb does."""
+        verb = self.prog.split()[-1]
+        check, text = partial(_action, verb, actions), text or " | ".join(actions)
+        self.add_argument("action", type=check, choices=actions, metavar="action", help=text)
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ").replace(": expected one argument", " needs a value")
@@ -79,7 +121,7 @@ class Parser(argparse.ArgumentParser):
                 return
             if token.startswith("--") and " " not in key and key not in known:
                 said = value if equals else following
-                raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {nearest(key, known)}")
+                raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {meant(key, known)}")
 
 
 class _Help(argparse.HelpFormatter):
@@ -89,6 +131,14 @@ class _Help(argparse.HelpFormatter):
             notes += ["default: %(default)s"]
         own = isinstance(action, _Given) or not notes
         return (action.help or "") + ("" if own else f" ({', '.join(notes)})")
+
+
+class _Topic(argparse.Action):
+    """`--help`, or `--help TOPIC`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        print(parser.format_help(values or ""), end="")
+        parser.exit()
 
 
 class _Given(argparse.Action):
@@ -115,6 +165,12 @@ def _field(cls: type, section: str, name: str, text: str) -> Any:
         raise UserError(f"command line: {error}") from None
 
 
+def _action(verb: str, actions: Sequence[str], word: str) -> str:
+    if word not in actions:
+        raise UserError(f"{verb} {word}: {nearest(word, actions)}")
+    return word
+
+
 def words(text: str) -> list[str]:
     """A word, or `[several, of them]`: a type for options that are repeated, with action="extend"."""
     value = read_word(list, text)
@@ -131,7 +187,7 @@ def documentation(module: str) -> dict[tuple[str, str], str]:
                 if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
                     assert isinstance(line.target, ast.Name)
                     text, field = ast.literal_eval(below.value), f"{node.name.lower()}.{line.target.id}"
-                    texts[node.name, line.target.id] = text.replace("{parts}", ", ".join(KINDS.get(field, ())))
+                    texts[node.name, line.target.id] = text.replace("{parts}", ", ".join(PARTS.get(field, ())))
     return texts
 
 
@@ -152,11 +208,17 @@ def make_parser(verb: str, description: str, *, experiment: bool = True, of_run:
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
         parser.add_fields(section, cls)
+    group = parser.add_argument_group("ratios", "A regime that follows from the paper's ratios (docs/howto/ratios.md).")
+    text = "ratios: text, steps, warm-up and rate of a miniature follow from the paper's"
+    group.add_argument(f"--{HOLD}", action=_Given, default=argparse.SUPPRESS, choices=KINDS, help=text)
+    text = "share of the paper's trained pieces a parameter, with --miniature.hold [1]"
+    group.add_argument(f"--{SEEN}", action=_Given, default=argparse.SUPPRESS, type=float, help=text)
     return parser
 
 
-def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
-    """Settings from arguments, over `base` instead of the paper's. Raises UserError; exits for --help."""
+def written(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
+    """Settings from arguments, over `base` instead of the paper's, what is held not derived yet. Raises UserError;
+    exits for --help."""
     options = _parsed(parser, argv)
     given = options.pop("given")
     own = {key: value for key, value in options.items() if key not in (*SECTIONS, *PLAIN, APPENDED, "config")}
@@ -164,6 +226,22 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
     settings = replace(merged(_settings(given), base), verb=own, files=files, typed=typed)
     _check_out(settings.out)
     return settings
+
+
+def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
+    """Settings from arguments, as `written` has them, with what is held derived from the text."""
+    settings = written(parser, argv, base)
+    if settings.held is None:
+        return settings
+    from lightning_tfm.study.ratios import hold
+
+    def count(data: Data) -> tuple[int, int]:
+        from lightning_tfm.data.prepare import target_pieces  # after what is wrong without a text
+
+        return target_pieces(data, settings.out)
+
+    regime = hold(settings.base, settings.held, count)
+    return replace(settings, base=regime.base, regime=regime)
 
 
 def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
@@ -176,7 +254,7 @@ def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
         said = f"{f.name}={str(value).lower()}"
         if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, said} & set(takes):
             known = f"of trainer.… it takes only {', '.join(takes)}" if takes else "it takes nothing of trainer.…"
-            raise UserError(f"--trainer.{said}: {verb} ignores it, {known}: leave it out")
+            raise UserError(f"--trainer.{said}: {verb} ignores it, {known}: remove it")
 
 
 def check_action(verb: str, action: str, options: dict[str, Any], belongs: Mapping[str, tuple[str, ...]]) -> None:
@@ -244,4 +322,7 @@ def only_printed(settings: Settings) -> bool:
 
 def printed(settings: Settings) -> str:
     """YAML of the settings, row and seed applied, that --config reads back."""
-    return yaml.safe_dump(to_dict(settings.experiment) | {"trainer": to_dict(settings.hardware)}, sort_keys=False)
+    said = [f"# {line}\n" for line in settings.regime.lines] if settings.regime else []
+    return "".join(said) + yaml.safe_dump(
+        to_dict(settings.experiment) | {"trainer": to_dict(settings.hardware)}, sort_keys=False
+    )

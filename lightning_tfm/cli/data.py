@@ -14,7 +14,6 @@ from lightning_tfm.parts import CORPORA
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
-ACTIONS = ("prepare", "verify", "show", "pack", "unpack")
 BELONGS = {"sets": ("prepare",), "file": ("pack", "unpack"), "split": ("show",), "pairs": ("show",)}
 """option -> the actions that it is for"""
 PAIRS = 5
@@ -22,7 +21,7 @@ PAIRS = 5
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it; move it to another machine.")
-    parser.add_argument("action", help=" | ".join(ACTIONS))
+    parser.add_action("prepare", "verify", "show", "pack", "unpack")
     names = f"{', '.join(CORPORA)}, or the import path of a class of yours [data.corpus]"
     parser.add_argument("corpus", nargs="?", help=names)
     parser.add_argument(
@@ -55,8 +54,6 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
 
     settings = parse(parser, argv)
     action, name = settings.verb["action"], settings.verb["corpus"]
-    if action not in ACTIONS:
-        raise UserError(f"data {action}: {nearest(action, ACTIONS)}")
     check_action(verb, action, settings.verb, BELONGS)
     check_trainer(settings, verb)
     configured = any(token == "--config" or token.startswith("--config=") for token in argv)
@@ -75,6 +72,7 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
 
 
 def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int) -> int:
+    from lightning_tfm.data.card import card_text
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.data.wmt.manifest import SOURCES
 
@@ -88,7 +86,7 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             elif options["sets"]:
                 raise UserError(f"--sets={','.join(options['sets'])}: only for {', '.join(SOURCES)}, not {data.corpus}")
             prepared = prepare(data, root, _say)
-            print(card_text(prepared.card))
+            print(card_text(prepared, data.max_len))
             print(prepared.folder)
         case "verify":
             return _verify(data, root)
@@ -114,34 +112,6 @@ def _splits(data: Data) -> list[str]:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def card_text(card: dict[str, Any]) -> str:
-    """A data card for people."""
-    tokenizer = card["tokenizer"]
-    lines = [f"{card['corpus']}, {' -> '.join(card['languages'])}; {tokenizer['V']} pieces, {tokenizer['sha256'][:16]}"]
-    if "pruned" in tokenizer:
-        pruned = tokenizer["pruned"]
-        lines.append(
-            f"words counted: at most {pruned['max_types']:,}; seen {pruned['highest_count']} times or less forgotten "
-            f"{pruned['times']} times"
-        )
-    for role, split in card["splits"].items():
-        pairs = split["pairs"]
-        lines.append(
-            f"{role:6}{split['name']}: {pairs['kept']:,} pairs of {pairs['read']:,}; {split['fingerprint'][:16]}"
-        )
-        for rule, count in pairs["dropped"].items():
-            where = ", ".join(split["dropped_first"][rule]) if "dropped_first" in split else ""
-            lines.append(f"        {count:,} dropped: {rule}" + (f" (first at {where})" if where else ""))
-        for other, count in split["source_also_in"].items():
-            lines += [f"        {count:,} sources also occur in {other}"] if count else []
-        for side, pieces in split["pieces"].items():
-            lines.append(
-                f"        {side}: {pieces['total']:,} pieces, {pieces['unknown']:,} unknown; a line {pieces['mean']}, "
-                f"half up to {pieces['50%']}, 99 % up to {pieces['99%']}, longest {pieces['longest']}"
-            )
-    return "\n".join(lines)
 
 
 def _verify(data: Data, root: Path) -> int:

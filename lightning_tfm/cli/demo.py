@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse, parse_plain
 from lightning_tfm.cli.collect import collect_study
-from lightning_tfm.cli.command import command_of, remember
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study import add_options, make_resources
+from lightning_tfm.cli.study import add_options
 from lightning_tfm.cli.sweep import defined
+from lightning_tfm.queue.command import command_of, remember
+from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation, save
@@ -34,7 +35,7 @@ Next:
     echo "{source}" | lightning-tfm translate {run}
   Table 3 in miniature
     lightning-tfm sweep sweeps/table3.yaml
-  one row alone
+  a single row
     lightning-tfm fit --config experiments/miniature.yaml --row A-h1
   in the browser
     lightning-tfm dashboard

@@ -1,10 +1,12 @@
 """`doctor`: what this installation runs on, and what of it is deterministic."""
 
 import os
+import shutil
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse
 from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.queue.mps import CONTROL
 from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
@@ -34,6 +36,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     _say("waiting threads", waiting())
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     _say("gpus", ", ".join(gpus) or "none")
+    if gpus:
+        _say_gpus(len(gpus))
 
     from lightning_tfm.runs.environment import inexact
 
@@ -42,6 +46,21 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for reason in reasons:
         _say("", reason)
     return 0
+
+
+def _say_gpus(count: int) -> None:
+    import torch
+
+    from lightning_tfm.accel.on_gpu import compared
+
+    for number in range(count):
+        for place, line in enumerate(compared(torch.device("cuda", number))):
+            _say("" if place else f"kernels on {number}", line)
+    there = shutil.which(CONTROL) is not None
+    _say("MPS", "runs of one GPU compute side by side" if there else f"no {CONTROL}: runs of one GPU take turns")
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
+    _say("NCCL", f"{nccl}; this program has not been tested on several GPUs: docs/howto/gpu.md has what to run first")
+    _say("on one GPU", "the same bits again, killed or not: what has no deterministic form is refused")
 
 
 def _say(name: str, found: str) -> None:

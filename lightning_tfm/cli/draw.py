@@ -9,8 +9,9 @@ from lightning_tfm.study.settings import checked
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes stands out.")
-    parser.add_argument("--to", default="architecture.svg", help="an .svg or .pdf to write; - prints the SVG")
+    parser = make_parser(verb, "Draw an experiment as figure 1 of the paper; what --row changes is marked.")
+    parser.add_argument("--positions", action="store_true", help="how positions are encoded, as a heat map, untrained")
+    parser.add_argument("--to", help="an .svg or .pdf to write; - prints the SVG [architecture.svg, positions.svg]")
     settings = parse(parser, argv)
     check_trainer(settings, verb)
     if only_printed(settings):
@@ -19,10 +20,19 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.report.architecture import architecture
     from lightning_tfm.report.svg import standing_alone, to_pdf
 
-    base = checked(settings.base, "experiment") if settings.row else None
-    picture = standing_alone(architecture(settings.exact, settings.name, base))
-    path = Path(settings.verb["to"])
-    if settings.verb["to"] == "-":
+    if settings.verb["positions"]:
+        from lightning_tfm.inference.schemes import untrained
+        from lightning_tfm.report.schemes import before_training
+
+        model = settings.exact.model
+        drawn = before_training(settings.name, model, untrained(model))
+    else:
+        drawn = architecture(
+            settings.exact, settings.name, checked(settings.base, "experiment") if settings.row else None
+        )
+    picture = standing_alone(drawn)
+    path = Path(settings.verb["to"] or ("positions.svg" if settings.verb["positions"] else "architecture.svg"))
+    if str(path) == "-":
         print(picture, end="")
     else:
         write_to(path, to_pdf(picture) if path.suffix == ".pdf" else picture)

@@ -6,29 +6,26 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse
-from lightning_tfm.cli.command import say_how
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
-from lightning_tfm.queue.devices import check_accelerator
+from lightning_tfm.queue.devices import check_accelerator, visible_gpus
 from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.nodes import check_allocation
-from lightning_tfm.runs.outcome import STOPPED
+from lightning_tfm.runs.outcome import STOPPED, say_how
 from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
 from lightning_tfm.runs.threads import check_cores
+from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.memory import check_on_cpu
 from lightning_tfm.study.mistakes import check_asked, check_trainable
-
-if TYPE_CHECKING:
-    from lightning_tfm.study.cell import Cell, Plan
-    from lightning_tfm.watch.study_state import Watch
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -45,6 +42,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if torchrun.started_us():
         hardware = torchrun.placed(hardware)
     elif hardware.num_nodes > 1:
+        from lightning_tfm.runs.nodes import check_allocation
+
         check_allocation(hardware.num_nodes)
     exact = settings.exact
     check_trainable(settings.experiment, settings.name)
@@ -52,31 +51,31 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_cores(hardware)
     classes = user_classes(settings.experiment)
     check_asked(settings.base, verb)
+    print(f"{settings.name}, seed {exact.training.seed}: reading {exact.data.corpus}", file=sys.stderr, flush=True)
 
     from lightning_tfm.data.long import check_reach
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.queue.wandb_mirror import mirrored
-    from lightning_tfm.study.cell import Cell
 
     prepared = prepare(exact.data, settings.out)
     check_reach(exact, prepared, settings.name)
+    if hardware.accelerator == "cpu" or not visible_gpus():
+        if scarce := check_on_cpu(exact, prepared.tokenizer.V, hardware, settings.name):
+            print(scarce, file=sys.stderr)
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)
     cell = Cell(settings.name, exact.training.seed, name, 1.0)
     plan = (exact, identity)
     if torchrun.started_us() and torchrun.rank() > 0:
-        from lightning_tfm.runs.train import train_cell
+        from lightning_tfm.runs.launchers import train_cell
 
-        return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, settings.out))
-    group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), settings.out / "studies" / "fit"
-    watched = ((lambda: [cell]), (lambda text: print(text, file=sys.stderr)), str(folder.path))
-    with mirrored(mode, settings.out, group, files, *watched):
+        return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder))
+    with _mirrored(mode, folder, cell):
         code = 0
         if folder.finished():
             print(f"{folder.path} is already trained", file=sys.stderr)
         else:
-            code = _train(plan, cell, hardware, folder)
+            code = _train(plan, cell, hardware, folder, prepared.folder)
         if torchrun.started_us():
             torchrun.release(code)
         elif code in STOPPED:
@@ -87,8 +86,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _train(plan: "Plan", cell: "Cell", hardware: Hardware, folder: RunFolder) -> int:
-    from lightning_tfm.runs.train import train_cell
+def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store: Path) -> int:
+    from lightning_tfm.runs.launchers import train_cell
 
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
@@ -96,19 +95,26 @@ def _train(plan: "Plan", cell: "Cell", hardware: Hardware, folder: RunFolder) ->
     def train(attempt: Attempt) -> None:
         if torchrun.started_us():
             torchrun.lead(attempt)
-        train_cell(plan, cell, hardware, attempt, folder.root)
+        train_cell(plan, cell, hardware, attempt, store)
 
     with _watching(folder.root, cell):
         return attempted(folder, train)
 
 
-@contextmanager
-def _watching(root: Path, cell: "Cell") -> Iterator[None]:
-    """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
-    from lightning_tfm.watch.study_state import Watch
+def _mirrored(mode: Literal["off", "offline", "online"], folder: RunFolder, cell: Cell) -> AbstractContextManager[None]:
+    if mode == "off":
+        return nullcontext()
+    from lightning_tfm.queue.wandb_mirror import mirrored
 
-    watch = Watch(root, 1)
-    watcher = forked(lambda: _watch(watch, cell))  # where it fails the run goes on without its view
+    group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), folder.root / "studies" / "fit"
+    say = partial(print, file=sys.stderr)
+    return mirrored(mode, folder.root, group, files, lambda: [cell], say, str(folder.path))
+
+
+@contextmanager
+def _watching(root: Path, cell: Cell) -> Iterator[None]:
+    """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
+    watcher = forked(lambda: _watch(root, cell))  # where it fails the run goes on without its view
     try:
         yield
     finally:
@@ -116,16 +122,16 @@ def _watching(root: Path, cell: "Cell") -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _watch(watch: "Watch", cell: "Cell") -> int:
+def _watch(root: Path, cell: Cell) -> int:
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the run too, which decides
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
     let_come()
 
     from lightning_tfm.queue.view import View
-    from lightning_tfm.watch.study_state import CellState
+    from lightning_tfm.watch.study_state import CellState, Watch
 
-    view = View("")
+    view, watch = View(""), Watch(root, 1)
     state = [CellState(cell, "running")]
     while not over:
         if view.due():

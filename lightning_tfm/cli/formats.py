@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 OF_TABLES = ("text", "markdown", "csv", "json", "latex")
 OF_REPORTS = ("html", "markdown", "csv", "json", "latex")
-OF_COMPARISONS = ("text", "markdown", "csv", "json", "html")
+OF_ANALYSES = ("text", "markdown", "csv", "json", "html", "latex")
 ALIASES = {"md": "markdown", "tex": "latex", "txt": "text", "htm": "html"}
 """what they are called elsewhere, and some verbs called them once"""
 TESTS = ("verdict", "p", "none")

@@ -21,7 +21,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
         "Measure Table 1 of the paper: operations, seconds, chains of operators and path lengths of self-attention and "
-        "of what may stand in its place. Some twenty seconds on two cores.",
+        "of what may replace it. Some twenty seconds on two cores.",
         experiment=False,
     )
     parser.add_argument(
@@ -51,8 +51,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     table = measure_layers([replace(base, layer=name) for name in options["layer"] or LAYERS], d, options)
     from lightning_tfm.report import layer_figure, layer_table
+    from lightning_tfm.report.render.text import to_text
 
-    print(layer_table.to_json(table) if options["format"] == "json" else layer_table.to_text(table), end="")
+    print(layer_table.to_json(table) if options["format"] == "json" else to_text(layer_table.blocks(table)), end="")
     if options["figure"]:
         write_to(Path(options["figure"]), layer_figure.to_svg(table))
     if folder is not None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
@@ -11,6 +11,7 @@ from lightning_tfm.study.study import folder_of
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
+    from lightning_tfm.report.render.analysis import Analysis
     from lightning_tfm.report.search import SearchReport
 
 
@@ -21,6 +22,19 @@ def write_to(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, content.encode() if isinstance(content, str) else content)
     print(path)
+
+
+def deliver(said: "Analysis", options: dict[str, Any], page: Path) -> int:
+    """An analysis as --format and --to ask for it: printed, or written; a page to `page` unless they say otherwise."""
+    from lightning_tfm.report.render.analysis import render
+
+    kind, to = options["format"], options["to"]
+    content = render(said, kind)
+    if to == "-" or (to is None and kind != "html"):
+        print(content, end="")
+    else:
+        write_to(Path(to) if to else page, content)
+    return 0
 
 
 def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]", file: str = "report.html") -> bool:

@@ -4,20 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.errors import UserError, nearest
-
-ACTIONS = ("pack", "unpack")
+from lightning_tfm.errors import UserError
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     about = "Pack the records of a study's finished runs into one file, without text or weights, or unpack one."
     parser = make_parser(verb, about, experiment=False)
-    parser.add_argument("action", help="pack STUDY FILE | unpack FILE")
+    parser.add_action("pack", "unpack", text="pack STUDY FILE | unpack FILE")
     parser.add_argument("names", nargs="+", help="the study's name and the file, or the file")
     options = parse_plain(parser, argv)
     action, names, root = options["action"], options["names"], Path(options["out"])
-    if action not in ACTIONS:
-        raise UserError(f"records {action}: {nearest(action, ACTIONS)}")
     if len(names) != (2 if action == "pack" else 1):
         raise UserError(f"records {action} needs {'a study and a file' if action == 'pack' else 'one file'}")
     from lightning_tfm.report import archive

@@ -1,10 +1,9 @@
-"""`resume`: go on with a study by its name, as it was started (cli/command.py keeps how).
+"""`resume`: go on with a study by its name, as it was started (queue/command.py keeps how).
 
 Resuming is typing the same command once more where it was typed, so that both find the same study.
 """
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -12,21 +11,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
-from lightning_tfm.cli.command import FILE, Command, fingerprint, without_password
 from lightning_tfm.cli.study import add_options
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.command import recorded, without_password
 from lightning_tfm.study.settings import SECTIONS
-from lightning_tfm.study.study import check_exists, folder_of
-from lightning_tfm.yaml_files import find_file
 
-FIXED = ["--name", "--seeds", "--first-seeds", "--max-seeds", "--tune", "--tune-seeds", "--sampler", "--trials"]
+FIXED = [
+    "--name",
+    "--seeds",
+    "--first-seeds",
+    "--max-seeds",
+    "--tune",
+    "--tune-seeds",
+    "--sampler",
+    "--trials",
+    "--scales",
+]
 FIXED += ["--config", "--rows", "--row", "--seed"]
 """options that define a study"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    about = "Go on with a study as it was started: resume STUDY. What is finished stays finished."
+    about = "Resume a study as it was started: resume STUDY. What is finished stays finished."
     parser = make_parser(verb, about, experiment=False)
     parser.add_argument("study", help="name of the study under <out>/studies")
     parser.add_argument("--max-runs", type=int, help="with --seeds auto: stop before more runs than this in all")
@@ -36,8 +43,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     more = _given(parser, argv)
     options = parse_plain(parser, argv)
     root, name = Path(options["out"]).resolve(), options["study"]
-    command = _recorded(root, name)
-    directory = _directory(command, name)
+    command = recorded(root, name)
+    directory = command.place(name)
     again = _without(command.arguments, {option.partition("=")[0] for option in more if "=" in option})
     kept = [word for word in again if not word.startswith("--out=")]
     print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
@@ -86,51 +93,3 @@ def _without(arguments: Sequence[str], options: set[str]) -> list[str]:
         elif word.partition("=")[0] not in options:
             kept.append(word)
     return kept
-
-
-def _recorded(root: Path, name: str) -> Command:
-    path = folder_of(root, name) / FILE
-    parent = name.removesuffix("-tuning")
-    if not path.is_file() and parent != name and (folder_of(root, parent) / FILE).is_file():
-        raise UserError(f"'{name}' belongs to the study '{parent}': lightning-tfm resume {parent}")
-    if not path.is_file():
-        check_exists(root, name)
-        raise UserError(
-            f"{path} is missing: this study was started by a version that did not write down how, or came without it; "
-            "type the command that started it once more (finished runs are not repeated), and it will be written"
-        )
-    try:
-        return Command(**json.loads(path.read_bytes()))
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{path}: damaged ({error}); type the command that started the study once more") from None
-
-
-def _directory(command: Command, name: str) -> Path:
-    """Where the files are that the command names, as they were. Raises UserError where they are not."""
-    here = Path.cwd()
-    places = [Path(command.directory), here] if Path(command.directory).is_dir() else [here]
-    faults = [_faults(command, place) for place in places]
-    for place, fault in zip(places, faults, strict=True):
-        if not fault:
-            return place
-    raise UserError(
-        f"study '{name}' cannot be resumed as it was started ({command.typed}): {'; '.join(faults[0])}. Put them back, "
-        "or start a study of another name with what they are now: --name"
-    )
-
-
-def _faults(command: Command, place: Path) -> list[str]:
-    before, found = Path.cwd(), []
-    os.chdir(place)
-    try:
-        for file, content in command.files.items():
-            try:
-                now = fingerprint(file)
-            except UserError:
-                found.append(f"{file} is not there any more (looked for in {place})")
-                continue
-            if now != content:
-                found.append(f"{find_file(file)} has changed since")
-    finally:
-        os.chdir(before)
-    return found

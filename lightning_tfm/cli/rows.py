@@ -4,23 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 
-ACTIONS = ("drop", "rename")
 ABOUT = "Take a row out of a study's tables: drop STUDY ROW; call it otherwise: rename STUDY ROW NEW. Its runs stay."
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT, experiment=False)
-    parser.add_argument("action", help=" | ".join(ACTIONS))
+    parser.add_action("drop", "rename")
     parser.add_argument("study", help="name of the study under <out>/studies")
     parser.add_argument("row", help="a row of it")
     parser.add_argument("new", nargs="?", help="rename: its new name")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     action, name, row, new = (options[key] for key in ("action", "study", "row", "new"))
-    if action not in ACTIONS:
-        raise UserError(f"study {action}: {nearest(action, ACTIONS)}")
     if (new is None) == (action == "rename"):
         raise UserError(f"study {action}: " + ("needs a new name" if new is None else "takes one row, no second name"))
 
@@ -29,7 +26,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root = Path(options["out"])
     load(root, name)  # a mistyped name is said before the queue's libraries are imported
 
-    from lightning_tfm.cli.command import rows_in_file
+    from lightning_tfm.queue.command import rows_in_file
     from lightning_tfm.queue.rows import move
 
     move(root, name, row, new, options["storage"])

@@ -1,4 +1,4 @@
-"""`runs`: list | retry | remove | gc."""
+"""`runs`: list | query | retry | remove | gc."""
 
 import json
 import time
@@ -9,30 +9,42 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
 from lightning_tfm.cli.terminal import columns, fitted
-from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.runs.record import infinite_as_text
+from lightning_tfm.errors import UserError
+from lightning_tfm.strict import infinite_as_text
 
-ACTIONS = ("list", "retry", "remove", "gc")
-BELONGS = {"json": ("list",), "yes": ("gc",), "force": ("remove",), "storage": ("retry",)}
+BELONGS = {
+    "json": ("list", "query"),
+    "yes": ("gc",),
+    "force": ("remove",),
+    "storage": ("retry",),
+    "columns": ("query",),
+}
+NEEDS = {
+    "retry": "a run, see: runs list",
+    "remove": "a run, see: runs list",
+    "query": "a condition: 'h == 8 and ppl < 2.2'",
+}
+"""actions that take a word, and which"""
 """option -> the actions that it is for"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "List runs, retry failed ones, remove one, free disk space.", experiment=False)
-    parser.add_argument("action", help=" | ".join(ACTIONS))
-    parser.add_argument("run", nargs="?", help="start of a run's name, for retry and remove")
-    parser.add_argument("--json", action="store_true", help="list as JSON")
+    parser = make_parser(
+        verb, "List runs, find some, retry failed ones, remove one, free disk space.", experiment=False
+    )
+    parser.add_action("list", "query", "retry", "remove", "gc")
+    parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h == 8 and ppl < 2.2'")
+    parser.add_argument("--json", action="store_true", help="list or query as JSON")
+    parser.add_argument("--columns", default="", help="query: more fields to show, between commas")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
     parser.add_argument("--force", action="store_true", help="remove: also a run that a study uses")
     parser.add_argument("--storage", default="", help="retry: the database of studies that use one")
     options = parse_plain(parser, argv)
     action, run = options["action"], options["run"]
-    if action not in ACTIONS:
-        raise UserError(f"runs {action}: {nearest(action, ACTIONS)}")
     check_action(verb, action, options, BELONGS)
-    if (run is None) == (action in ("retry", "remove")):
-        raise UserError(f"runs {action} " + ("needs a run, see: runs list" if run is None else "takes no run"))
-    print(_act(action, Path(options["out"]), options))
+    if (run is None) == (action in NEEDS):
+        raise UserError(f"runs {action} " + (f"needs {NEEDS[action]}" if run is None else "takes no run"))
+    print(_query(Path(options["out"]), options) if action == "query" else _act(action, Path(options["out"]), options))
     return 0
 
 
@@ -52,6 +64,37 @@ def _act(action: str, root: Path, options: dict[str, Any]) -> str:
                 return _list(housekeeping.list_runs(root), options["json"])
     except RunIsOwned as error:
         raise UserError(str(error)) from error
+
+
+def _query(root: Path, options: dict[str, Any]) -> str:
+    """The runs that a condition finds, with the fields that it names."""
+    from lightning_tfm.cli.dashboard import keep
+    from lightning_tfm.dashboard.board import Board
+    from lightning_tfm.dashboard.fields import fields, value_in_words
+    from lightning_tfm.dashboard.own import OwnFiles
+    from lightning_tfm.watch.query import find_field, parse
+
+    board = Board(root, own=OwnFiles.of(root))
+    seen = board.look()
+    keep(board)
+    known, runs = fields(seen), list(seen.runs.values())
+    query = parse(options["run"], known, runs)
+    more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
+    columns = list(dict.fromkeys([known[name] for name in SHOWN] + query.fields + more))
+    found = [[field.of(run) for field in columns] for run in runs if query(run)]
+    if options["json"]:
+        plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in found]
+        return json.dumps(infinite_as_text(plain), indent=1)
+    if not found:
+        return f"none of {len(runs)} runs"
+    rows = [[field.name for field in columns], *([value_in_words(value) for value in values] for values in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return fitted("\n".join([*lines, f"{len(found)} of {len(runs)} runs"]), indent=18)
+
+
+SHOWN = ("run", "state", "ppl", "bleu", "study", "row", "seed")
+"""fields that are shown of every run found"""
 
 
 def _retried(queued: int) -> str:

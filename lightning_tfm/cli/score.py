@@ -6,15 +6,18 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, check_trainer, make_parser, parse, parse_plain
 from lightning_tfm.config import Experiment, training_hash, training_identity
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
-from lightning_tfm.metrics import ADDED, OF_TEXT, in_print
-from lightning_tfm.runs.directory import RunFolder, run_folders
+from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folders import run_folders
 from lightning_tfm.runs.record import Measure, RunRecord
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.mistakes import check_asked, check_tokenizer
+from lightning_tfm.study.mistakes import check_asked, check_scoring
 from lightning_tfm.study.settings import Settings, checked
+
+NAMES = ", ".join([name for name, metric in METRICS.items() if metric.more] + ["a class of your own: module:Class"])
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -24,7 +27,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
         f"Score the {which} text with a trained run; --evaluation.beam and the like may be changed."
-        + f" STUDY --add METRIC ({', '.join(ADDED)}): for all runs of a study, in its tables." * (verb == "validate"),
+        + f" STUDY --add METRIC ({NAMES}): for all runs of a study, in its tables." * (verb == "validate"),
         of_run=True,
     )
     parser.add_argument(
@@ -56,11 +59,10 @@ def _add(argv: Sequence[str]) -> int:
     """Other metrics for every finished run of a study, out of its translations."""
     parser = make_parser("validate", "Add a metric to every dev score of a study, without weights.", experiment=False)
     parser.add_argument("study", help="its name")
-    parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {', '.join(ADDED)}; may be repeated")
+    parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {NAMES}; may be repeated")
     options = parse_plain(parser, argv)
     for name in options["add"]:
-        if name not in ADDED:
-            raise UserError(f"--add={name}: {nearest(name, ADDED)}")
+        METRICS.named(name)
     from lightning_tfm.inference.score import add
     from lightning_tfm.report.records import collect, dev_texts
     from lightning_tfm.study.study import Ablation, load_as
@@ -93,7 +95,7 @@ def find(
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings, verb = parse(parser, argv), parser.prog.split()[-1]
     check_trainer(settings, verb, *takes)
-    check_tokenizer(settings.experiment.evaluation)
+    check_scoring(settings.experiment.evaluation)
     run = settings.verb["run"]
     if run is None:
         check_asked(settings.base, verb)

@@ -1,7 +1,8 @@
-"""`status`: which runs of a study are finished, running, interrupted, waiting, failed or gone; without a study, which
-studies there are. Once, as JSON, or as a live view."""
+"""`status`: which runs of a study are finished, running, interrupted, waiting or failed; without a study, which studies
+there are. Once, as JSON, or as a live view."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.record import infinite_as_text
+from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.study import load
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    about = "Which runs of a study are finished, running, waiting, failed or gone; without a study: which studies."
+    about = "Which runs of a study are finished, running, waiting or failed; without a study: which studies."
     parser = make_parser(verb, about, experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies [a list of all]")
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -35,9 +36,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
                 raise UserError(f"--{option} needs a study: lightning-tfm status STUDY --{option}")
         return _list(root, options["json"])
 
-    from lightning_tfm.cli.command import say_kept
-    from lightning_tfm.cli.studies import recorded, states_of
+    from lightning_tfm.queue.command import say_kept
     from lightning_tfm.queue.open import has_queue, open_queue, study_of
+    from lightning_tfm.queue.studies import recorded
     from lightning_tfm.queue.view import View, follow
     from lightning_tfm.watch.run_state import Runs
     from lightning_tfm.watch.study_state import Watch
@@ -52,9 +53,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     known = queue.noted("definition") is not None or (root / "studies" / name / "study.json").is_file()
     watch = Watch(root, study=study_of(queue, root) if known else None)
     if options["watch"]:
-        follow(queue, watch, View(name, sys.stdout), every=0.1, states=lambda: states_of(queue, root))
+        follow(queue, watch, View(name, sys.stdout), every=0.1)
         return 0
-    _show(name, watch.look(states_of(queue, root)), options["json"])
+    _show(name, watch.look(queue.states()), options["json"])
     if watch.study is not None:
         say_kept(watch.study, root)
     return 0
@@ -65,11 +66,11 @@ def _show(name: str, found: "StudyState", json_asked: bool) -> None:
 
 
 def _list(root: Path, json_asked: bool) -> int:
-    from lightning_tfm.cli.studies import list_studies, studies_text
+    from lightning_tfm.queue.studies import list_studies, studies_text
 
     found = list_studies(root)
     print(
-        json.dumps(infinite_as_text([asdict(info) | {"state": info.state} for info in found]), indent=1)
+        json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1)
         if json_asked
         else fitted(studies_text(found, root), indent=4)
     )
@@ -110,6 +111,11 @@ def _cell(state: "CellState", running: "Running | None") -> dict[str, Any]:
     return found
 
 
+def short(row: str) -> str:
+    """A row of combined fields by its values: norm=pre, warmup=150 -> pre·150."""
+    return re.sub(r"(^|, )\w+=", "·", row).lstrip("·")
+
+
 def as_text(name: str, found: "StudyState") -> str:
     from lightning_tfm.queue.view import head, run_line
 
@@ -119,11 +125,11 @@ def as_text(name: str, found: "StudyState") -> str:
         lines.append(f"running  {run_line(r, f'{r.row} seed {r.seed}')}{where}")
     lines += [
         f"{word:7}  {s.cell.row} seed {s.cell.seed}  {s.reason}"
-        for word in ("failed", "damaged", "interrupted", "gone")
+        for word in ("failed", "damaged", "interrupted", "waiting")
         for s in found.cells
-        if s.state == word
+        if s.state == word and (s.reason or word != "waiting")
     ]
-    waiting = [f"{s.cell.row}/{s.cell.seed}" for s in found.cells if s.state == "waiting"]
+    waiting = [f"{short(s.cell.row)}/{s.cell.seed}" for s in found.cells if s.state == "waiting" and not s.reason]
     if waiting:
         lines.append(f"waiting  {', '.join(waiting[:12])}{' …' if len(waiting) > 12 else ''}")
     return "\n".join(lines)

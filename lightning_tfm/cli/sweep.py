@@ -1,5 +1,6 @@
 """`sweep`: all rows and seeds of a sweep file, several at once, then their table."""
 
+import argparse
 import shutil
 import sys
 from collections.abc import Sequence
@@ -7,24 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.command import Command, command_of, going_on, remember, say_kept
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, written
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study import (
-    add_options,
-    check_precisions,
-    check_seed,
-    check_storage,
-    is_search_file,
-    make_resources,
-    numbers,
-)
-from lightning_tfm.cli.tuned import TUNE_SEEDS, add_tune_options, asked_tuning, tuned
+from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
+from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
+from lightning_tfm.queue.resources import Resources, make_resources
+from lightning_tfm.queue.tuned import TUNE_SEEDS, asked_tuning, tuned
+from lightning_tfm.study.looks import BUDGET, FIRST, check_fixed
 from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row
 from lightning_tfm.study.settings import Settings, checked
+from lightning_tfm.study.solve import solved_lines
 from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
 from lightning_tfm.study.sweeps import Sweep, read_sweep
 
@@ -38,17 +34,12 @@ ONLY = "of the file's rows only these, and base; the others may be added later"
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.")
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
-    parser.add_argument("--name", help="name of the study [as in the file]")
-    parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
-    parser.add_argument("--only", metavar="ROW,…", help=ONLY)
-    parser.add_argument(
-        "--reference", metavar="ROW", help="end with the differences to this row, too, not only to base"
-    )
-    add_auto_options(parser)
-    add_tune_options(parser)
+    add_table_options(parser)
+    parser.add_argument("--reference", metavar="ROW", help="end with the differences to this row, too")
+    add_scales(parser)
     add_options(parser)
     for option in ("--sampler", "--trials"):
-        parser.add_argument(option, default="", help="for a search; see lightning-tfm tune --help")
+        parser.add_argument(option, default="", help=argparse.SUPPRESS)  # of a search
     asked = parse_own(parser, argv)
     if is_search_file(asked["sweep"]):
         from lightning_tfm.cli import tune
@@ -59,35 +50,59 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if asked[option]:
             raise UserError(f"--{option}={asked[option]}: {sweep.path} is a table: all its rows run, to their end")
     check_seed(asked, sweep)
-    settings = parse(parser, [*sweep.arguments, *argv])
+    scales = scales_of(asked, sweep)
+    if len(scales) > 1:
+        return _ladder(verb, argv, asked["name"] or sweep.name, scales, written(parser, [*sweep.arguments, *argv]))
+    settings = parse(parser, [*sweep.arguments, *argv, *at_scale(sweep, scales)])
     if only_printed(settings):
         return 0
+    for line in settings.regime.lines if settings.regime else ():
+        print(line, file=sys.stderr)
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
     if sweep.metric != Sweep.metric:
         about = "is only for W&B; the table tests perplexity and BLEU, whatever it says"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
     rows, seeds = asked_cells(sweep, settings)
+    for line in solved_lines(settings.base, rows):
+        print(line, file=sys.stderr)
     check_reference(settings.verb["reference"], rows)
     resources = make_resources(settings.verb, settings.hardware)
     check_precisions((apply(settings.base, row) for row in rows), resources)
-    name = settings.verb["name"] or sweep.name
+    name = name_at(asked["name"] or sweep.name, scales)
     check_storage(resources.storage, folder_of(settings.out, name))
+    print(f"{name}: {len(rows)} rows at {len(seeds)} seed{'s' * (len(seeds) > 1)}", file=sys.stderr, flush=True)
     command = command_of(verb, argv, sweep.path, settings)
-    if resources.slurm is not None:  # its jobs go on by themselves
-        return _run(settings, name, rows, seeds, resources, command)
-    with going_on(command, settings.out, name):
-        return _run(settings, name, rows, seeds, resources, command)
+    with going_on(command, settings.out, name, jobs=resources.slurm is not None):
+        return _run(settings, sweep, name, rows, seeds, resources, command)
+
+
+def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], settings: Settings) -> int:
+    """The study at each scale, the smallest model first, then all of them side by side."""
+    from lightning_tfm.cli import ladder
+
+    code = each(main, verb, argv, scales)
+    if settings.verb["print_config"]:
+        return code
+    studies = [name_at(name, [scale]) for scale in scales]
+    return max(code, ladder.main("ladder", [*studies, f"--out={settings.out}"]))
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
 
 
-def add_auto_options(parser: Parser) -> None:
-    """Of --seeds auto; what is not given stays as the study began, or as study/looks.py has it."""
-    parser.add_argument("--first-seeds", type=int, help="--seeds auto: seeds of every row to begin with [3]")
-    parser.add_argument("--max-seeds", type=int, help="--seeds auto: most seeds of a row that stays open [8]")
-    parser.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
+def add_table_options(parser: Parser) -> None:
+    """Which cells; what is not given of --seeds auto stays as the study began, or as study/looks.py has it."""
+    parser.add_argument("--name", help="name of the study [as in the file]")
+    parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
+    parser.add_argument("--only", metavar="ROW,…", help=ONLY)
+    parser.add_argument("--tune", help="KEY=V1,V2,…: every row at its own best value, e.g. training.lr_factor=0.5,1,2")
+    group = parser.add_argument_group("seeds", "Of --seeds auto, which adds seeds where a row is open, and of --tune.")
+    group.add_argument("--first-seeds", type=int, help=f"--seeds auto: seeds of every row to begin with [{FIRST}]")
+    group.add_argument("--max-seeds", type=int, help=f"--seeds auto: most seeds of a row that stays open [{BUDGET}]")
+    group.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
+    text = f"--tune: seeds to choose the value at, apart from those of the table [{TUNE_SEEDS}]"
+    group.add_argument("--tune-seeds", help=text)
 
 
 def asked_cells(sweep: Sweep, settings: Settings) -> tuple[list[Row], list[int]]:
@@ -144,21 +159,28 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
 
 
 def _run(
-    settings: Settings, name: str, rows: list[Row], seeds: list[int], resources: Resources, command: Command
+    settings: Settings,
+    sweep: Sweep,
+    name: str,
+    rows: list[Row],
+    seeds: list[int],
+    resources: Resources,
+    command: Command,
 ) -> int:
-    from lightning_tfm.cli import auto
+    from lightning_tfm.queue import rounds
     from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import make, write_table
+    from lightning_tfm.report.build import make, render_table, write_table
+    from lightning_tfm.report.interim import look
     from lightning_tfm.report.reference import file_name
-    from lightning_tfm.report.text import to_text
 
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
     options = {option: settings.verb[option] for option in AUTO}
     study, cells = defined(settings, name, rows, seeds)
+    study = replace(study, title=sweep.title, question=sweep.question)
     if settings.verb["tune"]:
         apart = numbers(settings.verb["tune_seeds"] or TUNE_SEEDS, "--tune-seeds")
         known = load_as(Ablation, root, name).seeds if file_of(root, name).is_file() else []
-        taken = [*(auto.reported(study, options, root) if by_looks else seeds), *known]
+        taken = [*(rounds.reported(study, options, root) if by_looks else seeds), *known]
         tuning = asked_tuning(settings.verb["tune"], apart, replace(study, seeds=taken))
         if not file_of(root, name).is_file():
             remember(command, root, name)
@@ -167,7 +189,7 @@ def _run(
     for row, same in study.twins().items():
         print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
     if by_looks:
-        course, pool = auto.begin(study, options, root)
+        course, pool = rounds.begin(study, options, root)
     else:
         check_fixed(name, root)
         study = save(study, root)
@@ -175,12 +197,12 @@ def _run(
     say_kept(study, root)
     try:
         if by_looks:
-            states = auto.rounds(course, study, pool, options["max_runs"], root, resources)
+            states = rounds.rounds(course, study, pool, options["max_runs"], root, resources, look)
         else:
             states = work(study, cells, root, resources, start=True)
     finally:
         table = write_table(load_as(Ablation, root, name), root)
-    print(to_text(table, shutil.get_terminal_size((80, 24)).columns), end="")
+    print(render_table(table, "text", shutil.get_terminal_size((80, 24)).columns), end="")
     print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
     made: list[Report] = []
 
@@ -199,7 +221,7 @@ def _run(
 def _send(made: "Report", folder: Path, resources: Resources) -> None:
     """The verdicts, as a table of W&B's."""
     from lightning_tfm.queue.wandb_mirror import send_verdicts
-    from lightning_tfm.report.verdicts import columns_and_rows
+    from lightning_tfm.report.table_data import columns_and_rows
 
     assert resources.wandb != "off"
     found = columns_and_rows(made.summary)
@@ -207,26 +229,14 @@ def _send(made: "Report", folder: Path, resources: Resources) -> None:
 
 
 def _against(made: "Report") -> "Report":
-    from lightning_tfm.report.reference import to_text
+    from lightning_tfm.report.build import render_table
 
-    print(to_text(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
+    print(render_table(made.summary, "text", shutil.get_terminal_size((80, 24)).columns), end="")
     return made
 
 
 def _said(made: "Report") -> "Report":
-    from lightning_tfm.report.text import to_words
+    from lightning_tfm.report.words import to_words
 
     print(to_words(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
     return made
-
-
-def check_fixed(name: str, root: Path) -> None:
-    """Raise UserError where a study's seeds are added by looks."""
-    from lightning_tfm.study.looks import read_looks
-
-    folder = folder_of(root, name)
-    if read_looks(folder) is not None:
-        raise UserError(
-            f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
-            "continue with --seeds auto, or give this one a name of its own with --name"
-        )

@@ -19,6 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
     add_format(parser, OF_TABLES)
     add_layout(parser, tests=True)
+    parser.add_argument("--plain", action="store_true", help="means alone, without differences, intervals and words")
     parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
     parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
     parser.add_argument(
@@ -53,44 +54,37 @@ def _table2(options: dict[str, Any]) -> str:
 
 
 def _study(options: dict[str, Any]) -> str:
-    from lightning_tfm.cli.command import say_kept
-    from lightning_tfm.report import formats
-    from lightning_tfm.report.build import write_table
-    from lightning_tfm.report.latex import table_latex
-    from lightning_tfm.report.text import to_text
+    from lightning_tfm.queue.command import say_kept
+    from lightning_tfm.report.build import render_table, write_table
+    from lightning_tfm.report.latex import to_latex
     from lightning_tfm.study.study import Ablation, load_as
 
     root = Path(options["out"])
     name = options["study"] or _only(root)
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
+    for option in ("tests", "reference") if options["plain"] else ():
+        if options[option]:
+            raise UserError(f"--{option}={options[option]}: with --plain the table has means alone")
     if options["reference"] is not None:
         return _tested(name, root, options, width)
-    if options["tests"]:
-        raise UserError(f"--tests={options['tests']}: this table has none; with them: report {name} --format latex")
     study = load_as(Ablation, root, name)
     say_kept(study, root)
-    table = write_table(study, root)
-    match options["format"]:
-        case "markdown":
-            return formats.table_markdown(table)
-        case "csv":
-            return formats.table_csv(table)
-        case "json":
-            return formats.table_json(table)
-        case "latex":
-            return table_latex(table, layout(options))
-        case _:
-            return to_text(table, width)
+    table, kind = write_table(study, root), options["format"]
+    several = any(row.n > 1 for row in table.rows)  # of single runs there is nothing to test
+    if kind not in ("csv", "json") and several and not options["plain"]:
+        return _tested(name, root, options, width)
+    if options["tests"]:
+        raise UserError(f"--tests={options['tests']}: no row has two seeds, so nothing is tested")
+    return to_latex(table, layout(options)) if kind == "latex" else render_table(table, kind, width)
 
 
 def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
-    from lightning_tfm.report import reference
-    from lightning_tfm.report.build import make
+    from lightning_tfm.report.build import make, render_table
 
     made, kind = make(name, root, options["reference"]), options["format"]
     if kind == "latex":
         return made.latex(layout(options))
-    return reference.to_text(made.summary, width) if kind == "text" else made.render(kind)
+    return render_table(made.summary, kind, width)
 
 
 def _only(root: Path) -> str:

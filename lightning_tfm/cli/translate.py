@@ -2,26 +2,20 @@
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from lightning_tfm.cli.arguments import make_parser
 from lightning_tfm.cli.score import find
-from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
-from lightning_tfm.runs.processes import keep_freed_memory
 from lightning_tfm.runs.threads import check_cores
 
 if TYPE_CHECKING:
-    from lightning_tfm.inference.load import Trained, Translation
-    from lightning_tfm.runs.directory import RunFolder
+    from lightning_tfm.inference.load import Translation
 
 PROGRESS = 2.0
 """seconds between two lines of progress"""
@@ -41,12 +35,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_cores(hardware)
     if not 1 <= options["n_best"] <= experiment.evaluation.beam:
         raise UserError(f"--n_best={options['n_best']}: from 1 to evaluation.beam={experiment.evaluation.beam}")
+
+    from lightning_tfm.inference.translate import opened, translate
+
     with ExitStack() as stack:
         source, target = _open(options, stack)
         began = shown = time.monotonic()
         try:
-            start = partial(_opened, folder, experiment, hardware, options["packed"])
-            for number, found in enumerate(_translate(start, hardware.devices, source, options["n_best"]), 1):
+            start = partial(opened, folder, experiment, hardware, options["packed"])
+            for number, found in enumerate(translate(start, hardware.devices, source, options["n_best"]), 1):
                 _write(target, number, found, options)
                 if time.monotonic() - shown > PROGRESS and (options["to"] or not sys.stdout.isatty()):
                     shown = time.monotonic()
@@ -81,61 +78,3 @@ def _write(target: TextIO, number: int, found: "list[Translation]", options: dic
         print(f"{found[0].score:.6f}\t{found[0].text}", file=target, flush=flush)
     else:
         print(found[0].text, file=target, flush=flush)
-
-
-def _translate(
-    start: "Callable[[int], Trained]", devices: int, lines: Iterable[str], n_best: int
-) -> "Iterator[list[Translation]]":
-    """In order. With several devices, blocks of lines go to processes of their own, a few ahead of what is written."""
-    if devices == 1:
-        yield from start(0).translate(lines, n_best)
-        return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    from lightning_tfm.inference.load import BLOCK
-
-    spawn, lines = multiprocessing.get_context("spawn"), iter(lines)
-    numbers = spawn.Queue()
-    for number in range(devices):
-        numbers.put(number)
-    with ProcessPoolExecutor(devices, spawn, _begin, (start, numbers)) as pool:
-        waiting: deque[Any] = deque()
-        while True:
-            while len(waiting) < 2 * devices and (block := list(islice(lines, BLOCK))):
-                waiting.append(pool.submit(_block, block, n_best))
-            if not waiting:
-                return
-            yield from waiting.popleft().result()
-
-
-_mine: "list[Trained]" = []
-"""of a process of the pool: the run that it opened"""
-
-
-def _begin(start: "Callable[[int], Trained]", numbers: Any) -> None:
-    _mine.append(start(numbers.get()))
-
-
-def _block(block: list[str], n_best: int) -> "list[list[Translation]]":
-    return list(_mine[0].translate(block, n_best))
-
-
-def _opened(folder: "RunFolder", experiment: Experiment, hardware: Hardware, packed: bool, number: int) -> "Trained":
-    import torch
-
-    from lightning_tfm.accel.onednn import PackedTransformer, can_pack
-    from lightning_tfm.inference.load import Trained
-
-    if hardware.threads:
-        torch.set_num_threads(hardware.threads)
-    if hardware.keep_memory:
-        keep_freed_memory()
-    trained = Trained.open(folder, experiment)
-    if hardware.accelerator != "cpu" and torch.cuda.is_available():
-        trained.module.to(f"cuda:{number}")
-    if not packed:
-        return trained
-    if not can_pack(trained.module.transformer):
-        raise UserError("--packed is for weights in float32 on a CPU, and for a torch with oneDNN: leave it out")
-    return replace(trained, decoder=PackedTransformer(trained.module.transformer))

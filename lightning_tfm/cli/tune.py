@@ -6,21 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
-from lightning_tfm.cli.command import Command, command_of, going_on, remember
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study import (
-    add_options,
-    check_precisions,
-    check_seed,
-    check_storage,
-    is_search_file,
-    make_resources,
-    numbers,
-)
+from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.parts import OWN_WEIGHTS
-from lightning_tfm.queue.resources import Resources
+from lightning_tfm.queue.command import Command, command_of, going_on, remember
+from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.study.mistakes import check_classes, check_peak, check_trainable
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.settings import Settings, checked
@@ -50,9 +42,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     resources = make_resources(settings.verb, settings.hardware)
     command = command_of(verb, argv, file.path, settings)
-    if resources.slurm is not None:  # its jobs go on by themselves
-        return _run(settings, file, resources, command)
-    with going_on(command, settings.out, settings.verb["name"] or file.name):
+    name = settings.verb["name"] or file.name
+    with going_on(command, settings.out, name, jobs=resources.slurm is not None):
         return _run(settings, file, resources, command)
 
 
@@ -87,6 +78,8 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         pruner=pruner,
         seeds=numbers(asked) if (asked := settings.verb["seeds"]) else file.seeds,
         ties=file.ties,
+        title=file.title,
+        question=file.question,
         validate_every=every if pruner.type != "none" else 0,
         prints=Fingerprints("", ""),
         V=1,
@@ -159,7 +152,7 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
             f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for BLEU: by dev/ppl a "
-            "search prefers the least of it, whatever it is worth; search it by dev/bleu, or leave it out"
+            "search prefers the least of it, whatever it is worth; search it by dev/bleu, or remove it"
         )
     if refused:
         why = "above the limit, or their tied sizes do not come out" if search.ties else "above the limit"

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Send a study's records to W&B: wandb replay STUDY.", experiment=False)
-    parser.add_argument("action", help="replay")
+    parser.add_action("replay")
     parser.add_argument("study", help="name of the study under <out>/studies, or folder of a run")
     parser.add_argument("--mode", choices=["offline", "online"], default="online", help="where to send them")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
-    if options["action"] != "replay":
-        raise UserError(f"wandb {options['action']}: did you mean 'replay'?")
 
     from lightning_tfm.queue.wandb_mirror import replay
     from lightning_tfm.study.study import folder_of
@@ -42,7 +40,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _verdicts(root: Path, name: str) -> "Verdicts | None":
     """Of a table that is defined here."""
     from lightning_tfm.report.build import make
-    from lightning_tfm.report.verdicts import columns_and_rows
+    from lightning_tfm.report.table_data import columns_and_rows
     from lightning_tfm.study.study import Ablation, file_of, load
 
     if not file_of(root, name).is_file() or not isinstance(load(root, name), Ablation):

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.command import say_how, without_password
-from lightning_tfm.cli.study import add_options, make_resources
+from lightning_tfm.cli.study import add_options
 from lightning_tfm.config import Hardware, from_dict
-from lightning_tfm.runs.outcome import STOPPED
+from lightning_tfm.queue.command import without_password
+from lightning_tfm.queue.resources import make_resources
+from lightning_tfm.runs.outcome import STOPPED, say_how
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

@@ -1,74 +1,31 @@
 """The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lightning_tfm.dashboard import index_page
+from lightning_tfm.dashboard.access import HOSTS, POLICY, OwnOrigin, Token, policy_of
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.curves_page import CurvesPages
 from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.index_page import Index
-from lightning_tfm.dashboard.markup import asset, render, static
+from lightning_tfm.dashboard.marks import Mark
+from lightning_tfm.dashboard.markup import asset, dumped, render, static
 from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
 from lightning_tfm.dashboard.reports import Reports
 from lightning_tfm.dashboard.run_page import RunPages, file_text
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
-
-HOSTS = ["127.0.0.1", "localhost"]
-POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-
-
-class OwnOrigin:
-    """Answers only pages of this server, and people who follow a link to it; refuses what other pages ask for."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if not _welcome(headers):
-            await PlainTextResponse("another site may not ask this server", 403)(scope, receive, send)
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                known = {key for key, _ in message["headers"]}
-                message["headers"] += [
-                    (key.lower().encode(), value.encode())
-                    for key, value in HEADERS.items()
-                    if key.lower().encode() not in known
-                ]
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
-
-
-def _welcome(headers: dict[bytes, str]) -> bool:
-    origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
-    if origin is not None and origin != f"http://{headers.get(b'host', '')}":
-        return False
-    if site in (None, "same-origin", "none"):
-        return True
-    return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
+from lightning_tfm.strict import Schema, made
 
 
 class Dashboard:
@@ -78,17 +35,22 @@ class Dashboard:
         """`texts=False` leaves out every line of the corpus."""
         self.board, self._texts = board, texts
         self._frame = Frame(board.root)
-        self._index = Index()
         self._runs = RunPages(board, texts)
         self._studies = StudyPages(board.root)
         self._diffs = DiffPages(board.root, self._runs, texts)
+        self._curves = CurvesPages(self._runs)
         self._reports = Reports(board.root, texts)
 
-    def app(self) -> Starlette:
-        """The application, to be served on loopback."""
+    def app(self, token: str = "") -> Starlette:
+        """The application, to be served on loopback; with a `token`, to those alone whose address has it."""
         routes = [
             Route("/", self._guarded(lambda _: self.index())),
             Route("/news", self._guarded(self.index_news)),
+            Route("/mark", self.mark, methods=["POST"]),
+            Route("/rows", self._guarded(self.rows)),
+            Route("/query", self._guarded(self.query)),
+            Route("/curves", self._guarded(lambda r: self._page(self._curved(r)))),
+            Route("/curves/news", self._guarded(lambda r: self._news(r, self._curved(r).news()))),
             Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
             Route("/study/{name}/news", self._guarded(lambda r: self._news(r, self._study(r).news()))),
             Route("/study/{name}/report", self._guarded(self.report)),
@@ -105,20 +67,53 @@ class Dashboard:
         middleware = [
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
             Middleware(OwnOrigin),
+            *([Middleware(Token, token=token)] if token else []),
+            Middleware(GZipMiddleware, compresslevel=6),
         ]
         return Starlette(routes=routes, middleware=middleware, exception_handlers={404: self._not_found})
 
     # --- pages ---
 
     def index(self) -> Response:
-        return _html(self._index.page(self._frame, self.board.look()))
+        return _html(index_page.page(self._frame, self.board.look()))
 
     def index_news(self, request: Request) -> Response:
         seen = self.board.look()
         since = request.query_params.get("since", "")
         if _has(request, str(seen.version)):
             return _unchanged(str(seen.version))
-        return self._news(request, self._index.news(seen, int(since) if since.isdecimal() else 0))
+        return self._news(request, index_page.news(seen, int(since) if since.isdecimal() else 0))
+
+    def rows(self, request: Request) -> Response:
+        """Rows of the table of runs, by name."""
+        found = index_page.rows(self.board.seen, request.query_params.getlist("run"))
+        return Response(dumped(found), media_type="application/json", headers=_fresh(""))
+
+    async def mark(self, request: Request) -> Response:
+        """Set the star or the note of a run or study."""
+        try:
+            asked = made(Asked, json.loads(await request.body()))
+            await run_in_threadpool(self._mark, asked)
+        except (ValueError, RecursionError, UserError) as error:
+            return PlainTextResponse(str(error), 400, headers=_fresh(""))
+        return Response(status_code=204, headers=_fresh(""))
+
+    def _mark(self, asked: "Asked") -> None:
+        seen = self.board.look()
+        if asked.key not in seen.since:
+            raise UserError(f"there is no {asked.key}")
+        old = seen.marks.get(asked.key, Mark())
+        star, note = (old.star if asked.star is None else asked.star, old.note if asked.note is None else asked.note)
+        self.board.marks.set(asked.key, Mark(star, note))
+
+    def query(self, request: Request) -> Response:
+        """What runs a condition finds, with more fields of each; 400 with the words for what is wrong."""
+        asked = request.query_params
+        try:
+            found = index_page.chosen(self.board.seen, asked.get("where", ""), asked.getlist("column"))
+        except UserError as error:
+            return PlainTextResponse(str(error), 400, headers=_fresh(""))
+        return Response(dumped(found), media_type="application/json", headers=_fresh(""))
 
     def report(self, request: Request) -> Response:
         """The report page of a study, as `report` writes it, which asks for a newer version of itself."""
@@ -126,7 +121,8 @@ class Dashboard:
         version = self._reports.version(name)
         if _has(request, version):
             return _unchanged(version)
-        return _html(self._reports.page(name, request.query_params.get("reference")), version, policy=False)
+        page = self._reports.page(name, request.query_params.get("reference"))
+        return _html(page, version, policy_of(page))
 
     def report_version(self, request: Request) -> Response:
         return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})
@@ -137,7 +133,8 @@ class Dashboard:
         known = self.board.look().studies
         if len(set(names)) < 2 or not set(names) <= set(known):
             raise NoSuchPage("name two studies of this folder: /compare?study=…&study=…")
-        return _html(self._reports.comparison(names), policy=False)
+        page = self._reports.comparison(names)
+        return _html(page, policy=policy_of(page))
 
     def file(self, request: Request) -> Response:
         """A text of a run's folder."""
@@ -152,6 +149,10 @@ class Dashboard:
 
     def _run(self, request: Request) -> Page:
         return self._runs.page(self.board.look(), request.path_params["name"])
+
+    def _curved(self, request: Request) -> Page:
+        asked = (request.query_params.get(key, "") for key in ("where", "by", "measure"))
+        return self._curves.page(self.board.look(), *asked)
 
     def _diff(self, request: Request) -> Page:
         runs, studies = (request.query_params.getlist(what) for what in ("run", "study"))
@@ -191,11 +192,21 @@ class Dashboard:
         return self._wrong("Not found", f"{request.url.path}: {getattr(error, 'detail', error)}", 404)
 
     def _wrong(self, title: str, words: str, status: int) -> Response:
-        return HTMLResponse(render("wrong.html", **self._frame.plain(title), words=words), status, headers=_fresh(""))
+        page = render("wrong.html", **self._frame.plain(title), words=words)
+        return HTMLResponse(page, status, headers=_fresh("") | {"Content-Security-Policy": POLICY})
 
 
-def _html(content: str, tag: str = "", policy: bool = True) -> Response:
-    return HTMLResponse(content, headers=_fresh(tag) | ({"Content-Security-Policy": POLICY} if policy else {}))
+@dataclass(frozen=True)
+class Asked(Schema):
+    """What is to be marked; None stays as it is."""
+
+    key: str
+    star: bool | None = None
+    note: str | None = None
+
+
+def _html(content: str, tag: str = "", policy: str = POLICY) -> Response:
+    return HTMLResponse(content, headers=_fresh(tag) | {"Content-Security-Policy": policy})
 
 
 def _fresh(tag: str) -> dict[str, str]:

@@ -1,13 +1,18 @@
 """A results folder at a moment: what the pages show, looked at again when somebody asks, at most once a second."""
 
+import gc
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from lightning_tfm.dashboard.marks import Mark, Marks
+from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.studies import Outline, Outlines
+from lightning_tfm.errors import UserError
 from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.watch.memory import Memory
 from lightning_tfm.watch.run_state import Runs, RunState, name_of
 from lightning_tfm.watch.study_state import StudyState, Watch
 
@@ -37,7 +42,9 @@ class Seen:
     since: dict[str, int] = field(default_factory=dict)
     """run/NAME or study/NAME -> version"""
     notes: tuple[str, ...] = ()
-    """what is wrong with the storage"""
+    """what is wrong with the storage, or with the file of marks"""
+    marks: dict[str, Mark] = field(default_factory=dict)
+    """run/NAME or study/NAME -> its star and note"""
 
     def called(self, name: str) -> str:
         """A run in words: row and seed as a study names it, or as it was asked for alone; else its name."""
@@ -63,11 +70,15 @@ class Elsewhere(Protocol):
 class Board:
     """Follows the results folder `root`, and `elsewhere` beside it. Safe to be asked by several threads."""
 
-    def __init__(self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY) -> None:
+    def __init__(
+        self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY, own: OwnFiles | None = None
+    ) -> None:
+        """`own`: where finished runs are kept for the next one (watch/memory.py), and stars and notes."""
         self.root, self.elsewhere = root, elsewhere
         self._every, self._last = every, -every
         self._lock = threading.Lock()
-        self._runs = Runs(root)
+        self._memory, self.marks = Memory(own.cache if own else None), Marks(own.marks if own else None)
+        self._runs = Runs(root, memory=self._memory)
         self._watches: dict[str, Watch] = {}
         self._outlines = Outlines(root)
         self._seen = Seen()
@@ -78,13 +89,38 @@ class Board:
         """The newest state, or that of a moment ago."""
         with self._lock:
             if time.monotonic() - self._last >= self._every:
-                self._look()
+                if self._seen.version == 0:
+                    self._look_first()
+                else:
+                    self._look()
                 self._last = time.monotonic()
             return self._seen
+
+    def keep(self) -> None:
+        """Write down what finished runs are for the next start, once all were read. Raises OSError."""
+        if self._seen.version == 0:
+            return
+        with self._lock:
+            kept = self._runs.kept
+        self._memory.save(kept)
+
+    @property
+    def seen(self) -> Seen:
+        """What the last look saw, without another one."""
+        return self._seen
 
     def record(self, name: str) -> RunRecord | None:
         """What a run left whose files are elsewhere."""
         return self.elsewhere.record(name) if self.elsewhere is not None else None
+
+    def _look_first(self) -> None:
+        gc.disable()  # nothing of it is garbage, and looking for some takes a quarter of the time
+        try:
+            self._memory.load()
+            self._look()
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def _look(self) -> None:
         old = self._seen
@@ -95,21 +131,27 @@ class Board:
             runs = _merged(self.elsewhere.runs, runs)
             outlines = self.elsewhere.outlines | outlines
             notes = self.elsewhere.notes
-        if outlines == old.outlines and runs == self._alone and notes == old.notes:
+        try:
+            marks = dict(self.marks.look())
+        except UserError as error:
+            marks, notes = old.marks, (*notes, str(error))
+        if outlines == old.outlines and runs == self._alone and (notes, marks) == (old.notes, old.marks):
             return
         self._alone = dict(runs)
         studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
-            if name in runs:
-                runs[name] = replace(runs[name], left=studies[home.study].runs[name].left)
+            if name in runs and runs[name].left != (left := studies[home.study].runs[name].left):
+                runs[name] = replace(runs[name], left=left)
         version = old.version + 1
         since = {}
         for kind, views, before in (("run", runs, old.runs), ("study", studies, old.studies)):
             for name, view in views.items():
+                key = f"{kind}/{name}"
                 same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
-                since[f"{kind}/{name}"] = old.since[f"{kind}/{name}"] if same else version
-        self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
+                same = same and marks.get(key) == old.marks.get(key)
+                since[key] = old.since[key] if same else version
+        self._seen = Seen(version, runs, studies, outlines, homes, since, notes, marks)
 
     def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
         if outline.study is None:

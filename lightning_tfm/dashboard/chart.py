@@ -1,14 +1,17 @@
 """What the page's script draws: curves, as plain data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from lightning_tfm.watch.run_state import Points
 
 COLOURS = 8
-"""classes g0 … g7 of the style sheet"""
+"""classes g0 … g7 of the style sheet; further curves have them again, dashed otherwise"""
+KEYED = 30
+"""curves of which a key shows each"""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class Curve:
     """in a chart of dots, this one is a line"""
     rest: bool = False
     """one of many that stand behind another"""
+    band: Sequence[tuple[float, float, float]] = ()
+    """(x, lowest, highest) of the curves that this is the mean of"""
+    across: dict[str, Points] = field(default_factory=dict)
+    """name of another axis -> (step, its value)"""
 
 
 @dataclass(frozen=True)
@@ -36,38 +43,50 @@ class Chart:
     """logarithmic at first"""
     scales: bool = True
     """the reader may choose"""
-    smooth: bool = False
-    """the page's smoothing acts on it"""
     dots: bool = False
     big: bool = False
     """as wide as the page"""
     last: float | None = None
     """where the axis ends at least: the last step"""
-    across: dict[str, Points] = field(default_factory=dict)
-    """name of another axis -> (step, its value)"""
 
     @property
     def choose(self) -> bool:
-        """Whether there are so many curves that one wants to pick one out."""
-        return len(self.curves) > 6
+        """Whether there are so many curves that one picks one out, where a key of fewer hides and shows each."""
+        return len(self.curves) > KEYED
 
     def plain(self) -> dict[str, Any]:
         """For JSON; numbers as short as a picture needs them."""
-        series = [
-            {"name": c.name, "colour": c.colour % COLOURS, "points": [[_round(x), _round(y)] for x, y in c.points]}
-            | ({"dashed": True} if c.dashed else {})
-            | ({"line": True} if c.line else {})
-            | ({"rest": True} if c.rest else {})
-            for c in self.curves
-        ]
-        found: dict[str, Any] = {"title": self.title, "log": self.log, "smooth": self.smooth, "series": series}
+        found: dict[str, Any] = {"title": self.title, "log": self.log, "series": [_series(c) for c in self.curves]}
         found |= {"x0": 0} if not self.dots else {"dots": True}
-        found |= {"x1": self.last} if self.last else {}
-        across = {key: [[_round(x), _round(y)] for x, y in points] for key, points in self.across.items()}
-        return found | ({"across": across} if across else {})
+        return found | ({"x1": self.last} if self.last else {})
+
+
+def _series(curve: Curve) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": curve.name, "colour": curve.colour % COLOURS, "points": _short(curve.points)}
+    found |= {key: True for key in ("dashed", "line", "rest") if getattr(curve, key)}
+    found |= {"dash": curve.colour // COLOURS} if curve.colour >= COLOURS else {}
+    found |= {"band": _short(curve.band)} if curve.band else {}
+    return found | ({"across": {key: _short(points) for key, points in curve.across.items()}} if curve.across else {})
+
+
+def _short(points: Sequence[Sequence[float]]) -> list[list[float]]:
+    return [[_round(value) for value in point] for point in points]
 
 
 def _round(value: float) -> float:
     if value == 0 or not math.isfinite(value):
         return 0
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.5g}")
+
+
+def mean_curve(
+    name: str, colour: int, curves: Sequence[Points], mean: Callable[[Sequence[float]], float] = fmean
+) -> Curve:
+    """The mean of curves at the steps that all of them have, and from the lowest to the highest of them a band."""
+    steps: dict[float, list[float]] = {}
+    for curve in curves:
+        for step, value in curve:
+            steps.setdefault(step, []).append(value)
+    shared = sorted((step, values) for step, values in steps.items() if len(values) == len(curves))
+    band = [(step, min(values), max(values)) for step, values in shared] if len(curves) > 1 else []
+    return Curve(name, [(step, mean(values)) for step, values in shared], colour, band=band)

@@ -1,27 +1,27 @@
 """Runs, or studies, beside each other: fields, curves, scores, and the same sentences."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.dashboard.board import Seen
-from lightning_tfm.dashboard.chart import Chart, Curve
+from lightning_tfm.dashboard.chart import KEYED, Chart, Curve
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
-from lightning_tfm.dashboard.run_page import RunPages
+from lightning_tfm.dashboard.run_page import RunPages, axes
+from lightning_tfm.dashboard.study_page import mean_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
+from lightning_tfm.metrics import BLEU, PPL, Metric
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.watch.folder import read_object
 from lightning_tfm.watch.run_state import DEV, RunState, name_of
-from lightning_tfm.watch.study_state import StudyState, mean_of
+from lightning_tfm.watch.study_state import StudyState
 
-MOST = 12
+MOST = KEYED
 """runs or studies beside each other"""
 PARTS = ["scores", "fields", "rows", "texts"]
 KEYS = {
@@ -68,7 +68,7 @@ class DiffPages:
         records = [
             found if isinstance(found := read(folder / "result.json"), RunRecord) else None for folder in folders
         ]
-        fields = _fields([read_object(folder / "experiment.json") for folder in folders])
+        fields = _fields([view.experiment for view in views])
         sentences, why = self._sentences([side.name for side in sides], folders, records)
         data = {
             "sides": sides,
@@ -80,6 +80,7 @@ class DiffPages:
             "note": "Where they differ most from the first; marked: words that the first does not have there.",
             "why": why,
             "link": "",
+            "curves": "",
         }
         busy = any(view.state == "running" for view in views)
         title = " · ".join(side.name for side in sides[:3])
@@ -91,7 +92,7 @@ class DiffPages:
         found = {}
         for key in (DEV, "loss", "nll", "grad_norm", "lr"):
             curves = [
-                Curve(side.name, course.points(key), side.colour)
+                Curve(side.name, course.points(key), side.colour, across=axes(course))
                 for side, course in zip(sides, courses, strict=True)
                 if course.points(key)
             ]
@@ -123,6 +124,7 @@ class DiffPages:
         bases = [study.base if (study := seen.outlines[view.name].study) else None for view in views]
         fields = _fields([to_dict(base) if base else {} for base in bases])
         tables = all(isinstance(seen.outlines[view.name].study, Ablation) for view in views)
+        named = ", ".join(repr(view.name) for view in views)
         data = {
             "sides": sides,
             "scores": _study_scores(views),
@@ -133,10 +135,11 @@ class DiffPages:
             "note": "",
             "why": "",
             "link": f"/compare?{urlencode([('study', view.name) for view in views])}" if tables else "",
+            "curves": f"/curves?{urlencode({'where': f'study in ({named})', 'by': 'study'})}",
         }
         busy = any(view.counts.get("running") for view in views)
         title = " · ".join(side.name for side in sides[:3])
-        return Page("diff.html", title, _asked("study", names), PARTS, data, _study_charts(seen, sides), busy)
+        return Page("diff.html", title, _asked("study", names), PARTS, data, {}, busy)
 
 
 def _checked(names: Sequence[str], what: str) -> list[str]:
@@ -218,8 +221,7 @@ def _study_scores(views: list[StudyState]) -> list[tuple[str, list[str]]]:
 
 def _study_rows(seen: Seen, views: list[StudyState]) -> list[tuple[str, list[str]]]:
     """Rows that at least two of the studies have."""
-    means = [_row_means(view, lambda run: run.ppl, mean_of) for view in views]
-    bleus = [_row_means(view, lambda run: run.bleu, fmean) for view in views]
+    means, bleus = ([_row_means(view, metric) for view in views] for metric in (PPL, BLEU))
     shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
     found = []
     for row in shared:
@@ -229,26 +231,10 @@ def _study_rows(seen: Seen, views: list[StudyState]) -> list[tuple[str, list[str
     return found
 
 
-def _row_means(
-    view: StudyState, of: Callable[[RunState], float | None], mean: Callable[[Sequence[float]], float]
-) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for run in (run for state in view.cells if state.state == "done" for run in state.cell.runs):
-        if (value := of(view.runs[name_of(run)])) is not None:
-            values.setdefault(run.row, []).append(value)
-    return {row: mean(every) for row, every in values.items()}
-
-
-def _study_charts(seen: Seen, sides: list[Side]) -> dict[str, Chart]:
-    """Dev curves of all runs, in the colours of their studies."""
-    curves = [
-        Curve(f"{side.name}: {run.row}, {run.seed}", seen.runs[name_of(run)].curve, side.colour)
-        for side in sides
-        for run in seen.outlines[side.name].runs
-        if name_of(run) in seen.runs and seen.runs[name_of(run)].curve
-    ]
-    return (
-        {"chart-dev": Chart("Dev perplexity", curves, "every run, in the colour of its study", log=True)}
-        if curves
-        else {}
-    )
+def _row_means(view: StudyState, metric: Metric) -> dict[str, float]:
+    """As the study's own page says them."""
+    cells: dict[str, list[tuple[int, RunState | None]]] = {}
+    for run in (run for state in view.cells for run in state.cell.runs):
+        cells.setdefault(run.row, []).append((run.seed, view.runs[name_of(run)]))
+    means = {row: mean_of(every, metric).mean for row, every in cells.items()}
+    return {row: mean for row, mean in means.items() if mean is not None}

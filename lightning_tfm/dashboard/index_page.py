@@ -1,74 +1,109 @@
-"""The page of all studies, searches and runs."""
+"""The page of all studies, searches and runs. All runs are sent as numbers to sort and to filter by; as rows of the
+table those that somebody looks at."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lightning_tfm.dashboard.board import Seen
+from lightning_tfm.dashboard.fields import fields, value_in_words
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
+from lightning_tfm.watch.query import find_field, parse
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
 
 ORDER = {state: number for number, state in enumerate(STATES)}
+FIRST = 100
+"""runs that the page begins with; the script asks for others by `rows`"""
 
 
-class Index:
-    """Keeps every row as it was rendered, until the run or study is different."""
+def page(frame: Frame, seen: Seen) -> str:
+    """The whole page, what runs on top, then the newest."""
+    runs, studies = newest_first(seen.runs.values()), newest_first(seen.studies.values())
+    return render(
+        "index.html",
+        **frame.plain("Runs and studies", "/news", str(seen.version)),
+        counts=_counts(seen),
+        notes=seen.notes,
+        names=sorted(seen.studies),
+        studies=[_study(seen, view) for view in studies],
+        runs=[_row(seen, view) for view in runs[:FIRST]],
+        count=len(runs),
+        index=_index(seen, runs),
+        fields=list(fields(seen)),
+    )
 
-    def __init__(self) -> None:
-        self._rows: dict[str, tuple[int, str]] = {}
 
-    def page(self, frame: Frame, seen: Seen) -> str:
-        """The whole page, what runs on top, then the newest."""
-        runs = sorted(seen.runs.values(), key=lambda view: (view.state != "running", -(view.changed or 0.0), view.name))
-        studies = sorted(
-            seen.studies.values(), key=lambda view: (view.state != "running", -(view.changed or 0.0), view.name)
-        )
-        return render(
-            "index.html",
-            **frame.plain("Runs and studies", "/news", str(seen.version)),
-            counts=_counts(seen),
-            notes=seen.notes,
-            names=sorted(seen.studies),
-            studies=[self._study(seen, view) for view in studies],
-            runs=[self._run(seen, view) for view in runs],
-        )
+def news(seen: Seen, since: int) -> News:
+    """What is different since that version."""
+    fresh = [key for key, version in seen.since.items() if version > since]
+    runs = [seen.runs[key[4:]] for key in fresh if key.startswith("run/")]
+    studies = [_study(seen, seen.studies[key[6:]]) for key in fresh if key.startswith("study/")]
+    tables: dict[str, Any] = {"table-runs": {"index": _index(seen, runs), "count": len(seen.runs)}}
+    if seen.studies:
+        tables["table-studies"] = {"rows": studies, "count": len(seen.studies)}
+    parts = blocks("index.html", ["summary"], counts=_counts(seen), notes=seen.notes)
+    busy = any(view.state == "running" for view in seen.runs.values())
+    return News(str(seen.version), parts, rows=tables, pause=2000 if busy else 5000)
 
-    def news(self, seen: Seen, since: int) -> News:
-        """What is different since that version."""
-        fresh = [key for key, version in seen.since.items() if version > since]
-        runs = [self._run(seen, seen.runs[key[4:]]) for key in fresh if key.startswith("run/")]
-        studies = [self._study(seen, seen.studies[key[6:]]) for key in fresh if key.startswith("study/")]
-        tables = {"table-runs": {"rows": runs, "count": len(seen.runs)}}
-        if seen.studies:
-            tables["table-studies"] = {"rows": studies, "count": len(seen.studies)}
-        parts = blocks("index.html", ["summary"], counts=_counts(seen), notes=seen.notes)
-        busy = any(view.state == "running" for view in seen.runs.values())
-        return News(str(seen.version), parts, rows=tables, pause=2000 if busy else 5000)
 
-    def _run(self, seen: Seen, view: RunState) -> str:
-        key, version = f"run/{view.name}", seen.since[f"run/{view.name}"]
-        known = self._rows.get(key)
-        if known is None or known[0] != version:
-            homes = seen.homes.get(view.name, ())
-            said = seen.called(view.name)
-            made = blocks(
-                "index.html",
-                ["run_row"],
-                view=view,
-                homes=homes,
-                said=said,
-                order=ORDER,
-                curve=spark(view.curve, view.steps),
-            )
-            known = self._rows[key] = (version, made["run_row"])
-        return known[1]
+def rows(seen: Seen, names: Sequence[str]) -> dict[str, str]:
+    """Name -> row of the table; of those that are there, and of no more than the page begins with."""
+    return {name: _row(seen, seen.runs[name]) for name in names[:FIRST] if name in seen.runs}
 
-    def _study(self, seen: Seen, view: StudyState) -> str:
-        key, version = f"study/{view.name}", seen.since[f"study/{view.name}"]
-        known = self._rows.get(key)
-        if known is None or known[0] != version:
-            known = self._rows[key] = (version, blocks("index.html", ["study_row"], view=view)["study_row"])
-        return known[1]
+
+def newest_first(views: Iterable[Any]) -> list[Any]:
+    """What runs comes first."""
+    return sorted(views, key=lambda view: (view.state != "running", -(view.changed or 0.0), view.name))
+
+
+def chosen(seen: Seen, where: str, columns: Sequence[str]) -> dict[str, Any]:
+    """Names of the runs that a condition finds, all without one, and their values of these fields. Raises UserError."""
+    known, runs = fields(seen), list(seen.runs.values())
+    found = list(filter(parse(where, known, runs), runs)) if where.strip() else runs
+    asked = [find_field(name, known) for name in columns]
+    values = {field.name: [_plain(field.of(run)) for run in found] for field in asked}
+    return {"name": [run.name for run in found], "columns": values}
+
+
+def _plain(value: Any) -> Any:
+    return (
+        value if isinstance(value, bool | int) else _short(value) if isinstance(value, float) else value_in_words(value)
+    )
+
+
+def _row(seen: Seen, view: RunState) -> str:
+    homes, said, curve = seen.homes.get(view.name, ()), seen.called(view.name), spark(view.curve, view.steps)
+    data = {"homes": homes, "said": said, "order": ORDER, "curve": curve, "mark": seen.marks.get(f"run/{view.name}")}
+    return blocks("index.html", ["run_row"], view=view, **data)["run_row"]
+
+
+def _study(seen: Seen, view: StudyState) -> str:
+    return blocks("index.html", ["study_row"], view=view, mark=seen.marks.get(f"study/{view.name}"))["study_row"]
+
+
+def _index(seen: Seen, views: Sequence[RunState]) -> dict[str, list[Any]]:
+    """What runs are sorted and found by, in columns, which compress better than rows."""
+    homes = ["|".join(home.study for home in seen.homes.get(view.name, ())) for view in views]
+    return {
+        "name": [view.name for view in views],
+        "said": [seen.called(view.name) for view in views],
+        "study": homes,
+        "state": [ORDER[view.state] for view in views],
+        "words": [view.words[:60] for view in views],
+        "step": [_short(view.step / view.steps if view.step is not None and view.steps else None) for view in views],
+        "ppl": [_short(view.ppl) for view in views],
+        "bleu": [_short(view.bleu) for view in views],
+        "rate": [_short(view.tokens_per_second) for view in views],
+        "seconds": [_short(view.seconds) for view in views],
+        "changed": [None if view.changed is None else round(view.changed) for view in views],
+    }
+
+
+def _short(value: float | None) -> float | str | None:
+    """With as many digits as order needs; infinity as JavaScript reads it."""
+    return None if value is None else "Infinity" if value == float("inf") else float(f"{value:.5g}")
 
 
 def _counts(seen: Seen) -> list[tuple[str, int]]:

@@ -59,7 +59,8 @@ class Page:
     def render(self, frame: Frame) -> str:
         """The whole page."""
         around = frame.plain(self.title, self.live, self.news().tag)
-        return render(self.template, **around, **self.data, charts=self.charts)
+        axes = {axis: None for chart in self.charts.values() for curve in chart.curves for axis in curve.across}
+        return render(self.template, **around, **self.data, charts=self.charts, axes=list(axes))
 
     def news(self) -> News:
         """All of it that changes; its tag is the same as long as nothing does."""

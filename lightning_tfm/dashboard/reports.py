@@ -87,7 +87,9 @@ class Reports:
         from lightning_tfm.report import comparison_text
         from lightning_tfm.report.build import make
         from lightning_tfm.report.comparison import compare
+        from lightning_tfm.report.render.analysis import render
 
         for name in names:
             load_as(Ablation, self._root, name)
-        return comparison_text.render(compare([make(name, self._root) for name in names]), "html")
+        made = compare([make(name, self._root) for name in names])
+        return render(comparison_text.analysis(made), "html")

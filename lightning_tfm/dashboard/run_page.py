@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
-from lightning_tfm.watch.folder import read_attempts, read_object
+from lightning_tfm.watch.folder import read_attempts
 from lightning_tfm.watch.run_state import DEV, Points, name_of
 from lightning_tfm.watch.run_state import Curve as Course
 
@@ -59,7 +59,7 @@ class FileView:
 class RunPages:
     """Makes the page of a run of `board`; keeps the courses of the runs that were looked at last."""
 
-    def __init__(self, board: Board, texts: bool = True, most: int = 64) -> None:
+    def __init__(self, board: Board, texts: bool = True, most: int = 128) -> None:
         self._root, self._elsewhere, self._texts, self._most = board.root, board.record, texts, most
         self._courses: OrderedDict[str, Course] = OrderedDict()
 
@@ -78,13 +78,14 @@ class RunPages:
         folder, view = self._root / "runs" / name, seen.runs[name]
         found = read(folder / "result.json")
         record = found if isinstance(found, RunRecord) else self._elsewhere(name)
-        experiment = _experiment(read_object(folder / "experiment.json") or (record.experiment if record else {}))
+        experiment = _experiment(view.experiment)
         files = list_files(folder, self._texts)
         over = over_time(folder) if self._texts else []
         data: dict[str, Any] = {
             "view": view,
             "said": seen.called(name),
             "homes": seen.homes.get(name, ()),
+            "mark": seen.marks.get(f"run/{name}"),
             "base": _base(seen, name),
             "folder": str(folder),
             "over_time": bool(over),
@@ -97,32 +98,38 @@ class RunPages:
             "files": files[:MOST_FILES],
             "more_files": max(0, len(files) - MOST_FILES),
         }
-        charts = run_charts(self.course(name), view.steps)
+        charts = run_charts(self.course(name), view.steps, record.flops if record else None)
         return Page("run.html", seen.called(name), f"/run/{name}/news", PARTS, data, charts, view.state == "running")
 
 
-def run_charts(course: Course, steps: int | None) -> dict[str, Chart]:
+def run_charts(course: Course, steps: int | None, flops: float | None = None) -> dict[str, Chart]:
     """All that is logged in the course of training."""
-    last = float(steps) if steps else None
-    across = {key: course.points(key) for key in ("seconds", "target_tokens") if course.points(key)}
+    last, across = float(steps) if steps else None, axes(course, flops)
     found = {}
     if course.points("loss"):
-        curves = [Curve("loss", course.points("loss"), 1), Curve("nll", course.points("nll"), 3)]
+        curves = [Curve(key, course.points(key), colour, across=across) for key, colour in (("loss", 1), ("nll", 3))]
         note = "per target token, in nats; nll is the loss without label smoothing"
-        found["chart-loss"] = Chart("Training loss", curves, note, smooth=True, last=last, across=across)
+        found["chart-loss"] = Chart("Training loss", curves, note, last=last)
     if course.points(DEV):
-        dev = [Curve("dev PPL", course.points(DEV), 4)]
-        found["chart-dev"] = Chart("Dev perplexity", dev, "per piece", log=True, last=last, across=across)
+        dev = [Curve("dev PPL", course.points(DEV), 4, across=across)]
+        found["chart-dev"] = Chart("Dev perplexity", dev, "per piece", log=True, last=last)
     more = {key: key for key in course.keys if key not in OTHERS}
     for key, title in (SERIES | more).items():
         if course.points(key):
-            curve = [Curve(title, course.points(key), 2)]
-            found[f"chart-{key}"] = Chart(title, curve, smooth=key != "lr", last=last, across=across)
+            found[f"chart-{key}"] = Chart(title, [Curve(title, course.points(key), 2, across=across)], last=last)
     if rates := _rates(course):
-        curve = [Curve("tokens/s", rates, 6)]
-        found["chart-rate"] = Chart(
-            "Target tokens per second", curve, scales=False, smooth=True, last=last, across=across
-        )
+        curve = [Curve("tokens/s", rates, 6, across=across)]
+        found["chart-rate"] = Chart("Target tokens per second", curve, scales=False, last=last)
+    return found
+
+
+def axes(course: Course, flops: float | None = None) -> dict[str, Points]:
+    """What a curve may be drawn over in place of its steps; `flops` of the whole training are in proportion to its
+    target tokens."""
+    found = {key: course.points(key) for key in ("seconds", "target_tokens") if course.points(key)}
+    tokens = found.get("target_tokens", [])
+    if flops and tokens and tokens[-1][1]:
+        found["flops"] = [(step, flops * count / tokens[-1][1]) for step, count in tokens]
     return found
 
 
@@ -179,11 +186,13 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         (f"{name}, {score.weights} weights", f"perplexity {score.ppl:.4f}, BLEU {score.bleu:.2f} ({score.signature})")
         for name, score in record.scores.items()
     ]
+    added = [(f"{name}, {key}", one) for name, score in record.scores.items() for key, one in score.measures.items()]
+    found += [(name, f"{one.value:.2f} ({one.signature})") for name, one in added]
     found.append(("parameters", f"{record.parameters.total:,}"))
     found.append(("trained on", f"{record.target_tokens or 0:,} target tokens, {record.flops:.3g} FLOPs"))
     if record.utilisation is not None:
         found.append(("share of a matrix product's speed", f"{record.utilisation:.1%}"))
-    found.append(("time", ", ".join(f"{k} {clock(v)}" for k, v in vars(record.seconds).items() if v)))
+    found.append(("time", ", ".join(f"{k} {clock(v)}" for k, v in asdict(record.seconds).items() if v)))
     where = [
         machine.host,
         machine.cpu,

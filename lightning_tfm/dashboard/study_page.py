@@ -1,33 +1,25 @@
 """A study's page while it runs."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 from urllib.parse import quote
 
 from lightning_tfm.dashboard.board import Seen
-from lightning_tfm.dashboard.chart import Chart, Curve
+from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
+from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.studies import Outline
+from lightning_tfm.metrics import BLEU, PPL, Metric
 from lightning_tfm.study.study import Ablation, Search, file_of
-from lightning_tfm.watch.folder import Kept, read_object, tail
-from lightning_tfm.watch.run_state import STATES, Points, RunState, name_of
-from lightning_tfm.watch.study_state import CellState, StudyState, mean_of
+from lightning_tfm.watch.folder import Kept, tail
+from lightning_tfm.watch.run_state import STATES, RunState, name_of
+from lightning_tfm.watch.study_state import CellState, StudyState
 
 BAD = ("failed", "damaged", "interrupted")
 LOG_LINES = 12
 PARTS = ["head", "cells", "failures"]
-
-
-@dataclass(frozen=True)
-class CellView:
-    """A cell of the table; `view` is None where nobody has begun it."""
-
-    view: RunState | None
-    said: str
 
 
 @dataclass(frozen=True)
@@ -38,13 +30,24 @@ class RowView:
     change: str
     first: bool
     """of its group"""
-    cells: list[CellView]
-    ppl: float | None
-    ppl_sd: float | None
-    bleu: float | None
-    bleu_sd: float | None
+    cells: list[tuple[int, RunState | None]]
+    """by seed; None where nobody has begun it"""
+    ppl: "Mean"
+    bleu: "Mean"
     against: float | None
-    """by how many percent its (geometric) mean perplexity differs from base's; None for other pieces than base's"""
+    """by how many percent its mean perplexity differs from base's; None for other pieces than base's, and a row whose
+    runs are another's"""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Over the finished runs of a row, none of which diverged."""
+
+    mean: float | None
+    spread: str
+    """the standard deviation in print"""
+    instead: str = NOTHING
+    """what stands where there is no mean"""
 
 
 @dataclass(frozen=True)
@@ -70,21 +73,11 @@ class TrialView:
         return next(state for state in STATES if state in found)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A run that ended badly, and the end of its log."""
-
-    view: RunState
-    said: str
-    log: str
-
-
 class StudyPages:
     """Makes the page of a study below `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._experiment = Kept(read_object, 20_000)
         self._log = Kept(lambda path: tail(path, LOG_LINES), 200)
 
     def page(self, seen: Seen, name: str) -> Page:
@@ -93,86 +86,79 @@ class StudyPages:
             raise NoSuchPage(f"there is no study '{name}'")
         view, outline = seen.studies[name], seen.outlines[name]
         rows = self._rows(outline, view, seen) if isinstance(outline.study, Ablation) else []
-        trials = self._trials(outline, view, seen) if isinstance(outline.study, Search) else []
+        search = outline.study if isinstance(outline.study, Search) else None
+        trials = [_trial(search, state, seen) for state in view.cells] if search else []
+        called = (outline.study and outline.study.title) or name
         data = {
             "view": view,
+            "mark": seen.marks.get(f"study/{name}"),
+            "called": called,
+            "question": outline.study.question if outline.study else "",
             "here": file_of(self._root, name).is_file(),
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,
             "trials": trials,
-            "parameters": [p.name for p in outline.study.space] if isinstance(outline.study, Search) else [],
-            "objectives": list(outline.study.objectives) if isinstance(outline.study, Search) else [],
+            "parameters": [p.name for p in search.space] if search else [],
+            "objectives": list(search.objectives) if search else [],
             "failures": self._failures(outline, seen),
         }
         charts = _charts(outline, seen, trials)
         busy = bool(view.counts.get("running"))
-        return Page("study.html", name, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
+        return Page("study.html", called, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
 
     def _rows(self, outline: Outline, now: StudyState, seen: Seen) -> list[RowView]:
         study = outline.study
         assert isinstance(study, Ablation)
         places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
-        found: dict[str, list[RunState | None]] = {
-            row.name: [places.get((row.name, seed)) for seed in study.seeds] for row in study.rows
-        }
-        base = _perplexity(found.get(study.base_row or "", []))[0]
+        found = {row.name: [(seed, places.get((row.name, seed))) for seed in study.seeds] for row in study.rows}
+        base = mean_of(found.get(study.base_row or "", []), PPL).mean
         made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
         for row in study.rows:
-            ppl, ppl_sd = _perplexity(found[row.name])
-            bleu, bleu_sd = _bleu(found[row.name])
-            known = ppl and base and math.isfinite(ppl - base) and row.name not in (study.base_row, *foreign)
-            against = 100 * (ppl / base - 1) if ppl and base and known else None
+            ppl, bleu = (mean_of(found[row.name], metric) for metric in (PPL, BLEU))
+            compared = row.name not in (study.base_row, *foreign, *twins)
+            against = _difference(ppl.mean, base) if compared else None
             values = study.as_trained(row, row.change)
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
             change = f"is {twins[row.name]}" if row.name in twins else change
-            cells = [
-                CellView(view, f"{row.name}, seed {seed}: {view.state if view else 'waiting'}")
-                for view, seed in zip(found[row.name], study.seeds, strict=True)
-            ]
+            change = f"{row.label} ({change})" if row.label and change else change
             first = group is not None and row.group != group
             group = row.group
-            made.append(RowView(row.name, change, first, cells, ppl, ppl_sd, bleu, bleu_sd, against))
+            made.append(RowView(row.name, change, first, found[row.name], ppl, bleu, against))
         return made
 
-    def _trials(self, outline: Outline, now: StudyState, seen: Seen) -> list[TrialView]:
-        study = outline.study
-        assert isinstance(study, Search)
-        return [self._trial(study, state, seen) for state in now.cells]
-
-    def _trial(self, study: Search, state: CellState, seen: Seen) -> TrialView:
-        runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
-        plain = self._experiment(self._root / "runs" / name_of(state.cell) / "experiment.json")
-        values = [_value(plain, parameter.name) for parameter in study.space]
-        done = state.state == "done" and len(state.values) == len(study.objectives)
-        return TrialView(state.cell.row, runs, values, list(state.values) if done else [None] * len(study.objectives))
-
-    def _failures(self, outline: Outline, seen: Seen) -> list[Failure]:
-        bad = [(run, seen.runs[name_of(run)]) for run in outline.runs if name_of(run) in seen.runs]
-        return [
-            Failure(view, f"{run.row}, seed {run.seed}", self._log(self._root / "runs" / view.name / "log.txt"))
-            for run, view in bad
-            if view.state in BAD
-        ]
+    def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:
+        """Each run that ended badly: its state, what it is called, and the end of its log."""
+        bad = [(run, view) for run in outline.runs if (view := seen.runs.get(name_of(run))) and view.state in BAD]
+        log = {view.name: self._log(self._root / "runs" / view.name / "log.txt") for _, view in bad}
+        return [(view, f"{run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
 
 
-def _value(plain: dict[str, Any], key: str) -> Any:
-    section, _, name = key.partition(".")
-    found = plain.get(section)
-    value = found.get(name) if isinstance(found, dict) else None
-    return f"{value:.4g}" if isinstance(value, float) else value
+def _trial(study: Search, state: CellState, seen: Seen) -> TrialView:
+    runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
+    plain = runs[0][1].experiment if runs[0][1] else {}
+    keys = [parameter.name.partition(".") for parameter in study.space]
+    values = [plain.get(section, {}).get(key) for section, _, key in keys]
+    shown = [f"{value:.4g}" if isinstance(value, float) else value for value in values]
+    done = state.state == "done" and len(state.values) == len(study.objectives)
+    return TrialView(state.cell.row, runs, shown, list(state.values) if done else [None] * len(study.objectives))
 
 
-def _perplexity(views: list[RunState | None]) -> tuple[float | None, float | None]:
-    """The geometric mean of the finished ones, and the standard deviation of the logarithms in percent."""
-    values = [view.ppl for view in views if view is not None and view.state == "finished" and view.ppl is not None]
-    known = len(values) > 1 and all(map(math.isfinite, values))
-    return (mean_of(values) if values else None), (100 * stdev(map(math.log, values)) if known else None)
+def mean_of(cells: list[tuple[int, RunState | None]], metric: Metric) -> Mean:
+    finished = [view for _, view in cells if view is not None and view.state == "finished"]
+    values = [value for view in finished if (value := view.score(metric)) is not None]
+    if lost := sum(view.diverged for view in finished):
+        return Mean(None, "", f"diverged ({lost} of {len(finished)})")
+    if not values:
+        return Mean(None, "")
+    sd = metric.sd(values)
+    return Mean(metric.mean(values), "" if sd is None else metric.spread(sd))
 
 
-def _bleu(views: list[RunState | None]) -> tuple[float | None, float | None]:
-    values = [view.bleu for view in views if view is not None and view.state == "finished" and view.bleu is not None]
-    return (fmean(values) if values else None), (stdev(values) if len(values) > 1 else None)
+def _difference(ppl: float | None, base: float | None) -> float | None:
+    if ppl is None or base is None or not math.isfinite(ppl - base):
+        return None
+    return PPL.shown(PPL.tested(ppl) - PPL.tested(base))
 
 
 def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, Chart]:
@@ -184,11 +170,8 @@ def _charts(outline: Outline, seen: Seen, trials: list[TrialView]) -> dict[str, 
     note = "mean over finished seeds, or over those under way" if table else "every trial; dashed: stopped early"
     if isinstance(outline.study, Ablation) and outline.study.foreign(outline.study.base_row):
         note += "; without rows that have other pieces than base"
-    found = (
-        {"chart-dev": Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)}
-        if curves
-        else {}
-    )
+    dev = Chart("Dev perplexity", curves, note, log=True, big=table, last=float(last) or None)
+    found = {"chart-dev": dev} if curves else {}
     if isinstance(outline.study, Search) and (history := _history(outline.study, trials)):
         name = next(iter(outline.study.objectives))
         found = {"chart-history": Chart(f"{name} by trial", history, "the line: the best so far", dots=True)} | found
@@ -207,26 +190,12 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
         view = seen.runs.get(name_of(run))
         if view is not None and view.curve and run.row not in foreign:
             by_row.setdefault(run.row, []).append(view)
-    colours = _colours([row.group for row in outline.study.rows])
-    groups = {row.name: row.group for row in outline.study.rows}
+    colours = {row.name: number for number, row in enumerate(outline.study.rows)}
     found = []
     for row, views in by_row.items():
         chosen = [view for view in views if view.state == "finished"] or views
-        found.append(Curve(row, mean_curve([view.curve for view in chosen]), colours[groups[row]]))
+        found.append(mean_curve(row, colours[row], [list(view.curve) for view in chosen], PPL.mean))
     return found
-
-
-def mean_curve(curves: Sequence[Sequence[tuple[float, float]]]) -> Points:
-    """The mean of curves at the steps that all of them have."""
-    steps: dict[float, list[float]] = {}
-    for curve in curves:
-        for step, value in curve:
-            steps.setdefault(step, []).append(value)
-    return sorted((step, fmean(values)) for step, values in steps.items() if len(values) == len(curves))
-
-
-def _colours(groups: list[str]) -> dict[str, int]:
-    return {group: number for number, group in enumerate(dict.fromkeys(groups))}
 
 
 def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list[Curve]:
@@ -234,10 +203,10 @@ def _trial_curves(outline: Outline, trials: list[TrialView], seen: Seen) -> list
     best = seen.studies[outline.name].best
     found = []
     for trial in trials:
-        curves = [view.curve for _, view in trial.runs if view is not None and view.curve]
-        if curves and (mean := mean_curve(curves)):
+        curves = [list(view.curve) for _, view in trial.runs if view is not None and view.curve]
+        if curves and (mean := mean_curve(trial.name, 4, curves, PPL.mean)).points:
             won = best is not None and trial.name == best.row
-            found.append(Curve(trial.name, mean, 4, dashed=trial.state == "stopped early", rest=not won))
+            found.append(replace(mean, dashed=trial.state == "stopped early", rest=not won, band=()))
     return sorted(found, key=lambda curve: not curve.rest)
 
 

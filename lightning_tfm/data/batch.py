@@ -61,16 +61,16 @@ class Step:
 def pad(rows: Sequence[np.ndarray], first: int | None = None, last: int | None = None) -> Tensor:
     """int64 [B, longest] of `rows`, each with the ids `first` and `last` put around it where given."""
     before = int(first is not None)
-    width = max((len(row) for row in rows), default=0) + before + (last is not None)
-    padded = np.full((len(rows), width), PAD, dtype=np.int64)
-    for line, row in zip(padded, rows, strict=True):
-        end = before + len(row)
-        if first is not None:
-            line[0] = first
-        line[before:end] = row
-        if last is not None:
-            line[end] = last
-    return torch.from_numpy(padded)
+    ends_B = before + np.fromiter(map(len, rows), np.int64, len(rows))
+    place_T = np.arange(max(ends_B, default=before) + (last is not None))
+    padded_BT = np.full((len(rows), len(place_T)), PAD, dtype=np.int64)
+    if len(rows):  # one assignment for all, for a loop over sentences holds the interpreter's lock for milliseconds
+        padded_BT[(place_T >= before) & (place_T < ends_B[:, None])] = np.concatenate(rows)
+    if first is not None:
+        padded_BT[:, 0] = first
+    if last is not None:
+        padded_BT[np.arange(len(rows)), ends_B] = last
+    return torch.from_numpy(padded_BT)
 
 
 def make_batch(source: Sequence[np.ndarray], target: Sequence[np.ndarray], index: np.ndarray) -> Batch:

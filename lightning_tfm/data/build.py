@@ -26,10 +26,11 @@ from lightning_tfm.config import UNK, Data
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import check_unchanged
-from lightning_tfm.data.pieces import FILE as PIECES
-from lightning_tfm.data.pieces import PieceTokenizer, read_vocabulary, table, vocabulary_path
-from lightning_tfm.data.store import SIDES, Split, SplitWriter
-from lightning_tfm.data.tokenizer import Tokenizer, count_words, train_tokenizer
+from lightning_tfm.data.prepared import open_tokenizer
+from lightning_tfm.data.split_writer import SplitWriter
+from lightning_tfm.data.store import SIDES, Split
+from lightning_tfm.data.tokenizer import PIECES, PieceTokenizer, Tokenizer
+from lightning_tfm.data.vocabulary import count_words, read_vocabulary, table, train_tokenizer, vocabulary_path
 from lightning_tfm.data.wmt.checksums import record_all
 from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.durable import TEMPORARY, write_atomic
@@ -78,13 +79,6 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
         path.unlink(missing_ok=True)
     write_atomic(folder / "card.json", (json.dumps(card, indent=1) + "\n").encode())
     record_all(folder)
-
-
-def open_tokenizer(folder: Path) -> Tokenizer | PieceTokenizer:
-    """The one of a store."""
-    if (folder / PIECES).is_file():
-        return PieceTokenizer(folder / PIECES)
-    return Tokenizer(folder / "tokenizer.model")
 
 
 class _Reader:

@@ -17,13 +17,14 @@ from typing import Any
 from lightning_tfm.archives import fault
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
-from lightning_tfm.data.prepare import BUILDING, Prepared, publish
-from lightning_tfm.data.wmt.checksums import NAME, Checksums
+from lightning_tfm.data.prepare import BUILDING, publish
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.official import OfficialCorpus, folder_of, text_name
 from lightning_tfm.data.wmt.unpack import BROKEN
 from lightning_tfm.durable import replacing, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.sums import sha256
+from lightning_tfm.sums import RECORDED, sha256
 
 VERSION = 1
 
@@ -72,7 +73,7 @@ def _corpus_files(data: Data) -> dict[str, Path]:
         splits = [split for split in (data.dev, data.test) if split]
         parts = [part for split in splits for part in corpus.parts(split)]
         names = [text_name(part, language) for part in parts for language in languages]
-        return {name: folder / name for name in (NAME, *names)}
+        return {name: folder / name for name in (RECORDED, *names)}
     if isinstance(corpus, FilesCorpus):
         splits = [*data.train.split("+"), *(split for split in (data.dev, data.test) if split)]
         paths = [Path(corpus.name(split, language)) for split in splits for language in languages]
@@ -124,7 +125,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, expected: 
 
 def _place(path: Path, name: str, index: dict[str, Any], folder: Path) -> None:
     """One file of the corpus to its place; checksums are joined with those that are there."""
-    if name == NAME and index["corpus"] != "files":
+    if name == RECORDED and index["corpus"] != "files":
         for key, record in json.loads(path.read_bytes()).items():
             known = Checksums(folder).find(key)
             if known is not None and known["sha256"] != record["sha256"]:

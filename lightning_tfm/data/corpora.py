@@ -6,8 +6,10 @@ named by its import path in `data.corpus`. Where it has an `__init__`, that is g
 
 import hashlib
 import inspect
+import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +18,22 @@ from lightning_tfm.data.builtin import Builtin
 from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import read_pairs
-from lightning_tfm.data.wmt.official import OfficialCorpus as OfficialCorpus
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.sums import sha256
 from lightning_tfm.user_modules import reached, see_working_directory
+
+ELSEWHERE = {"OfficialCorpus": "wmt.official", "TreebankCorpus": "treebank", "BuiltinTrees": "trees"}
+ELSEWHERE |= {"ScanCorpus": "scan"}
+PAIR = 154
+"""bytes of memory for a pair of the built-in corpus while it is generated, measured on 200,000"""
+
+
+def __getattr__(name: str) -> Any:
+    """What only those who name it need: the code that fetches, and that of trees."""
+    if name not in ELSEWHERE:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"lightning_tfm.data.{ELSEWHERE[name]}"), name)
 
 
 class BuiltinCorpus(Corpus):
@@ -29,6 +42,13 @@ class BuiltinCorpus(Corpus):
     source, target = Data(corpus="builtin").languages
 
     def __init__(self, data: Data):
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if data.pairs * PAIR > there:
+            raise UserError(
+                f"data.pairs={data.pairs}: the built-in corpus repeats no sentence, and so keeps all in memory, "
+                f"{data.pairs * PAIR / 2**30:,.0f} GiB; this machine has {there / 2**30:,.0f} GiB: give at most "
+                f"{there // PAIR:,}"
+            )
         self._text, self._chains = Builtin(data.pairs, data.corpus_seed), BuiltinChains(data)
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
@@ -82,7 +102,7 @@ class FilesCorpus(Corpus):
 
 
 class OwnCorpus(Corpus):
-    """What a class of the user's own yields by `lines(split)`, in the languages of the `Data` section.
+    """What a user-defined class yields by `lines(split)`, in the languages of the `Data` section.
 
     It is identified by its text, for which each split is read once by every process. Where that takes too long, derive
     the class from `Corpus` instead and say what changes with the text.

@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 
 from lightning_tfm.config import Data, Experiment
-from lightning_tfm.data.chains import FARTHEST
-from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.store import Split
-from lightning_tfm.data.textset import EncodedText
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.store import EncodedText, Split
 from lightning_tfm.errors import UserError
 from lightning_tfm.parts import SCHEMES
 
+FARTHEST = 5
+"""times the training length: as chains.FARTHEST, whose file nothing that reads a text needs"""
 PER_LIMIT = 2
 """classes to a training length"""
 CLASSES = FARTHEST * PER_LIMIT
@@ -42,7 +42,7 @@ def chosen(source_lengths: np.ndarray, target_lengths: np.ndarray, limit: int) -
 
 
 class LongText:
-    """As `prepare.Prepared`, with the lines of `data.long` that are scored by length as its one split."""
+    """As `prepared.Prepared`, with the lines of `data.long` that are scored by length as its one split."""
 
     def __init__(self, prepared: Prepared, data: Data):
         self.tokenizer, self.limit = prepared.tokenizer, data.training_length
@@ -95,7 +95,10 @@ def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
     if data.long:
         texts.append((data.long, LongText(prepared, data).split(data.long), experiment.evaluation.extra_len))
     for split, text, extra in texts:
-        longest = max(int(text.source_lengths.max()) + 1 + extra, int(text.target_lengths.max()) + 1)
+        source, target = text.source_lengths + 1, text.target_lengths + 1
+        longest = max(int(source.max()) + extra, int(target.max()))
+        if m.one_stack:
+            longest = max(2 * int(source.max()) + extra, int((source + target).max()))
         if longest > getattr(m, ends_at):
             more = f" with evaluation.extra_len={extra} pieces for the translation" if extra else ""
             raise UserError(

@@ -1,9 +1,7 @@
 """The LightningDataModule: prepared text in, planned batches out."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import lightning.pytorch as pl
 import numpy as np
@@ -12,32 +10,23 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
 from lightning_tfm.data.prefetcher import Prefetcher
-from lightning_tfm.data.prepare import Prepared, prepare
-from lightning_tfm.data.store import Split
-from lightning_tfm.data.textset import EncodedText
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.store import EncodedText, Split
 
 EVALUATION_TOKENS = 4096
 """Source or target tokens of one batch when scoring. Fixed, so that scores do not depend on the hardware."""
 
 
 class TranslationData(pl.LightningDataModule):
-    """Batches of `experiment` (at its true sizes, see `Experiment.scaled`).
+    """Batches of `experiment` (at its true sizes, see `Experiment.scaled`) from its text (`prepare.prepare`).
 
-    `root` holds prepared data and is filled on first use. `micro_tokens` limits the padded tokens of a micro-batch
-    (0: no limit). Use it with `Trainer(use_distributed_sampler=False, max_steps=…)`: one batch is one optimizer step.
+    `micro_tokens` limits the padded tokens of a micro-batch (0: no limit). Use it with
+    `Trainer(use_distributed_sampler=False, max_steps=…)`: one batch is one optimizer step.
     """
 
-    def __init__(self, experiment: Experiment, root: str | Path = "results", micro_tokens: int = 0):
+    def __init__(self, experiment: Experiment, prepared: Prepared, micro_tokens: int = 0):
         super().__init__()
-        self.experiment, self.root, self.micro_tokens = experiment, Path(root), micro_tokens
-
-    @cached_property
-    def prepared(self) -> Prepared:
-        return prepare(self.experiment.data, self.root)
-
-    def prepare_data(self) -> None:
-        """Train the tokenizer and write the token store, where that has not been done (once per machine)."""
-        self.prepared  # noqa: B018
+        self.experiment, self.prepared, self.micro_tokens = experiment, prepared, micro_tokens
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pieces of source and target of all training pairs, end token included; those not above data.max_len."""

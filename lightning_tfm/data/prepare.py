@@ -12,19 +12,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.build import PIECES, Say, build, open_tokenizer
+from lightning_tfm.data.build import Say, build
 from lightning_tfm.data.corpora import Corpus, corpus_fingerprint, make_corpus
-from lightning_tfm.data.pieces import PieceTokenizer, vocabulary_fingerprint
-from lightning_tfm.data.store import Split
-from lightning_tfm.data.tokenizer import Tokenizer
-from lightning_tfm.data.wmt.checksums import Checksums
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.data.vocabulary import vocabulary_fingerprint
 from lightning_tfm.durable import lock, sync_file
 from lightning_tfm.errors import UserError
 
@@ -43,72 +37,6 @@ LATER = (
 """fields that came after the first stores: named only where they differ from their defaults"""
 BUILDING = ".building-"
 """what the names of unfinished stores begin with"""
-
-
-class Prepared:
-    """A whole store, opened; what is read from it is held against its checksums first, once."""
-
-    def __init__(self, folder: Path):
-        self.folder, self._whole = folder, set[str]()
-        self._checksums.check("card.json")
-        self.card: dict[str, Any] = json.loads((folder / "card.json").read_text())
-        """what went in and what came out: pairs read, kept and dropped by rule, pieces, lengths, hashes"""
-
-    @property
-    def _checksums(self) -> Checksums:
-        return Checksums(self.folder)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer | PieceTokenizer:
-        self._checksums.check("tokenizer.model")
-        self._checksums.check(PIECES)
-        return open_tokenizer(self.folder)
-
-    @property
-    def train_fingerprint(self) -> str:
-        """sha256 over the kept training text and the tokenizer; data.max_len does not enter."""
-        return self._role("train")["fingerprint"]
-
-    def fingerprint(self, split: str) -> str:
-        """sha256 over source text, references and tokenizer of a split (its name as in the Data section)."""
-        return self._role(self._role_of(split))["fingerprint"]
-
-    @property
-    def train(self) -> Split:
-        """What is trained on: cleaned and sampled, also where a held-out split has its name. Raises DamagedFile."""
-        return self._open("train")
-
-    def split(self, split: str) -> Split:
-        """A split by its name as written in the Data section, e.g. `val`, or `train+extra`. Raises DamagedFile.
-
-        A name that is held out as well as trained on means the held-out text, whole.
-        """
-        return self._open(self._role_of(split))
-
-    def too_long(self, max_len: int) -> int:
-        """Training pairs with more than `max_len` pieces on a side, the end token included."""
-        pairs = self.train
-        return int(np.count_nonzero(np.maximum(pairs.source_lengths, pairs.target_lengths) + 1 > max_len))
-
-    def unknown_references(self, split: str) -> int:
-        """Pieces of a split's references that the vocabulary lacks."""
-        return int(self._role(self._role_of(split))["pieces"]["target"]["unknown"])
-
-    def _open(self, role: str) -> Split:
-        if role not in self._whole:
-            self._checksums.check(f"{role}.")
-            self._whole.add(role)
-        return Split(self.folder, role, self.card["tokenizer"]["V"])
-
-    def _role(self, role: str) -> dict[str, Any]:
-        return self.card["splits"][role]
-
-    def _role_of(self, split: str) -> str:
-        for role, card in self.card["splits"].items():
-            if card["name"] == split:
-                return role
-        names = ", ".join(card["name"] for card in self.card["splits"].values())
-        raise UserError(f"there is no prepared split '{split}'; prepared: {names}")
 
 
 def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
@@ -136,6 +64,13 @@ def text_not_built(data: Data, root: Path) -> dict[str, list[str]]:
     key = _key(data, make_corpus(data))
     there = (Path(root) / "data" / hashlib.sha256(key.encode()).hexdigest()[:16]).is_dir()
     return {} if there else json.loads(key)["text"]
+
+
+def target_pieces(data: Data, root: Path) -> tuple[int, int]:
+    """(target pieces to train on, end tokens counted, without pairs above data.max_len; pieces of the vocabulary)."""
+    prepared = prepare(data, root)
+    source, target = (lengths + 1 for lengths in (prepared.train.source_lengths, prepared.train.target_lengths))
+    return int(target[(source <= data.max_len) & (target <= data.max_len)].sum()), prepared.tokenizer.V
 
 
 @contextmanager

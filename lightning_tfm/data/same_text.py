@@ -5,7 +5,8 @@ from pathlib import Path
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.corpora import FilesCorpus, make_corpus
-from lightning_tfm.data.prepare import Prepared, parts_of, prepare, text_not_built
+from lightning_tfm.data.prepare import parts_of, prepare, text_not_built
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 
 CHANGED = "changed since: "

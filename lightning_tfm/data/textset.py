@@ -1,53 +1,19 @@
 """A text to score that is not in a run's store: encoded in memory with the run's tokenizer."""
 
 import hashlib
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.cleaning import flaw
 from lightning_tfm.data.corpora import make_corpus
-from lightning_tfm.data.pieces import PieceTokenizer
-from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.data.store import EncodedText
+from lightning_tfm.data.tokenizer import PieceTokenizer, Tokenizer
 from lightning_tfm.errors import UserError
 from lightning_tfm.parts import CORPORA
 
 
-@dataclass(frozen=True)
-class EncodedText:
-    """As `store.Split`: pairs of id arrays and the raw text."""
-
-    sources: list[np.ndarray]
-    targets: list[np.ndarray]
-    pairs: list[tuple[str, str]]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    @property
-    def source_lengths(self) -> np.ndarray:
-        return np.array([len(row) for row in self.sources], dtype=np.int64)
-
-    @property
-    def target_lengths(self) -> np.ndarray:
-        return np.array([len(row) for row in self.targets], dtype=np.int64)
-
-    def source(self, i: int) -> np.ndarray:
-        return self.sources[i]
-
-    def target(self, i: int) -> np.ndarray:
-        return self.targets[i]
-
-    def source_text(self) -> list[str]:
-        return [pair[0] for pair in self.pairs]
-
-    def target_text(self) -> list[str]:
-        return [pair[1] for pair in self.pairs]
-
-
 class TextSet:
-    """As `prepare.Prepared`, with the one split `name`: a split of the run's corpus, or CORPUS:SPLIT of another.
+    """As `prepared.Prepared`, with the one split `name`: a split of the run's corpus, or CORPUS:SPLIT of another.
 
     Raises UserError where it is not there or has broken lines.
     """

@@ -1,23 +1,25 @@
-"""One SentencePiece byte-pair encoding for both languages (5.1), trained deterministically from word counts."""
+"""What turns text into the ids of pieces and back: SentencePiece's, or a text that somebody else has cut into pieces.
+
+A ready text is split at spaces and joined for scoring, for the segmentation of a published result, whose perplexity is
+per piece of its own. A piece that ends in `@@` goes on in the next one, as subword-nmt marks it (Sennrich, Haddow and
+Birch 2016). data/vocabulary.py makes what is opened here.
+"""
 
 import hashlib
-import io
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import sentencepiece
 
-from lightning_tfm.config import BOS, EOS, PAD, UNK, Data
-from lightning_tfm.errors import UserError
+from lightning_tfm.config import BOS, EOS, PAD, UNK
 
-RESERVED = "\u2585"
-"""SentencePiece leaves out a training sentence that holds this character"""
-LONGEST_WORD = 4096
-"""bytes of the longest word that takes part in training; SentencePiece aborts the process above 65535 characters"""
+PIECES = "pieces.txt"
+"""of a store of ready pieces: a line for each, by id"""
+SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
+JOIN = re.compile("@@( |$)")
 
 
 def spaced(line: str) -> str:
@@ -25,53 +27,15 @@ def spaced(line: str) -> str:
     return line.replace("\t", " ")
 
 
-def count_words(lines: Iterable[str], counts: Counter) -> None:
-    """Add the words of `lines` to `counts`: all that byte-pair encoding needs, for it never crosses a space."""
-    for line in lines:
-        if RESERVED not in line:
-            counts.update(spaced(line).split(" "))
+def joined(line: str) -> str:
+    """Words of a line of pieces: `unter@@ bro@@ chen` becomes `unterbrochen`."""
+    return JOIN.sub("", line)
 
 
-def train_tokenizer(counts: Iterable[tuple[str, int]], data: Data) -> bytes:
-    """A SentencePiece model of `data.vocab_size` pieces from (word, count), each word once.
+class Encoder(Protocol):
+    """What turns text into pieces: Tokenizer or PieceTokenizer."""
 
-    The same as training on the sentences, in less memory.
-
-    Raises UserError where the text allows no such vocabulary, naming the size that works.
-    """
-    lines = (f"{word}\t{count}" for word, count in counts if word and len(word.encode()) <= LONGEST_WORD)
-    first = next(lines, None)
-    if first is None:
-        raise UserError("the training text has no words to make a vocabulary of")
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=chain([first], lines),
-            input_format="tsv",
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=data.vocab_size,
-            character_coverage=1.0,
-            normalization_rule_name=data.normalization,
-            byte_fallback=data.byte_fallback,
-            max_sentence_length=2 * LONGEST_WORD,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            minloglevel=2,
-        )
-    except (RuntimeError, OSError) as error:
-        raise UserError(_remedy(str(error), data)) from error
-    return model.getvalue()
-
-
-def _remedy(message: str, data: Data) -> str:
-    if most := re.search(r"too high .* value <= (\d+)", message):
-        return f"data.vocab_size={data.vocab_size}: the training text allows at most {most[1]} pieces"
-    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return f"data.vocab_size={data.vocab_size}: the characters of the training text need {least[1]} pieces"
-    return f"SentencePiece cannot train a vocabulary with {data}: {message}"
+    def encode(self, lines: Sequence[str], threads: int = 1) -> list[np.ndarray]: ...
 
 
 class Tokenizer:
@@ -101,3 +65,34 @@ class Tokenizer:
     def piece(self, id: int) -> str:
         """The piece as SentencePiece writes it, U+2581 for a space."""
         return self._processor.id_to_piece(int(id))
+
+
+class PieceTokenizer(Encoder):
+    """As Tokenizer, for a text of ready pieces. `path`: PIECES of a store."""
+
+    ready = True
+    """its text is tokenised as it stands: Moses and the like have nothing left to do"""
+
+    def __init__(self, path: Path):
+        content = Path(path).read_bytes()
+        self.fingerprint = hashlib.sha256(content).hexdigest()
+        self._pieces = content.decode().split("\n")[:-1]
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i not in SPECIAL}
+        self.V = len(self._pieces)
+
+    def encode(self, lines: Sequence[str], threads: int = 1) -> list[np.ndarray]:
+        """Ids (int32) of the pieces of each line; UNK for those that the vocabulary lacks."""
+        rows = [[self._ids.get(piece, UNK) for piece in line.replace("\t", " ").split(" ") if piece] for line in lines]
+        return [np.array(row, dtype=np.int32) for row in rows]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Words of one sentence; padding, begin and end vanish."""
+        return joined(" ".join(self._pieces[int(i)] for i in ids if int(i) not in (PAD, BOS, EOS)))
+
+    def plain(self, line: str) -> str:
+        """A line of the corpus as it is scored."""
+        return joined(line)
+
+    def piece(self, id: int) -> str:
+        """The piece as the vocabulary writes it."""
+        return self._pieces[int(id)]

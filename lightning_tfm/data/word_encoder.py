@@ -5,18 +5,10 @@ Byte-pair encoding never crosses a space, so that these are the ids of `Tokenize
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Protocol
 
 import numpy as np
 
-from lightning_tfm.data.tokenizer import spaced
-
-
-class Encoder(Protocol):
-    """What turns text into pieces: Tokenizer, or pieces.PieceTokenizer."""
-
-    def encode(self, lines: Sequence[str], threads: int = 1) -> list[np.ndarray]: ...
-
+from lightning_tfm.data.tokenizer import Encoder, spaced
 
 CACHED = 1_000_000
 """words whose pieces are kept; later ones are split again in every batch"""

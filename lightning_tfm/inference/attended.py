@@ -27,13 +27,13 @@ class Place(NamedTuple):
 
 
 def places(transformer: Transformer) -> list[Place]:
-    """In the order of KINDS; layers of other types have none."""
+    """In the order of KINDS; layers of other types have none. One stack is the decoder's."""
     stacks = (transformer.encoder, transformer.decoder, transformer.decoder)
     names = ("self_attention", "self_attention", "cross_attention")
     found = []
     for kind, layers, name in zip(KINDS, stacks, names, strict=True):
         for i, layer in enumerate(layers):
-            module: Any = getattr(layer, name)
+            module: Any = getattr(layer, name, None)
             if isinstance(module, Attention):
                 found.append(Place(kind, i, module))
     return found

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import BOS, EOS, PAD, UNK, Experiment, Model, from_dict, to_dict
-from lightning_tfm.data.pieces import FILE as PIECES
+from lightning_tfm.data.tokenizer import PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 
 VERSION = 1
 LONGEST = 4096
@@ -121,11 +121,13 @@ def ctranslate2_spec(trained: Trained) -> Any:
 
 def unlike_ctranslate2(m: Model) -> list[str]:
     """What in `m` CTranslate2 has no place for."""
-    faults = []
+    faults = [f"stack={m.stack} has no encoder"] * m.one_stack
     if not m.d_k == m.d_v == m.d_model / m.h:
         faults.append(f"d_k={m.d_k}, d_v={m.d_v} are not d_model/h={m.d_model / m.h:g}")
     if not LAYERS.traits(m.layer).exports:
-        faults.append(f"layer={m.layer} stands in place of self-attention")
+        faults.append(f"layer={m.layer} replaces self-attention")
+    if not ATTENTIONS.traits(m.attention).exports:
+        faults.append(f"attention={m.attention} replaces softmax")
     if SCHEMES.traits(m.positions).acts != "embedding":
         faults.append(f"positions={m.positions} act within attention")
     elif not SCHEMES.traits(m.positions).exports:

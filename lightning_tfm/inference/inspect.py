@@ -19,7 +19,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
-from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared
+from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.runs.directory import RunFolder
@@ -73,22 +73,24 @@ def binned(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str, Any]:
 def attention(trained: Trained, split: Split) -> dict[str, Any]:
     """Weights of all layers and heads on a few dev sentences, in thousandths: kind -> [layer][head][query][key]."""
     lines = [int(np.abs(split.source_lengths - length).argmin()) for length in LENGTHS]
+    found = [{"line": i + 1} | with_pieces(trained, split.source(i), split.target(i)) for i in dict.fromkeys(lines)]
+    return {"schema": 1, "split": "dev", "sentences": found}
+
+
+def with_pieces(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+    """`weights`, and the pieces that they are between: `source` and `target_in`."""
     piece = trained.prepared.tokenizer.piece
-    sentences = []
-    for i in dict.fromkeys(lines):
-        source, target = split.source(i), split.target(i)
-        kinds = weights(trained, source, target)
-        names: dict[str, Any] = {
-            "source": [*(piece(int(x)) for x in source), piece(EOS)],
-            "target_in": ["<s>", *(piece(int(x)) for x in target)],
-        }
-        sentences.append({"line": i + 1} | names | kinds)
-    return {"schema": 1, "split": "dev", "sentences": sentences}
+    names: dict[str, Any] = {
+        "source": [*(piece(int(x)) for x in source), piece(EOS)],
+        "target_in": ["<s>", *(piece(int(x)) for x in target)],
+    }
+    return names | weights(trained, source, target)
 
 
 @torch.no_grad()
 def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[str, list]:
-    """Attention of one sentence pair, the reference as prefix."""
+    """Attention of one sentence pair, the reference as prefix. Of one stack the parts of its weights between source and
+    source, target and target, target and source."""
     found: dict[str, list] = {"encoder": [], "decoder": [], "cross": []}
     transformer = trained.module.transformer
     hooks = []
@@ -98,15 +100,20 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
         ("cross", transformer.decoder, "cross_attention"),
     ):
         for layer in layers:
-            if not isinstance(getattr(layer, name), Attention):
+            module = getattr(layer, name, None)
+            if not isinstance(module, Attention) or (module.mix is not None and not module.mix.has_weights):
                 continue
-            hooks.append(getattr(layer, name).register_forward_pre_hook(_recorder(found[kind], kind)))
+            hooks.append(module.register_forward_pre_hook(_recorder(found[kind], kind)))
     batch = make_batch([source], [target], np.array([0]))
     try:
         transformer(batch.source_BS, batch.target_in_BT)
     finally:
         for hook in hooks:
             hook.remove()
+    if transformer.config.one_stack and found["decoder"]:
+        S, whole = len(source) + 1, np.array(found["decoder"])
+        parts = {"encoder": whole[..., :S, :S], "decoder": whole[..., S:, S:], "cross": whole[..., S:, :S]}
+        found = {kind: part.tolist() for kind, part in parts.items()}
     return found
 
 
@@ -120,7 +127,14 @@ def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
             q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
         # attending to unit vectors gives the weights themselves
         eye = torch.eye(k_BHSK.shape[2], dtype=k_BHSK.dtype).expand(*k_BHSK.shape[:2], -1, -1)
-        weights_HTS = module.compare(q_BHTK, k_BHSK, eye, seen, kind == "decoder", bias)[0]
+        causal = kind == "decoder" and arguments[2]
+        if kind == "decoder" and arguments[1] is not None:  # the mask of one stack with a prefix
+            seen = arguments[1]
+        if module.mix is not None:
+            seen = with_past(seen, causal, q_BHTK.shape[2], k_BHSK.shape[2], x_BTD.device)
+            weights_HTS = module.mix.weights(q_BHTK, k_BHSK, seen, bias)[0]
+        else:
+            weights_HTS = module.compare(q_BHTK, k_BHSK, eye, seen, causal, bias)[0]
         into.append((weights_HTS * 1000).round().int().tolist())
 
     return record

@@ -15,7 +15,7 @@ from torch import Tensor
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.prepare import Prepared
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import KINDS, Compare, comparing, places
 from lightning_tfm.inference.load import Trained

@@ -1,15 +1,18 @@
 """What a positional scheme does, as numbers to be drawn: of the trained weights, and of any class of a user's own."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_tfm.config import EOS, Model
+from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import Compare, comparing, places, some_lines
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.attention import Attention
+from lightning_tfm.model.attention import Attention, with_past
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
 from lightning_tfm.model.transformer import Transformer
 
@@ -17,6 +20,8 @@ POSITIONS, CHANNELS = 48, 64
 """drawn at most; of more channels every second, third, …"""
 LINES = 100
 """sentence pairs of the dev text, over whose queries biases are averaged"""
+PIECES = 100
+"""of the vocabulary of a model that is not trained"""
 
 
 def schemes(trained: Trained, split: Split) -> dict[str, Any]:
@@ -26,9 +31,19 @@ def schemes(trained: Trained, split: Split) -> dict[str, Any]:
     vector turned by that distance with itself; bias: [layer and head][distance], the mean of what is added to scores,
     over the queries of the dev text, from `first` on; None where no query had such a key.
     """
-    transformer = trained.module.transformer
+    return _of(trained.module.transformer, some_lines(split, LINES))
+
+
+def untrained(config: Model) -> dict[str, Any]:
+    """`schemes` of a model as it is drawn, over the queries of one random sentence pair."""
+    draw = np.random.default_rng(0)
+    source, target = draw.integers(EOS + 1, PIECES, (2, POSITIONS - 1))
+    return _of(Transformer(config, PIECES).eval(), [make_batch([source], [target], np.array([0]))])
+
+
+def _of(transformer: Transformer, batches: Iterable[Batch]) -> dict[str, Any]:
     with torch.no_grad():
-        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, split)
+        stacks = _added(transformer) or _turned(transformer) or _biases(transformer, batches)
     return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
 
 
@@ -56,7 +71,7 @@ def _turned(transformer: Transformer) -> dict[str, Any]:
     return found
 
 
-def _biases(transformer: Transformer, split: Split) -> dict[str, Any]:
+def _biases(transformer: Transformer, batches: Iterable[Batch]) -> dict[str, Any]:
     """Mean over queries, of each layer and head, by distance."""
     size = 2 * POSITIONS + 1
     sums: dict[tuple[str, int], np.ndarray] = {}
@@ -71,7 +86,9 @@ def _biases(transformer: Transformer, split: Split) -> dict[str, Any]:
             if bias is not None:
                 T, S = q.shape[2], k.shape[2]
                 apart_TS = np.arange(S) - np.arange(T)[:, None]
-                seen = (abs(apart_TS) <= POSITIONS) & ((apart_TS <= 0) | (not causal))
+                mask = with_past(allowed, causal, T, S, q.device)
+                seen = abs(apart_TS) <= POSITIONS
+                seen &= True if mask is None else mask.expand(1, 1, T, S)[0, 0].numpy()
                 where = apart_TS[seen] + POSITIONS
                 total = sums.setdefault((kind, layer), np.zeros((module.h, size)))
                 for h, one_TS in enumerate(bias.expand(1, module.h, T, S)[0].double().numpy()):
@@ -84,7 +101,7 @@ def _biases(transformer: Transformer, split: Split) -> dict[str, Any]:
 
     inside = [place for place in places(transformer) if place.kind != "cross"]
     with comparing([(place.module, watching(*place)) for place in inside]):
-        for batch in some_lines(split, LINES):
+        for batch in batches:
             transformer(batch.source_BS, batch.target_in_BT)
     found = {}
     for kind, count in counts.items():

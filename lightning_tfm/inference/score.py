@@ -19,7 +19,7 @@ PAPER = "paper_bleu"
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
     """A score and its file, made where it is not there, with every other measure of the translations."""
-    from lightning_tfm.data.prepare import Prepared
+    from lightning_tfm.data.prepared import Prepared
     from lightning_tfm.data.textset import TextSet
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.scored import score_split
@@ -38,8 +38,9 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
+    names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
     language = "" if trained.prepared.tokenizer.ready else experiment.data.target
-    whole = measured(score, hypotheses, text.split(set_name).target_text(), (*ADDED, PAPER), language)
+    whole = measured(score, hypotheses, text.split(set_name).target_text(), [*names], language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
@@ -105,13 +106,20 @@ def measured(
     return replace(score, measures=found)
 
 
+def _as_now(name: str, measure: Measure) -> bool:
+    """Whether it was counted as it would be now: a user-defined class may have changed."""
+    from lightning_tfm.counting import signature_now
+
+    return signature_now(METRICS[name]) in ("", measure.signature)
+
+
 def add(folder: RunFolder, evaluation: str, split: str, references: list[str], names: Sequence[str]) -> str:
     """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is."""
     path = folder.scores(evaluation) / f"{split}.json"
     score = read_score(path)
     if isinstance(score, Missing):
         return f"its score: {score.reason}"
-    if score.measures.keys() >= set(names):
+    if all(name in score.measures and _as_now(name, score.measures[name]) for name in names):
         return ""
     try:
         check_files(path.parent, score.files)
@@ -120,8 +128,10 @@ def add(folder: RunFolder, evaluation: str, split: str, references: list[str], n
         return "its translations are not here"
     except DamagedFile as error:
         return str(error)
-    attempt = folder.claim()
     whole = replace(measured(score, hypotheses, references, names), run=folder.path.name)
+    if lacking := [name for name in names if name not in whole.measures or not _as_now(name, whole.measures[name])]:
+        return f"it has no {', '.join(lacking)}"
+    attempt = folder.claim()
     attempt.write_json(path, signed(to_plain(whole)))
     attempt.release()
     return ""

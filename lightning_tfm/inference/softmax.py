@@ -17,7 +17,7 @@ from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import KINDS, Compare, Place, comparing, places, some_lines
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.attention import Attention, attend_explicit
+from lightning_tfm.model.attention import Attention, attend_explicit, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.training.module import TransformerModule
@@ -46,17 +46,22 @@ def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
 
 
 def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
-    """kind -> [layer][head][COUNTS]. Restricted self-attention is left out: its blocks hold queries that are none."""
-    watched = [place for place in places(transformer) if not isinstance(place.module, RestrictedSelfAttention)]
+    """kind -> [layer][head][COUNTS]. Left out are restricted self-attention, whose blocks hold queries that are
+    none, and what mixes otherwise than by one softmax."""
+    watched = [
+        place
+        for place in places(transformer)
+        if place.module.mix is None and not isinstance(place.module, RestrictedSelfAttention)
+    ]
     total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
-    seen: list[tuple[Place, Tensor, Tensor]] = []
+    seen: list[tuple[Place, Tensor, Tensor, Tensor]] = []
     with comparing([(place.module, _watching(place, seen)) for place in watched]):
         for batch in batches:
             logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
             F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()
-            for place, scores_BHTS, weights_BHTS in seen:
+            for place, scores_BHTS, weights_BHTS, keys_T in seen:
                 assert scores_BHTS.grad is not None
-                total[place.kind, place.layer] += counted(weights_BHTS.detach()[0], scores_BHTS.grad[0], place.kind)
+                total[place.kind, place.layer] += counted(weights_BHTS.detach()[0], scores_BHTS.grad[0], keys_T)
             seen.clear()
             transformer.zero_grad()
     found: dict[str, list] = {kind: [] for kind in KINDS}
@@ -65,7 +70,7 @@ def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
     return found
 
 
-def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor]]) -> Compare:
+def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor, Tensor]]) -> Compare:
     module: Attention = place.module
 
     def compare(
@@ -76,9 +81,10 @@ def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor]]) -> Compare
         causal: bool,
         bias: Tensor | None = None,
         values: Any = None,
-        keep: Tensor | None = None,
+        *others: Any,
+        **named: Any,
     ) -> Tensor:
-        assert keep is None, "nothing is dropped in scoring"
+        assert named.get("keep", *others[:1]) is None, "nothing is dropped in scoring"
         kept: list[Tensor] = []
 
         def scores(q: Tensor, k: Tensor) -> Tensor:
@@ -88,7 +94,10 @@ def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor]]) -> Compare
             return made
 
         def drop(weights: Tensor) -> Tensor:
-            seen.append((place, kept[0], weights))
+            T, S = weights.shape[2:]
+            mask = with_past(allowed, causal, T, S, weights.device)
+            keys_T = torch.full((T,), S) if mask is None else mask.expand(1, 1, T, S)[0, 0].sum(-1)
+            seen.append((place, kept[0], weights, keys_T.double()))
             return weights
 
         return attend_explicit(q, k, v, allowed, causal, bias, scores, values, drop)
@@ -96,11 +105,9 @@ def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor]]) -> Compare
     return compare
 
 
-def counted(p_HTS: Tensor, gradient_HTS: Tensor, kind: str) -> Tensor:
-    """[H, COUNTS] of one sentence; queries that see one key alone are left out."""
+def counted(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:
+    """[H, COUNTS] of one sentence; queries that see one key alone are left out. `keys_T`: how many each sees."""
     p, g = p_HTS.double(), gradient_HTS.double().abs().sum(-1)
-    T, S = p.shape[1:]
-    keys_T = torch.arange(1, T + 1).double() if kind == "decoder" else torch.full((T,), S).double()
     several = keys_T > 1
     entropy = -torch.xlogy(p, p).sum(-1)[:, several] / keys_T[several].log()
     flat = ((p * (1 - p)).sum(-1) < SATURATED)[:, several]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lightning_tfm.strict import Kept
+
 
 @dataclass(frozen=True)
 class Exponent:
@@ -60,9 +62,14 @@ class LayerMeasures:
     layers: dict[int, int | None]
     """layers after which every output depends on every input; None: more than were tried"""
 
+    @property
+    def short(self) -> str:
+        """Of a user-defined class its name, without its module."""
+        return self.layer.rpartition(".")[2][:11]
+
 
 @dataclass(frozen=True)
-class LayerTable:
+class LayerTable(Kept):
     """All types at the same sizes."""
 
     d_model: int

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.config import Model
+from lightning_tfm.model.attention_types import make_attention, masked_softmax, scaled_scores
 from lightning_tfm.model.norms import Norm, RMSNorm
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
 
@@ -54,9 +55,7 @@ def attend(
     short = is_short(q_BHTK, S)
     if bias is None and allowed is None and not short:
         return scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSV, is_causal=causal)
-    if causal:
-        past_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).tril(S - T)
-        allowed = past_TS if allowed is None else allowed & past_TS
+    allowed = with_past(allowed, causal, T, S, q_BHTK.device)
     if short:
         return attend_short(q_BHTK, k_BHSK, v_BHSV, allowed, bias)
     if bias is None:
@@ -91,6 +90,14 @@ def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor
     return torch.bmm(score_BHTS.softmax(-1).flatten(0, 1), v).unflatten(0, q_BHTK.shape[:2])
 
 
+def with_past(allowed: Tensor | None, causal: bool, T: int, S: int, device: torch.device) -> Tensor | None:
+    """`allowed`, and where `causal` no key after the query, counted from the last query and the last key."""
+    if not causal or T == 1:
+        return allowed
+    past_TS = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+    return past_TS if allowed is None else allowed & past_TS
+
+
 def attend_explicit(
     q_BHTK: Tensor,
     k_BHSK: Tensor,
@@ -103,18 +110,10 @@ def attend_explicit(
     drop: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """`attend`, if need be with other `scores`, and with what `values` makes of the weights [B, H, T, S]."""
-    if scores is None:
-        score_BHTS = (q_BHTK / math.sqrt(q_BHTK.shape[3])) @ k_BHSK.transpose(2, 3)
-    else:
-        score_BHTS = scores(q_BHTK, k_BHSK)
+    score_BHTS = scaled_scores(q_BHTK, k_BHSK) if scores is None else scores(q_BHTK, k_BHSK)
     score_BHTS = score_BHTS if bias is None else score_BHTS + bias
-    T, S = score_BHTS.shape[2:]
-    if causal and T > 1:
-        past_TS = torch.ones(T, S, dtype=torch.bool, device=q_BHTK.device).tril(S - T)
-        allowed = past_TS if allowed is None else allowed & past_TS
-    if allowed is not None:
-        score_BHTS = score_BHTS.masked_fill(~allowed, float("-inf"))
-    weights_BHTS = drop(score_BHTS.softmax(-1))
+    mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
+    weights_BHTS = drop(masked_softmax(score_BHTS, mask))
     found_BHTV = weights_BHTS @ v_BHSV
     return found_BHTV if values is None else found_BHTV + values(weights_BHTS)
 
@@ -127,9 +126,10 @@ def shared(x_BGTX: Tensor, h: int) -> Tensor:
 class Attention(nn.Module):
     """What both kinds have: heads, h of queries and G of keys and values (config: kv_heads), and norms of Q and K."""
 
-    def __init__(self, c: Model):
+    def __init__(self, c: Model, place: str, number: int):
         super().__init__()
         self.h, self.G = c.h, c.kv_heads or c.h
+        self.mix = make_attention(c, place, number)
         self.parts = {"Q": c.h * c.d_k, "K": self.G * c.d_k, "V": self.G * c.d_v}
         self.q_norm, self.k_norm = query_key_norms(c)
         self.P_attention = c.P_attention
@@ -148,15 +148,20 @@ class Attention(nn.Module):
         bias: Tensor | None = None,
         values: Callable[[Tensor], Tensor] | None = None,
         keep: Tensor | None = None,
+        x_BTD: Tensor | None = None,
     ) -> Tensor:
-        """`attend`; with its weights in hand where something acts on them. `keep` is their dropout's mask."""
+        """`attend`; with its weights in hand where something acts on them. `keep` is their dropout's mask, `x` what
+        the queries are made of."""
         drops = keep is not None or (self.training and self.P_attention > 0)
-        if self.additive is None and values is None and not drops:
+        if self.additive is None and values is None and self.mix is None and not drops:
             return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
 
         def drop(w_BHTS: Tensor) -> Tensor:
             return F.dropout(w_BHTS, self.P_attention, self.training) if keep is None else w_BHTS * keep
 
+        if self.mix is not None:
+            mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
+            return self.mix(q_BHTK, k_BHSK, v_BHSV, mask, bias, x_BTD, drop)
         return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values, drop)
 
 
@@ -184,9 +189,9 @@ class KeyValueCache:
 class SelfAttention(Attention):
     """MultiHead(x, x, x) (3.2.2), with a rotating or biasing positional scheme where there is one."""
 
-    def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool = False):
-        """`causal`, whether it belongs to the decoder, is for classes that derive from it."""
-        super().__init__(c)
+    def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool = False, number: int = 0):
+        """`causal`: whether it belongs to the decoder; `number` of the layer in its stack, from 0."""
+        super().__init__(c, "decoder" if causal else "encoder", number)
         self.W_QKV = FusedLinear(c.d_model, self.parts, c.attention_bias)
         self.W_O = nn.Linear(c.h * c.d_v, c.d_model, c.attention_bias)
         self.scheme = scheme
@@ -218,14 +223,14 @@ class SelfAttention(Attention):
         bias = self.scheme.bias(q, k.shape[2], start) if isinstance(self.scheme, BiasScheme) else None
         values = partial(self.scheme.values, start=start) if isinstance(self.scheme, ValueScheme) else None
         k, v = shared(k, self.h), shared(v, self.h)
-        return self.W_O(merge_heads(self.compare(q, k, v, allowed, causal, bias, values, keep)))
+        return self.W_O(merge_heads(self.compare(q, k, v, allowed, causal, bias, values, keep, x_BTD)))
 
 
 class CrossAttention(Attention):
     """MultiHead(x, memory, memory): the decoder looks at the encoder's output (3.2.3)."""
 
-    def __init__(self, c: Model):
-        super().__init__(c)
+    def __init__(self, c: Model, number: int = 0):
+        super().__init__(c, "cross", number)
         self.W_Q = nn.Linear(c.d_model, self.parts["Q"], c.attention_bias)
         self.W_KV = FusedLinear(c.d_model, {"K": self.parts["K"], "V": self.parts["V"]}, c.attention_bias)
         self.W_O = nn.Linear(c.h * c.d_v, c.d_model, c.attention_bias)
@@ -242,7 +247,8 @@ class CrossAttention(Attention):
         self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
         k_BHSK, v_BHSV = shared(k_BGSK, self.h), shared(v_BGSV, self.h)
-        return self.W_O(merge_heads(self.compare(self.queries(x_BTD), k_BHSK, v_BHSV, allowed, False, keep=keep)))
+        q_BHTK = self.queries(x_BTD)
+        return self.W_O(merge_heads(self.compare(q_BHTK, k_BHSK, v_BHSV, allowed, False, keep=keep, x_BTD=x_BTD)))
 
 
 # --- how queries and keys are compared (config: scores) ---

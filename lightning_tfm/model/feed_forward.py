@@ -105,6 +105,6 @@ def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_f
 
 
 def product_weights(module: nn.Module) -> int:
-    """Numbers in its matrices, each multiplied once for a position; those of positions and scores are none."""
-    others = ("scheme.", "additive.")
+    """Numbers in its matrices, each multiplied once for a position; those of positions, scores and mixes are none."""
+    others = ("scheme.", "additive.", "mix.")
     return sum(p.numel() for name, p in module.named_parameters() if p.dim() > 1 and not name.startswith(others))

@@ -4,11 +4,12 @@ from typing import Any, NamedTuple
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.size import layer_weights
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES, attention_weights
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES, attention_type, attention_weights
 
 
 class AttentionPairs(NamedTuple):
-    """Sums over the sentences of a step, S and T being a sentence's source and target length in pieces."""
+    """Sums over the sentences of a step, S and T being a sentence's source and target length in pieces; one stack has
+    a target of S + T and no source."""
 
     source: int
     """Σ S², or as many as the layer compares (parts.Layer.pairs)"""
@@ -23,6 +24,8 @@ class AttentionPairs(NamedTuple):
     def of(cls, model: Model, source: Any, target: Any, batches: float = 1) -> "AttentionPairs":
         """Of sentences with these lengths, arrays of numpy, in so many batches."""
         pairs = LAYERS.traits(model.layer).pairs
+        if model.one_stack:
+            source, target = 0 * source, source + target
         near, far = (int(pairs(model, n).sum()) for n in (source, target))
         grids = sum((n * n).sum() for n in (source, target)) / max(len(source), 1) * batches
         return cls(near, far, int(source @ target), round(grids))
@@ -39,10 +42,11 @@ def training_flops(
     """Multiplications and additions of matrix products in forward and backward passes over true (unpadded) tokens.
 
     6 per weight and token (2 forward, 4 backward): encoder weights act on source tokens, decoder weights on target
-    tokens, but keys and values of the cross-attention on source tokens; plus the scores and sums of attention, what
-    positional schemes multiply within it, and the logits. Softmax, norms, biases, gates and dropout are left out, and a
-    GPU's look-ups by products with zeros and ones. `weights` are the built model's (`Transformer.weights`); without
-    them classes of the user's own that do not declare theirs are taken for the paper's.
+    tokens, but keys and values of the cross-attention on source tokens, and those of one stack on both; plus the scores
+    and sums of attention, what positional schemes multiply within it, and the logits. Softmax, norms, biases, gates and
+    dropout are left out, and a GPU's look-ups by products with zeros and ones. `weights` are the built model's
+    (`Transformer.weights`); without them user-defined classes that do not declare theirs are taken for the
+    paper's.
     """
     d, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     keys_values = d * (model.kv_heads or h) * (d_k + d_v)
@@ -52,10 +56,19 @@ def training_flops(
         feed_forward = 2 * d * model.d_ff if multiplied is None else multiplied(model)
         weights = feed_forward, layer_weights(model, False), layer_weights(model, True)
     feed_forward, encoder, decoder = weights
+    over_memory = target_tokens
+    if model.one_stack:
+        encoder, over_memory, keys_values, queries_output = decoder, 0, 0, 0
     source = source_tokens * model.N * (encoder + feed_forward + keys_values)
     target = target_tokens * model.N * (decoder + feed_forward + queries_output)
     each_pair = LAYERS.traits(model.layer).each_pair(model)
     attention = model.N * (each_pair * (pairs.source + pairs.target) + h * (d_k + d_v) * pairs.cross)
+    for place, tokens, compared in (
+        ("self", source_tokens + target_tokens, pairs.source + pairs.target),
+        ("cross", over_memory, pairs.cross),
+    ):
+        mixing = attention_type(model, place)
+        attention += model.N * (mixing.weights(model) * tokens + mixing.each_pair(model) * compared)
     of_query, of_pair, of_cell = SCHEMES.traits(model.positions).flops(model)
     compared = (pairs.source + pairs.target) * of_pair + pairs.grids * of_cell
     positions = model.N * ((source_tokens + target_tokens) * of_query + compared)

@@ -40,7 +40,7 @@ class LayerSizes:
 
     d_model: int
     width: int
-    """inner channels (config: layer_width), d_model for a class of the user's own"""
+    """inner channels (config: layer_width), d_model for a user-defined class"""
     kernel: int
     neighbourhood: int
     bias: bool
@@ -54,7 +54,7 @@ class LayerType(nn.Module, ABC):
     """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
 
     Name the matrix whose product is added to the residual stream W_O: `model.init: xavier_residual` looks for it.
-    One of the user's own declares the traits of `parts.Layer` as attributes: `sees_order = False`.
+    A user-defined one declares the traits of `parts.Layer` as attributes: `sees_order = False`.
     """
 
     def __init__(self, sizes: LayerSizes):
@@ -220,7 +220,7 @@ def make_layer(c: Model, scheme: PositionScheme | None, causal: bool, number: in
     """
     found = find_layer(c.layer)
     if issubclass(found, SelfAttention):
-        return found(c, scheme, causal)
+        return found(c, scheme, causal, number)
     if scheme is not None:
         raise UserError(f"model.positions={c.positions} acts within self-attention, and model.layer={c.layer} has none")
     width = inner_width(c, causal)
@@ -257,12 +257,12 @@ class RestrictedSelfAttention(SelfAttention):
     2r - 1 keys that any of them sees; where these would be all keys anyway, the whole matrix is masked instead.
     """
 
-    def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool):
+    def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool, number: int = 0):
         if isinstance(scheme, BiasScheme):
             raise UserError(
                 f"model.positions={c.positions} adds to the scores of all keys: model.layer=restricted has few"
             )
-        super().__init__(c, scheme)
+        super().__init__(c, scheme, causal, number)
         self.r = c.neighbourhood
         self.before = self.r - 1 if causal else self.r // 2
 

@@ -1,6 +1,7 @@
-"""What no part of a model may see, later positions in the decoder and padding: asked of a small model without training.
+"""What no part of a model may see, later positions in the decoder and padding, and that it decodes as it trains: asked
+of a small model without training.
 
-The suites of testing/ hold every class to it; a run asks it of classes of the user's own before its first step.
+The suites of testing/ hold every class to it; a run asks it of user-defined classes before its first step.
 """
 
 from dataclasses import replace
@@ -12,14 +13,18 @@ from torch import Tensor, nn
 
 from lightning_tfm.config import BOS, EOS, PAD, Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.attention_types import AttentionType
 from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
+from lightning_tfm.model.search import cached_decoder
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import KINDS
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
 TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
+LONGEST = len(SOURCES[0]) + 4 + len(TARGETS[0])
+"""positions that they take in one stack, with the padding of `padding`"""
 CHANGED = 3
 """position of the target whose piece is exchanged"""
 WITHIN = 1e-4
@@ -53,6 +58,24 @@ def padding(model: Transformer, within: float) -> str:
     return "" if off <= within else f"with 4 more columns of padding, the result is off by {off:.1e}"
 
 
+def piece_by_piece(model: Transformer, within: float) -> str:
+    """How decoding with a cache departs from the whole target at once; empty where it does not."""
+    source, target = pad(SOURCES), pad(TARGETS)
+    wanted_BTW, decoder = model(source, target).log_softmax(-1), cached_decoder(model, source)
+    for t in range(target.shape[1]):
+        off = float((decoder.step(target[:, t], t) - wanted_BTW[:, t]).abs().max())
+        if off > within:
+            return f"decoded with a cache, the piece at position {t} is off by {off:.1e}"
+    return ""
+
+
+def _shape_of_a_mix(part: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+    wanted = (*given[0].shape[:3], given[2].shape[3])
+    if getattr(made, "shape", None) != wanted:
+        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise ValueError(f"{type(part).__name__} makes {found}: [B, h, T, d_v] = {wanted} is wanted")
+
+
 def _same_shape(part: nn.Module, given: tuple[Tensor, ...], made: Any) -> None:
     if getattr(made, "shape", None) != given[0].shape:
         found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
@@ -61,7 +84,7 @@ def _same_shape(part: nn.Module, given: tuple[Tensor, ...], made: Any) -> None:
 
 @torch.no_grad()
 def check_own_classes(config: Model) -> None:
-    """Raise UserError where a model of these sizes with classes of the user's own fails, or sees what it may not.
+    """Raise UserError where a model of these sizes with user-defined classes fails, or sees what it may not.
 
     About a second: two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
     """
@@ -70,18 +93,23 @@ def check_own_classes(config: Model) -> None:
     if not named:
         return
     with torch.random.fork_rng(devices=[]):
-        sizes = replace(config, N=min(config.N, 2), max_positions=max(config.max_positions, len(SOURCES[0]) + 4))
+        sizes = replace(config, N=min(config.N, 2), max_positions=max(config.max_positions, LONGEST))
         try:
             model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
             for part in model.modules():
                 if isinstance(part, Norm | FeedForward):
                     part.register_forward_hook(_same_shape)
+                if isinstance(part, AttentionType):
+                    part.register_forward_hook(_shape_of_a_mix)
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
             before, after = with_another_piece(model)
-            fault = later_position(before, after) or padding(model, WITHIN)
-        except Exception as error:  # whatever a class of the user's own may raise
+            fault = later_position(before, after) or padding(model, WITHIN) or piece_by_piece(model, WITHIN)
+        except Exception as error:  # whatever a user-defined class may raise
             at = extract_tb(error.__traceback__)[-1]
             raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
     if fault and before.isfinite().all():
-        raise UserError(f"{named}: {fault}; no position of the decoder may see a later one, and none padding")
+        raise UserError(
+            f"{named}: {fault}; no position of the decoder may see a later one, none padding, and decoding must give "
+            "what training sees"
+        )

@@ -6,15 +6,17 @@ still beat its finished ones: log-probabilities only fall and the penalty only g
 most logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_tfm.config import BOS, EOS, PAD
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.attention import KeyValueCache
+from lightning_tfm.model.transformer import EncoderLayer, Keep, Transformer
 
 BLOCK = 128
 LARGE = 32 * BLOCK, 1 << 20
@@ -36,7 +38,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 class CachedDecoder:
-    """The decoder, one piece at a time. Rows are beams of sentences, `width` to a sentence.
+    """The decoder of two stacks, one piece at a time. Rows are beams of sentences, `width` to a sentence.
 
     Keys and values of the memory are held once for each sentence: its beams are queries of the same attention.
     """
@@ -60,8 +62,7 @@ class CachedDecoder:
             x_R1D = layer.residual_2.after(x_R1D, y_R1D, None)
             y_R1D = layer.feed_forward(layer.residual_3.before(x_R1D))
             x_R1D = layer.residual_3.after(x_R1D, y_R1D, None)
-        logits_RW = self.model.logits(self.model.decoder_norm(x_R1D[:, 0]))
-        return F.log_softmax(logits_RW.float() if logits_RW.dtype is torch.bfloat16 else logits_RW, -1)
+        return log_probabilities(self.model, x_R1D[:, 0])
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> None:
         """Reorder rows after a beam step; drop sentences that are done where `sentences` names those that stay."""
@@ -70,6 +71,69 @@ class CachedDecoder:
         if sentences is not None:
             self.allowed = self.allowed[sentences]
             self.memory = [(k[sentences], v[sentences]) for k, v in self.memory]
+
+
+def log_probabilities(model: Transformer, x_RD: Tensor) -> Tensor:
+    """log P of every next piece [R, W]; `x` is what the last layer made."""
+    logits_RW = model.logits(model.decoder_norm(x_RD))
+    return F.log_softmax(logits_RW.float() if logits_RW.dtype is torch.bfloat16 else logits_RW, -1)
+
+
+@dataclass
+class SameLength:
+    """Rows of a search whose sources have `length` pieces, so that their targets begin at one position."""
+
+    length: int
+    rows: Tensor
+    caches: list[KeyValueCache]
+
+
+class OneStackDecoder:
+    """One stack, one piece at a time, as CachedDecoder; sources of one length go through it together.
+
+    Each has positions and cache of its own length, whatever positional scheme or layer type there is: no row sees what
+    others of the batch are. What was decoded before is held for every beam, the source with it.
+    """
+
+    def __init__(self, model: Transformer, source_BS: Tensor):
+        self.model, self.groups = model, list[SameLength]()
+        lengths_B = (source_BS != PAD).sum(1)
+        at_once = model.config.layer == "attention"  # other types keep their state one piece at a time
+        for n in lengths_B.unique().tolist():
+            rows = (lengths_B == n).nonzero()[:, 0]
+            group = SameLength(n, rows, [layer.self_attention.new_cache() for layer in model.decoder])
+            for start, pieces in enumerate(source_BS[rows, :n].split(n if at_once else 1, 1)):
+                self._through(model.embed_target(pieces, start, of_source=True), group, start)
+            self.groups.append(group)
+
+    def step(self, pieces_R: Tensor, position: int) -> Tensor:
+        """As CachedDecoder.step; rows may be any number to a sentence."""
+        x_RD = self.model.embedding_WD.new_empty(len(pieces_R), self.model.config.d_model)
+        for group in self.groups:
+            start = group.length + position
+            x_R1D = self.model.embed_target(pieces_R[group.rows, None], start)
+            x_RD[group.rows] = self._through(x_R1D, group, start)[:, 0].to(x_RD.dtype)
+        return log_probabilities(self.model, x_RD)
+
+    def _through(self, x_BTD: Tensor, group: SameLength, start: int) -> Tensor:
+        causal, none = self.model.config.stack == "causal", list[Keep]((None, None))
+        for layer, cache in zip(cast(Sequence[EncoderLayer], self.model.decoder), group.caches, strict=True):
+            x_BTD = layer(x_BTD, None, none, causal=causal, cache=cache, start=start)
+        return x_BTD
+
+    def select(self, rows: Tensor, sentences: Tensor | None) -> None:
+        """As CachedDecoder.select."""
+        for group in self.groups:
+            kept = torch.isin(rows, group.rows).nonzero()[:, 0]
+            for cache in group.caches:
+                cache.select(torch.searchsorted(group.rows, rows[kept]))
+            group.rows = kept
+        if sentences is not None:
+            self.groups = [group for group in self.groups if len(group.rows)]
+
+
+def cached_decoder(model: Transformer, source_BS: Tensor) -> CachedDecoder | OneStackDecoder:
+    return (OneStackDecoder if model.config.one_stack else CachedDecoder)(model, source_BS)
 
 
 @torch.no_grad()
@@ -91,9 +155,10 @@ def beam_search(
     """
     assert not model.training and alpha >= 0 and 1 <= n_best <= beam
     device = source_BS.device
-    limits = [min(int(n) + extra_len, model.max_length) for n in (source_BS != PAD).sum(1)]
+    before = int(model.config.one_stack)  # in one stack the source takes positions, too
+    limits = [min(n + extra_len, model.max_length - before * n) for n in (source_BS != PAD).sum(1).tolist()]
     finished: list[list[Hypothesis]] = [[] for _ in limits]
-    decoder = CachedDecoder(model, source_BS)
+    decoder = cached_decoder(model, source_BS)
     open_ids = list(range(len(limits)))  # sentences still in the batch
     pieces_R = torch.full((len(limits),), BOS, device=device)
     history = torch.empty(len(limits), 1, 0, dtype=torch.long, device=device)  # [sentences, width, pieces so far]
@@ -112,18 +177,21 @@ def beam_search(
         parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
 
         # an end counts where it stands among what the beam keeps, or where nothing else may follow
-        last = torch.tensor([position >= limits[sentence] for sentence in open_ids], device=device)
+        are_last = [position >= limits[sentence] for sentence in open_ids]
+        last = torch.tensor(are_last, device=device)
         everything = width * step.shape[-1] <= beam
         counts = (ends >= best[:, -1:]) | last[:, None] | everything
         divisor = penalty(position, alpha)
-        for row, b in (counts & (ends > float("-inf"))).nonzero().tolist():
-            end = float(ends[row, b])
-            finished[open_ids[row]].append(Hypothesis(history[row, b].tolist(), end / divisor, end))
+        # a device is asked twice a step at most, whatever has finished: each time it has to come to an end first
+        counted = ends.masked_fill(~counts, float("-inf"))
+        *seen, best_open = torch.cat((counted, best[:, :1]), 1).double().T.tolist()
+        found = [(row, b) for row in range(sentences) for b in range(width) if seen[b][row] > float("-inf")]
+        ended = history[tuple(torch.tensor(found, device=device).T)].tolist() if found else []
+        for (row, b), pieces in zip(found, ended, strict=True):
+            finished[open_ids[row]].append(Hypothesis(pieces, seen[b][row] / divisor, seen[b][row]))
 
         stay = []
-        for row, (sentence, open_best, is_last) in enumerate(
-            zip(open_ids, best[:, 0].tolist(), last.tolist(), strict=True)
-        ):
+        for row, (sentence, open_best, is_last) in enumerate(zip(open_ids, best_open, are_last, strict=True)):
             done = finished[sentence] = sorted(finished[sentence], key=lambda x: -x.score)[:beam]
             bound = open_best / penalty(limits[sentence], alpha)
             enough = len(done) >= n_best and done[n_best - 1].score >= bound

@@ -10,6 +10,8 @@
                                                           ▼
                                                         output matrix: logits
 
+Or one stack of N layers of self-attention and feed-forward, over source and target as one text (config: stack).
+
 Shape suffixes, here and in attention, positions, search and loss:
 B batch, S source length, T target length, D d_model, F d_ff, H heads, K d_k, V d_v, W vocabulary.
 
@@ -21,7 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,7 @@ from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.attention import CrossAttention, KeyValueCache
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.init import initialise
+from lightning_tfm.model.joined import Joined
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
 from lightning_tfm.model.positions import (
@@ -56,7 +59,7 @@ class SublayerMasks(NamedTuple):
 
     @staticmethod
     def masked(sublayer: nn.Module, keep: Keep) -> Callable[..., Tensor]:
-        """The sub-layer with its mask, where there is one: of types of the user's own not all take any."""
+        """The sub-layer with its mask, where there is one: of user-defined types not all take any."""
         return sublayer if keep is None else partial(sublayer, keep=keep)
 
 
@@ -68,6 +71,8 @@ class Noise:
     """Dropout masks of one micro-batch: 0 or 1/(1-P_drop).
 
     source: [1 + 2N, B, S, D], target: [1 + 3N, B, T, D]; the embedding's comes first, then sub-layer by sub-layer.
+    Of one stack the target's are [1 + 2N, B, T, D], and its inner ones are the decoder's, but for the feed-forward's
+    over the source, which are the encoder's.
     """
 
     source: Tensor
@@ -80,6 +85,7 @@ class Noise:
 class Transformer(nn.Module):
     """Encoder, decoder, and one matrix for both embeddings and the output (3.4), or more (config: tie).
 
+    One stack (config: stack) is held as `decoder`, of layers that are an encoder's; `encoder` has none.
     `V` is the vocabulary's size; weights are drawn by (seed, parameter name, shape), see model/init.py.
     """
 
@@ -105,12 +111,17 @@ class Transformer(nn.Module):
         self.target_WD = nn.Parameter(torch.empty(V, c.d_model)) if c.tie != "all" else None
         self.output_WD = nn.Parameter(torch.empty(V, c.d_model)) if c.tie == "none" else None
         self.target_space_D = nn.Parameter(torch.empty(c.target_spaces, c.d_model)) if c.target_spaces else None
-        self.encoder_positions, self.decoder_positions = at_embedding(), at_embedding()
+        self.encoder_positions = NoPositions(sizes) if c.one_stack else at_embedding()
+        self.decoder_positions = at_embedding()
         self.dropout = Dropout(c.P_drop)
-        encoder = nn.ModuleList(EncoderLayer(c, s, i) for i, s in enumerate(at_attention(False)))
-        decoder = nn.ModuleList(DecoderLayer(c, s, i) for i, s in enumerate(at_attention(True)))
+        inside = at_attention(c.stack != "prefix")
+        if c.one_stack:
+            encoder, decoder = nn.ModuleList(), nn.ModuleList(EncoderLayer(c, s, i, True) for i, s in enumerate(inside))
+        else:
+            encoder = nn.ModuleList(EncoderLayer(c, s, i) for i, s in enumerate(at_attention(False)))
+            decoder = nn.ModuleList(DecoderLayer(c, s, i) for i, s in enumerate(inside))
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
-        self.encoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
+        self.encoder_norm = nn.Identity() if c.norm == "post" or c.one_stack else make_norm(c)
         self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
         initialise(self, c.init, seed)
 
@@ -121,6 +132,8 @@ class Transformer(nn.Module):
 
     def hidden(self, source_BS: Tensor, target_BT: Tensor, allowed: Tensor | None, noise: Noise | None) -> Tensor:
         """The decoder's output [B, T, D]. `allowed` masks the source, [B, 1, 1, S]; None where it has no padding."""
+        if self.config.one_stack:
+            return self._one_stack(source_BS, target_BT, noise)
         memory_BSD = self.encode(source_BS, allowed, noise)
         return self.decode(target_BT, memory_BSD, allowed, noise)
 
@@ -134,9 +147,10 @@ class Transformer(nn.Module):
         return tied_WD if self.output_WD is None else self.output_WD
 
     def encode(self, source_BS: Tensor, allowed: Tensor | None, noise: Noise | None = None) -> Tensor:
-        """-> memory_BSD."""
+        """-> memory_BSD. Not of one stack, which has none."""
+        assert not self.config.one_stack, "no encoder"
         keeps = _keeps(noise.source if noise else None, EncoderLayer.sublayers * self.config.N)
-        x_BSD = self._embed(source_BS, self.encoder_positions, keeps[0], 0, self.target_space_D)
+        x_BSD = self._placed(self._looked_up(source_BS, True), self.encoder_positions, keeps[0], 0, self.target_space_D)
         for i, layer in enumerate(self.encoder):
             masks = noise.encoder[i] if noise and noise.encoder else NO_MASKS
             x_BSD = layer(x_BSD, allowed, keeps[1 + 2 * i : 3 + 2 * i], masks)
@@ -147,7 +161,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """-> hidden_BTD, every position from those before it."""
         keeps = _keeps(noise.target if noise else None, DecoderLayer.sublayers * self.config.N)
-        x_BTD = self._embed(target_BT, self.decoder_positions, keeps[0], 0, None)
+        x_BTD = self._placed(self._looked_up(target_BT, False), self.decoder_positions, keeps[0])
         for i, layer in enumerate(self.decoder):
             k_BHSK, v_BHSV = layer.cross_attention.keys_values(memory_BSD)
             masks = noise.decoder[i] if noise and noise.decoder else NO_MASKS
@@ -156,18 +170,40 @@ class Transformer(nn.Module):
 
     def weights(self) -> tuple[int, int, int]:
         """Numbers in the matrices of a feed-forward, and of what relates the positions of source and of target."""
-        source, target = self.encoder[0].self_attention, self.decoder[0].self_attention
-        return product_weights(self.encoder[0].feed_forward), product_weights(source), product_weights(target)
+        last = self.decoder[0]
+        target = product_weights(last.self_attention)
+        source = target if self.config.one_stack else product_weights(self.encoder[0].self_attention)
+        return product_weights(last.feed_forward), source, target
 
-    def embed_target(self, target_BT: Tensor, start: int) -> Tensor:
-        """Embeddings of pieces at positions start …, for decoding piece by piece."""
-        return self._embed(target_BT, self.decoder_positions, None, start, None)
+    def embed_target(self, target_BT: Tensor, start: int, of_source: bool = False) -> Tensor:
+        """Embeddings of pieces at positions start …, for decoding piece by piece; in one stack of the source's, too."""
+        return self._placed(self._looked_up(target_BT, of_source), self.decoder_positions, None, start)
 
-    def _embed(
-        self, ids_BT: Tensor, positions: EmbeddingScheme, keep: Keep, start: int, extra: Tensor | None
+    def _one_stack(self, source_BS: Tensor, target_BT: Tensor, noise: Noise | None) -> Tensor:
+        """-> hidden_BTD of the target's positions."""
+        text, N = Joined(source_BS, target_BT, self.max_length), self.config.N
+        keeps = _keeps(text.join(noise.source, noise.target) if noise else None, EncoderLayer.sublayers * N)
+        pieces_BLD = text.join(self._looked_up(source_BS, True), self._looked_up(target_BT, False))
+        x_BLD = self._placed(pieces_BLD, self.decoder_positions, keeps[0])
+        causal = self.config.stack == "causal"
+        allowed = None if causal else text.prefix()
+        for i, layer in enumerate(cast(Sequence[EncoderLayer], self.decoder)):
+            masks = NO_MASKS
+            if noise and noise.decoder:
+                of_source, of_target = noise.encoder[i].feed_forward, noise.decoder[i].feed_forward
+                inner = None if of_source is None or of_target is None else text.join(of_source, of_target)
+                masks = SublayerMasks(text.among(noise.decoder[i].attention), None, inner)
+            x_BLD = layer(x_BLD, allowed, keeps[1 + 2 * i : 3 + 2 * i], masks, causal)
+        return self.decoder_norm(text.of_target(x_BLD))
+
+    def _looked_up(self, ids_BT: Tensor, of_source: bool) -> Tensor:
+        shared = of_source or self.target_WD is None
+        return F.embedding(ids_BT, self.embedding_WD if shared else cast(Tensor, self.target_WD))
+
+    def _placed(
+        self, x_BTD: Tensor, positions: EmbeddingScheme, keep: Keep, start: int = 0, extra: Tensor | None = None
     ) -> Tensor:
-        of_source = self.target_WD is None or positions is self.encoder_positions
-        x_BTD = F.embedding(ids_BT, self.embedding_WD if of_source else cast(Tensor, self.target_WD))
+        """Scaled, at positions start …, with dropout."""
         x_BTD = positions.embed(x_BTD, math.sqrt(self.config.d_model), start)
         if extra is not None:  # one language pair, so always the first target space
             x_BTD = x_BTD + extra[0]
@@ -187,6 +223,23 @@ class Dropout(nn.Module):
 
     def forward(self, y_BTD: Tensor, keep: Keep) -> Tensor:
         return F.dropout(y_BTD, self.P_drop, self.training) if keep is None else y_BTD * keep
+
+
+class _Joined(torch.autograd.Function):
+    """x + y * keep for a y of fewer bits than x, as autocast hands it over: addcmul's numbers, without its copies of y
+    and of y's gradient in x's bits (a tenth of the bytes of a GPU's step)."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BTD: Tensor, y_BTD: Tensor, keep: Tensor) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.y_dtype = y_BTD.dtype
+        return torch.addcmul(x_BTD, y_BTD, keep, out=torch.empty_like(x_BTD))  # autocast leaves what has an `out`
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor, Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return grad_BTD, torch.mul(grad_BTD, keep, out=torch.empty_like(grad_BTD, dtype=ctx.y_dtype)), None
 
 
 class Residual(nn.Module):
@@ -210,27 +263,37 @@ class Residual(nn.Module):
             y_BTD = self.outer_norm(y_BTD)
         if keep is None:
             x_BTD = x_BTD + F.dropout(y_BTD, self.P_drop, self.training)
-        else:
+        elif y_BTD.dtype is x_BTD.dtype or torch.compiler.is_compiling():  # the compiler joins them itself
             x_BTD = torch.addcmul(x_BTD, y_BTD, keep)
+        else:
+            x_BTD = _Joined.apply(x_BTD, y_BTD, keep)
         return x_BTD if self.pre else self.norm(x_BTD)
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, or what `model.layer` puts in its place, and feed-forward."""
+    """Self-attention, or what `model.layer` puts in its place, and feed-forward; of one stack, too, where it is called
+    with `causal`, and with a cache as a DecoderLayer is."""
 
     sublayers = 2
 
-    def __init__(self, c: Model, scheme: PositionScheme | None, number: int):
+    def __init__(self, c: Model, scheme: PositionScheme | None, number: int, causal: bool = False):
         super().__init__()
-        self.self_attention = make_layer(c, scheme, False, number)
+        self.self_attention = make_layer(c, scheme, causal, number)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
         self.residual_1, self.residual_2 = Residual(c), Residual(c)
 
     def forward(
-        self, x_BSD: Tensor, allowed: Tensor | None, keeps: list[Keep], masks: SublayerMasks = NO_MASKS
+        self,
+        x_BSD: Tensor,
+        allowed: Tensor | None,
+        keeps: list[Keep],
+        masks: SublayerMasks = NO_MASKS,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+        start: int = 0,
     ) -> Tensor:
         attention = masks.masked(self.self_attention, masks.attention)
-        y_BSD = attention(self.residual_1.before(x_BSD), allowed, causal=False)
+        y_BSD = attention(self.residual_1.before(x_BSD), allowed, causal, cache, start)
         x_BSD = self.residual_1.after(x_BSD, y_BSD, keeps[0])
         y_BSD = masks.masked(self.feed_forward, masks.feed_forward)(self.residual_2.before(x_BSD))
         return self.residual_2.after(x_BSD, y_BSD, keeps[1])
@@ -244,7 +307,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, c: Model, scheme: PositionScheme | None, number: int):
         super().__init__()
         self.self_attention = make_layer(c, scheme, True, number)
-        self.cross_attention = CrossAttention(c)
+        self.cross_attention = CrossAttention(c, number)
         self.feed_forward = make_feed_forward(c.feed_forward, c.d_model, c.d_ff, c.bias, c.P_ff)
         self.residual_1, self.residual_2, self.residual_3 = Residual(c), Residual(c), Residual(c)
 

@@ -78,7 +78,7 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
     if hardware.accelerator == "cpu" or not there:
         why = "trainer.accelerator=cpu takes none" if hardware.accelerator == "cpu" else "this machine has none"
         if hardware.kernels == "all":
-            raise NotHere(f"trainer.kernels=all needs a GPU, and {why}: leave it out")
+            raise NotHere(f"trainer.kernels=all needs a GPU, and {why}: remove it")
         if precision == "tfloat32":
             raise NotHere(
                 f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {why}: "
@@ -86,7 +86,7 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
             )
     _check_products(hardware, precision, bool(there))
     if hardware.kernels == "all" and find_spec("triton") is None:
-        raise UserError("trainer.kernels=all needs Triton: pip install triton, or leave it out")
+        raise UserError("trainer.kernels=all needs Triton: pip install triton, or remove it")
     if hardware.accelerator != "gpu":
         return
     asked = "trainer.accelerator=gpu"
@@ -105,7 +105,7 @@ def _check_products(hardware: Hardware, precision: str, gpu: bool) -> None:
     if hardware.products == "torch":
         return
     if gpu and hardware.accelerator != "cpu":
-        raise UserError(f"{asked} multiplies on CPUs: give --trainer.accelerator cpu too, or leave it out")
+        raise UserError(f"{asked} multiplies on CPUs: give --trainer.accelerator cpu too, or remove it")
     if precision != "float32":
         raise UserError(f"{asked} multiplies in float32, training.precision is {precision}: leave one of them out")
     if hardware.compile:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from lightning_tfm.durable import TEMPORARY
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import RunFolder, find_run, read_json, run_folders
+from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.folders import find_run, run_folders
 from lightning_tfm.watch.run_state import RunState
 
 TRASH = ".trash-"

@@ -48,7 +48,7 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
 
     Raises UserError; SystemExit after a stop signal.
     """
-    from lightning_tfm.runs.train import Training  # with torch: once, before any worker is forked
+    from lightning_tfm.queue.training import Training  # with torch: once, before any worker is forked
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)

@@ -48,7 +48,7 @@ Shown = tuple[dict[str, Any], dict[str, BaseDistribution]]
 """parameters of a trial as Optuna is told them, and their distributions"""
 
 
-class Repeat(str):
+class Duplicate(str):
     """Why a proposal is not run: it is a run that the study has already."""
 
 
@@ -196,7 +196,7 @@ class Queue:
                     return Claim(key, number, cell, 1)
                 self._storage.set_trial_user_attr(key, "reason", why := cell)
                 # a sampler learns nothing from a repeat, and that there is a limit from what lies above it
-                ended = TrialState.FAIL if isinstance(why, Repeat) else TrialState.PRUNED
+                ended = TrialState.FAIL if isinstance(why, Duplicate) else TrialState.PRUNED
                 self._storage.set_trial_state_values(key, ended)
         raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
 
@@ -465,8 +465,9 @@ def state_of(trial: FrozenTrial) -> CellState:
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     seconds = trial.duration.total_seconds() if whole and trial.duration else None
+    values, recorded = tuple(trial.values or ()), "record" in a or RECORDS in a
     return CellState(
-        cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, tuple(trial.values or ())
+        cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, values, recorded
     )
 
 

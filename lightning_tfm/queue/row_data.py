@@ -6,7 +6,8 @@ from pathlib import Path
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.data.long import check_reach
-from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.row_data import RowData, data_key
 from lightning_tfm.study.rows import Fingerprints, Row, apply

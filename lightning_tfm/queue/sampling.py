@@ -20,9 +20,9 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.keys import key
-from lightning_tfm.queue.queue import EXHAUSTED, Claim, Queue, Repeat, Shown
+from lightning_tfm.queue.queue import EXHAUSTED, Claim, Duplicate, Queue, Shown
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import LastWords, RunRecord
+from lightning_tfm.runs.record import Outcome, RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
@@ -220,7 +220,7 @@ class SearchTrials(Trials):
         there = {state.cell.training_hash: state.cell.row for state in self.queue.states()}
         if cell.training_hash in there:
             self._repeats += 1
-            return Repeat(f"the same run as {there[cell.training_hash]}")
+            return Duplicate(f"the same run as {there[cell.training_hash]}")
         self._repeats = 0
         return cell
 
@@ -254,7 +254,7 @@ class SearchTrials(Trials):
         every = self.search.validate_every
         return next(step for step in count(every, every) if step not in validated) if every else math.inf
 
-    def pruned_reason(self, claim: Claim, outcome: LastWords | None) -> str:
+    def pruned_reason(self, claim: Claim, outcome: Outcome | None) -> str:
         """Why and where a run was pruned, for its trial."""
         step = self._pruned.get(claim.trial_id)
         stopped = outcome.step if outcome else None

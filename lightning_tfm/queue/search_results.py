@@ -5,7 +5,6 @@ import io
 import json
 import warnings
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import optuna
@@ -18,77 +17,67 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sampling import BY_SEED
-from lightning_tfm.study.gains import BASE, gains
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Search, folder_of
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 
 LEAST = 10
 """finished trials below which an importance says nothing"""
 
 
-def found(search: Search, queue: Queue) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The content of trials.json and importance.json as the queue has it now; writes nothing."""
-    trials = [t for t in queue.trials() if "run" in t.user_attrs and not _repeated(t)]
-    return _records(search, trials), importances(search, trials)
+def found(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
+    """The trials of a search and what mattered, as the queue has it now; writes nothing."""
+    kept = _kept(queue.trials())
+    return [_trial(search, t) for t in kept], importances(search, kept)
 
 
 def report(search: Search, root: Path, storage: str = "") -> str:
     """Write trials.csv, trials.json, importance.json and the best configurations beside study.json; the summary."""
     folder = folder_of(root, search.name)
     queue = open_queue(root, search.name, storage, lambda text: None)
-    every = queue.trials()
-    trials = [t for t in every if "run" in t.user_attrs and not _repeated(t)]
-    lines = _records(search, trials)
-    found = importances(search, trials)
-    write_atomic(folder / "importance.json", (json.dumps(found, indent=1) + "\n").encode())
-    write_atomic(folder / "trials.json", (json.dumps(lines, indent=1) + "\n").encode())
+    trials, mattered = found(search, queue)
+    lines = [t.to_line(search) for t in trials]
+    for name, written in (("importance", [one.to_line() for one in mattered]), ("trials", lines)):
+        write_atomic(folder / f"{name}.json", (json.dumps(written, indent=1) + "\n").encode())
     write_atomic(folder / "trials.csv", _csv(lines).encode())
-    best = _best(search, trials)
-    names = []
-    for trial in best:
-        names.append("best.yaml" if len(search.objectives) == 1 else f"best-{trial.user_attrs['row']}.yaml")
-        write_atomic(folder / names[-1], _experiment_file(search, trial, folder / names[-1]).encode())
+    leading, one = best(trials, search.objectives), len(search.objectives) == 1
+    of_best = [t for t in trials if t.trial in leading]
+    chosen = {folder / ("best.yaml" if one else f"best-{t.trial}.yaml"): t for t in of_best}
+    for path, trial in chosen.items():
+        write_atomic(path, _experiment_file(search, trial, path).encode())
     for old in folder.glob("best*.yaml"):
-        if old.name not in names:
+        if old not in chosen:
             old.unlink()
-    return "\n".join(_summary(search, every, best, folder, names, found)) + "\n"
+    refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
+    said = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
+    return "\n".join(said) + "\n"
 
 
-def _repeated(trial: FrozenTrial) -> bool:
-    """Whether a later try speaks for this trial's cell."""
-    return trial.state == TrialState.FAIL and "final" not in trial.user_attrs
+def _kept(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that are runs, without tries for which a later one speaks."""
+    return [
+        t for t in trials if "run" in t.user_attrs and not (t.state == TrialState.FAIL and "final" not in t.user_attrs)
+    ]
 
 
-def _records(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any]]:
-    found = []
-    for t in trials:
-        done = t.state == TrialState.COMPLETE
-        line: dict[str, Any] = {"trial": t.user_attrs["row"], "state": t.state.name.lower()}
-        line |= {name: t.user_attrs["change"][name] for name in (p.name for p in search.space)}
-        line |= search.tied(t.user_attrs["row"], t.user_attrs["change"])
-        values = t.values if done and t.values else [None] * len(search.objectives)
-        line |= dict(zip(search.objectives, values, strict=True))
-        line |= _by_seed(search, t)
-        line |= {"steps_seen": max(t.intermediate_values, default=None), "run": t.user_attrs["run"][:16]}
-        line |= {"feasible": _feasible(t), "reason": t.user_attrs.get("reason", "")}
-        found.append(line)
-    return found
-
-
-def _by_seed(search: Search, trial: FrozenTrial) -> dict[str, float | None]:
-    """ "NAME sd" and "NAME seed S" of every objective, where trials have several seeds."""
-    if len(search.trial_seeds) < 2:
-        return {}
-    found = trial.user_attrs.get(BY_SEED, {}) if trial.state == TrialState.COMPLETE else {}
-    line: dict[str, float | None] = {}
-    for name in search.objectives:
-        values = found.get(name, {})
-        line[f"{name} sd"] = stdev(values.values()) if len(values) > 1 else None
-        line |= {f"{name} seed {seed}": values.get(str(seed)) for seed in search.trial_seeds}
-    return line
-
-
-def _feasible(trial: FrozenTrial) -> bool:
-    return all(value <= 0 for value in trial.constraints.values())
+def _trial(search: Search, t: FrozenTrial) -> Trial:
+    name, every = t.user_attrs["row"], t.user_attrs["change"]
+    done = t.state == TrialState.COMPLETE
+    values = t.values if done and t.values else [None] * len(search.objectives)
+    state = t.state.name.lower()
+    return Trial(
+        trial=name,
+        state=STATES.get(state, state),
+        change={p.name: every[p.name] for p in search.space},
+        values=dict(zip(search.objectives, values, strict=True)),
+        steps_seen=max(t.intermediate_values, default=None),
+        run=t.user_attrs["run"][:16],
+        feasible=all(value <= 0 for value in t.constraints.values()),
+        reason=t.user_attrs.get("reason", ""),
+        command=fit_command(search.of(name, every)),
+        by_seed=t.user_attrs.get(BY_SEED) if done else None,
+        tied=search.tied(name, every) or None,
+    )
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:
@@ -99,74 +88,34 @@ def _csv(lines: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _best(search: Search, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
-    done = [t for t in trials if t.state == TrialState.COMPLETE and _feasible(t)]
-    signs = [1 if direction == "minimize" else -1 for direction in search.directions]
-
-    def losses(trial: FrozenTrial) -> list[float]:
-        return [sign * value for sign, value in zip(signs, trial.values or [], strict=True)]
-
-    if len(signs) == 1:
-        return sorted(done, key=lambda t: (losses(t), t.number))[:1]
-    return [
-        t
-        for t in done
-        if not any(
-            all(a <= b for a, b in zip(losses(o), losses(t), strict=True)) and losses(o) != losses(t) for o in done
-        )
-    ]
-
-
-def _experiment_file(search: Search, trial: FrozenTrial, path: Path) -> str:
-    scores = ", ".join(f"{name} {value:.6g}" for name, value in zip(search.objectives, trial.values or [], strict=True))
+def _experiment_file(search: Search, trial: Trial, path: Path) -> str:
+    scores = ", ".join(f"{name} {value:.6g}" for name, value in trial.values.items())
     if len(search.trial_seeds) > 1:
         scores += f" (means over the seeds {', '.join(map(str, search.trial_seeds))})"
-    head = (
-        f"# Found by the search '{search.name}': trial {trial.user_attrs['row']}, run {trial.user_attrs['run'][:16]}\n"
-    )
+    head = f"# Found by the search '{search.name}': trial {trial.trial}, run {trial.run}\n"
     head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
-    experiment = search.of(trial.user_attrs["row"], trial.user_attrs["change"])
-    return head + yaml.safe_dump(to_dict(experiment), sort_keys=False)
+    return head + yaml.safe_dump(to_dict(search.of(trial.trial, trial.change)), sort_keys=False)
 
 
-def _summary(search, every, best, folder: Path, names: list[str], found: list[dict[str, Any]]) -> list[str]:
-    trials = [t for t in every if "run" in t.user_attrs and not _repeated(t)]
-    states = {s: sum(t.state == s for t in trials) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
-    refused = [t for t in every if "run" not in t.user_attrs and t.state == TrialState.PRUNED]
+def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Path, Trial]) -> list[str]:
+    states = [f"{sum(t.state == word for t in trials)} {word}" for word in ("finished", "stopped early", "failed")]
     points = search.finite()
-    lines = [
-        f"{search.name}: {states[TrialState.COMPLETE]} finished, {states[TrialState.PRUNED]} stopped early, "
-        f"{states[TrialState.FAIL]} failed" + f", {len(refused)} proposals above a limit" * bool(refused)
-    ]
+    lines = [f"{search.name}: {', '.join(states)}" + f", {refused} proposals above a limit" * bool(refused)]
     if search.budget and points is not None and len(points) < search.trials - search.based:
         lines.append(f"the space has {len(points)} points: a search of {search.trials} trials ends when all are tried")
-    for trial, name in zip(best, names, strict=True):
-        line = _by_seed(search, trial)
+    for path, trial in chosen.items():
         scores = ", ".join(
-            f"{o} {v:.6g}" + (f" ± {sd:.2g}" if (sd := line.get(f"{o} sd")) is not None else "")
-            for o, v in zip(search.objectives, trial.values, strict=True)
+            f"{aim} {value:.6g}" + (f" ± {sd:.2g}" if (sd := trial.sd(aim)) is not None else "")
+            for aim, value in trial.values.items()
         )
-        change = ", ".join(
-            f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in (
-                trial.user_attrs["change"] | search.tied(trial.user_attrs["row"], trial.user_attrs["change"])
-            ).items()
-        )
-        lines.append(f"{trial.user_attrs['row']}: {scores} with {change} -> {folder / name}")
-    if not best:
+        change = ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in trial.sets.items())
+        lines.append(f"{trial.trial}: {scores} with {change} -> {path}")
+    if not chosen:
         lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")
-    base = next((t.values for t in trials if t.user_attrs["row"] == BASE and t.state == TrialState.COMPLETE), None)
-    by_seed = {
-        t.user_attrs["row"]: {name: list(values.values()) for name, values in t.user_attrs[BY_SEED].items()}
-        for t in trials
-        if t.state == TrialState.COMPLETE and BY_SEED in t.user_attrs
-    }
-    lines += gains(search.objectives, search.based, base, {t.user_attrs["row"]: t.values or [] for t in best}, by_seed)
-    return lines + [importance_text(one) for one in found]
+    return lines + gained(search, trials, [t.trial for t in chosen.values()])
 
 
-def importances(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any]]:
+def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:
     """For each objective how much each parameter explains of it, and on how many trials that stands; or why not.
 
     A run that several trials share counts once.
@@ -178,14 +127,14 @@ def importances(search: Search, trials: list[FrozenTrial]) -> list[dict[str, Any
     study.add_trials(done)
     records = []
     for index, name in enumerate(search.objectives):
-        record: dict[str, Any] = {"objective": name, "trials": len(done), "stopped": stopped}
+        why_not, explained = None, None
         if len(done) < LEAST:
-            record["why not"] = f"{len(done)} finished trials are too few to tell (at least {LEAST} are needed)"
+            why_not = f"{len(done)} finished trials are too few to tell (at least {LEAST} are needed)"
         elif len({t.values[index] for t in done}) == 1:
-            record["why not"] = f"all {len(done)} finished trials have the same value"
+            why_not = f"all {len(done)} finished trials have the same value"
         else:
-            record["importance"] = _explained(study, index, search.directions[index])
-        records.append(record)
+            explained = _explained(study, index, search.directions[index])
+        records.append(Importance(name, len(done), stopped, why_not, explained))
     return records
 
 
@@ -197,10 +146,10 @@ def _explained(study: optuna.Study, index: int, direction: str) -> dict[str, flo
         return optuna.importance.get_param_importances(study, target=lambda t: sign * t.values[index])
 
 
-def importance_text(record: dict[str, Any]) -> str:
+def importance_text(found: Importance) -> str:
     """One line of the summary."""
-    if "why not" in record:
-        return f"importance for {record['objective']}: {record['why not']}"
-    parts = ", ".join(f"{key} {value:.0%}" for key, value in record["importance"].items())
-    without = f", without {record['stopped']} stopped ones" if record["stopped"] else ""
-    return f"importance for {record['objective']} (PED-ANOVA on {record['trials']} finished trials{without}): {parts}"
+    if found.importance is None:
+        return f"importance for {found.objective}: {found.why_not}"
+    parts = ", ".join(f"{key} {value:.0%}" for key, value in found.importance.items())
+    without = f", without {found.stopped} stopped ones" if found.stopped else ""
+    return f"importance for {found.objective} (PED-ANOVA on {found.trials} finished trials{without}): {parts}"

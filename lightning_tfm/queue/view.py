@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lightning_tfm.watch.run_state import SCORING
-from lightning_tfm.watch.study_state import Best, CellState, Running, StudyState, Watch
+from lightning_tfm.watch.study_state import Best, Running, StudyState, Watch
 from lightning_tfm.watch.time_left import Left
 
 if TYPE_CHECKING:
@@ -27,20 +27,15 @@ def follow(
     view: "View",
     every: float,
     check: Callable[[], None] = lambda: None,
-    states: Callable[[], list[CellState]] | None = None,
 ) -> None:
-    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise.
-
-    `states` are those of the queue, unless the caller knows better.
-    """
-    states = states or queue.states
+    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise."""
     try:
         while not queue.done():
             check()
             if view.due():
-                view.show(watch.look(states()))
+                view.show(watch.look(queue.states()))
             time.sleep(every)
-        view.show(watch.look(states()))
+        view.show(watch.look(queue.states()))
     finally:
         view.close()
 

@@ -29,13 +29,15 @@ from lightning_tfm.study.gains import BASE
 from lightning_tfm.watch.run_state import Curve
 
 STEP = "optimizer_step"
+TAG = 64
+"""letters of a tag that W&B takes; the run's name and its config have all of a row's name"""
 SENT = "wandb.json"
-"""file of a run's folder: the modes and W&B run ids under which all of it has arrived"""
+"""file of a run's folder: the modes and W&B run ids under which all of it has arrived, and as which row of a study"""
 SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in ("difference", "verdict")), "FLOPs")
 """columns of the verdicts that the summary has, too, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]]]
-"""columns and rows (report/verdicts.py)"""
+"""columns and rows (report/table_data.py)"""
 LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0
@@ -99,7 +101,11 @@ class Mirror:
         records = [r for r in curve.lines if r["step"] > 0]
         if not records and result is None:
             return
-        if f"{self.mode} {self._id(folder)}" in (read_json(folder.path / SENT) or []):
+        known = read_json(folder.path / SENT) or []
+        if f"{self.mode} {self._id(folder)}" in known:
+            rows = [key.removeprefix(self._as(folder, "")) for key in known if key.startswith(self._as(folder, ""))]
+            if rows and rows[-1] != cell.row:
+                self._rename(folder, cell)
             self._closed.add(folder.training_hash)
             return
         run = self._run(folder, cell, records)
@@ -117,15 +123,32 @@ class Mirror:
 
     def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
         if folder.training_hash not in self._open:
-            config = read_json(folder.experiment) or {}
-            config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
-            run = self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row])
+            run = self._init_run(folder, cell)
             run.define_metric(STEP)
             for name in [*CURVES.values(), f"dev/{OF_TEXT.name}"]:
                 run.define_metric(name, step_metric=STEP)
             self._open[folder.training_hash] = run
             self._sent[run.id] = self._arrived(run, {r["step"] for r in records})
         return self._open[folder.training_hash]
+
+    def _init_run(self, folder: RunFolder, cell: Cell) -> Any:
+        config = read_json(folder.experiment) or {}
+        config |= {"row": cell.row, "seed": cell.seed, "identity": folder.training_hash, "study": self.group}
+        return self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row[:TAG]])
+
+    def _rename(self, folder: RunFolder, cell: Cell) -> None:
+        """Tell W&B what a row whose run it has is called now."""
+        run = self._init_run(folder, cell)
+        run.config.update({"row": cell.row}, allow_val_change=True)
+        run.summary["row"] = cell.row
+        run.finish()
+        self._note_sent(folder, self._as(folder, cell.row))
+
+    def _as(self, folder: RunFolder, row: str) -> str:
+        return f"{self.mode} {self._id(folder)} as {self.group}/{row}"
+
+    def _note_sent(self, folder: RunFolder, *keys: str) -> None:
+        write_atomic(folder.path / SENT, to_json([*(read_json(folder.path / SENT) or []), *keys]))
 
     def _init(self, id: str, name: str, config: dict[str, Any], job: str, tags: list[str]) -> Any:
         import wandb
@@ -182,6 +205,7 @@ class Mirror:
         for key, value in (about | self._against_base(cell, result)).items():
             run.summary[key] = value
         scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in PRINTED}
+        scores |= {f"{name}/{key}": one.value for name, s in result.scores.items() for key, one in s.measures.items()}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
             run.summary[key] = plain[key]
@@ -194,8 +218,7 @@ class Mirror:
         run.finish()
         if self.mode == "offline":
             self._check(run.id, steps, scores)
-        key, known = f"{self.mode} {run.id}", read_json(folder.path / SENT) or []
-        write_atomic(folder.path / SENT, to_json([*known, key]))
+        self._note_sent(folder, f"{self.mode} {run.id}", self._as(folder, cell.row))
         del self._open[folder.training_hash]
         self._closed.add(folder.training_hash)
 
@@ -249,18 +272,22 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
 
 def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
     """Send a study's verdicts at its end, from a process of its own: trouble is said, and harms nothing."""
-    pid = forked(lambda: _send(Mirror(folder, mode, group), found))
-    trouble = _end_of(pid, PATIENCE)
+    mirror = Mirror(folder, mode, group)
+    trouble = _end_of(forked(lambda: _apart(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
         say(f"W&B: the table of verdicts {trouble}; to send it: lightning-tfm wandb replay {group}")
 
 
-def _send(mirror: Mirror, found: Verdicts) -> int:
+def _apart(mirror: Mirror, send: Callable[[], None]) -> int:
+    """Body of a process that sends, in a group of its own, what it says in mirror.log; returns the exit code."""
     let_come()
     os.setpgid(0, 0)
-    _into_log(mirror.folder)
+    mirror.folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(mirror.folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for stream in (1, 2):
+        os.dup2(log, stream)
     try:
-        mirror.verdicts(found)
+        send()
         return 0
     finally:
         for pid in children():  # W&B's service
@@ -327,22 +354,13 @@ def _end_of(pid: int, patience: float) -> str:
         return DIED
 
 
-def _into_log(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    log = os.open(folder / "mirror.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-
-
 def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> int:
     """Body of the mirror's process: look until SIGTERM arrives, and once after it; returns the exit code."""
     over: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: over.append(number))
-    let_come()
-    os.setpgid(0, 0)
-    _into_log(mirror.folder)
-    try:
+
+    def follow() -> None:
         last = False
         while not last:
             last = bool(over)
@@ -351,7 +369,5 @@ def _be_mirror(mirror: Mirror, root: Path, cells: Callable[[], list[Cell]]) -> i
             while not over and time.monotonic() < end:
                 time.sleep(0.05)
         mirror.close()
-        return 0
-    finally:
-        for pid in children():  # W&B's service
-            os.kill(pid, signal.SIGKILL)
+
+    return _apart(mirror, follow)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from lightning_tfm.queue.open import make_queue
 from lightning_tfm.queue.queue import RECORDS, Claim, Queue, link
@@ -29,9 +29,6 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of
 from lightning_tfm.watch.run_state import RunState
 
-if TYPE_CHECKING:
-    from lightning_tfm.runs.train import Training
-
 WATCH = 0.2
 """seconds between two checks of a run's record by a search"""
 TICK = 0.02
@@ -43,7 +40,7 @@ Answer = TypeVar("Answer")
 
 
 class Trainer(Protocol):
-    """Computes a cell and writes its result.json, or scores one anew (runs/train.py: Training)."""
+    """Computes a cell and writes its result.json, or scores one anew (queue/training.py: Training)."""
 
     def train(self, task: Task) -> None: ...
 
@@ -56,7 +53,7 @@ class Job:
 
     study: Study
     root: Path
-    training: "Training | Trainer"
+    training: Trainer
     resources: Resources = field(default_factory=Resources)
     first_validation: int = 1
     """optimizer step of the first dev perplexity of a run"""

@@ -24,7 +24,7 @@ validations.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
@@ -33,18 +33,8 @@ from scipy.stats import kendalltau, rankdata
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED
 from lightning_tfm.report import statistics
-from lightning_tfm.report.summary import (
-    Agreement,
-    AgreementCourse,
-    CoursePoint,
-    LastEighth,
-    MetricAgreement,
-    OfBaseSize,
-    RankDifference,
-    RowSetAgreement,
-    SummaryRow,
-    Table,
-)
+from lightning_tfm.report.plain import BY_METRIC
+from lightning_tfm.report.row import SummaryRow
 
 Curve = Mapping[int, float]
 """step -> dev perplexity"""
@@ -66,6 +56,107 @@ NEAR = 1 / 32
 DRAWS, SEED = 2000, 2017
 
 
+# --- what is found ---
+
+
+@dataclass(frozen=True)
+class OfBaseSize:
+    """Rows with as many parameters as base."""
+
+    rows: int
+    spearman: float | None
+
+
+@dataclass(frozen=True)
+class RankDifference:
+    """Spearman's correlation less that of the parameter count; the 95 % interval is over rows."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class MetricAgreement:
+    """In one metric, over a set of rows; correlations are rank correlations with the paper."""
+
+    rows: int
+    spearman: float | None
+    interval_over_rows: list[float | None] | None
+    """95 % with the rows as a sample of rows"""
+    kendall: float | None
+    """tau-b"""
+    parameter_count_alone: float | None
+    parameter_count_kendall: float | None
+    less_parameter_count: RankDifference | None
+    given_parameter_count: float | None
+    size_of_base: OfBaseSize
+    ceiling: float | None
+    """given the paper's noise and ours"""
+    clear_beyond: float
+    clear_rows: int
+    with_the_paper: int
+    if_every_change_is_worse: int
+    against_the_paper: list[str]
+    """clear rows that are not on the paper's side"""
+
+
+@dataclass(frozen=True)
+class RowSetAgreement:
+    """Over one set of rows."""
+
+    by_metric: dict[str, MetricAgreement | None] = field(metadata=BY_METRIC)
+
+    @property
+    def ppl(self) -> MetricAgreement:
+        found = self.by_metric[PPL.name]
+        assert found is not None, "there is no agreement without it"
+        return found
+
+
+@dataclass(frozen=True)
+class CoursePoint:
+    """At one validation of base."""
+
+    share: float
+    """of each row's own training"""
+    step: int
+    """of base"""
+    base_ppl: float
+    spearman: float | None
+
+
+@dataclass(frozen=True)
+class AgreementCourse:
+    """The rank correlation in log PPL in the course of training."""
+
+    rows: int
+    parameter_count_alone: float | None
+    points: list[CoursePoint]
+
+
+@dataclass(frozen=True)
+class Agreement(RowSetAgreement):
+    """Over all rows, and over those that a miniature's regime was not chosen on."""
+
+    calibrated_on: list[str] | None
+    not_calibrated_on: RowSetAgreement | None
+    curve: AgreementCourse | None
+
+
+@dataclass(frozen=True)
+class LastEighth:
+    """How far base had finished learning."""
+
+    fall: float
+    """share by which its dev perplexity fell over the last eighth of its training; negative where it rose"""
+    threshold: float
+    still_falling: bool
+
+
+# --- from the table ---
+
+
 @dataclass(frozen=True)
 class Trained:
     """A row as it was trained, all its seeds."""
@@ -84,20 +175,24 @@ class Trained:
     """of the seeds that have one"""
 
 
-def of_table(table: Table, curves: Mapping[tuple[str, int], Curve]) -> tuple[Agreement | None, LastEighth | None]:
-    """(`agree`, `last_eighth` of base) of a study's table. `curves`: of (row, seed); may be empty.
+def of_rows(
+    rows: Sequence[SummaryRow],
+    curves: Mapping[tuple[str, int], Curve],
+    foreign: Collection[str] = (),
+    miniature: bool = False,
+) -> tuple[Agreement | None, LastEighth | None]:
+    """(`agree`, `last_eighth` of base) of the rows of a table. `curves`: of (row, seed); may be empty.
 
-    Without rows that have other pieces than base, whose perplexities are not comparable.
+    Without the `foreign` ones, which have other pieces than base, so that their perplexities are not comparable.
     """
-    every = {row.name: _trained(row, curves) for row in table.rows}
+    every = {row.name: _trained(row, curves) for row in rows}
     trained = {name: row for name, row in every.items() if row.values["ppl"]}
-    base = next((trained.get(row.name) for row in table.rows if row.base), None)
+    base = next((trained.get(row.name) for row in rows if row.base), None)
     if base is None:
         return None, None
-    own = [row.name for row in table.rows if not (row.base or row.same_as) and row.name not in table.foreign]
-    rows = [trained[name] for name in own if name in trained]
-    left_out = CALIBRATED_ON if table.scale else ()
-    return agree(base, rows, left_out), last_eighth(base)
+    own = [row.name for row in rows if not (row.base or row.same_as) and row.name not in foreign]
+    compared = [trained[name] for name in own if name in trained]
+    return agree(base, compared, CALIBRATED_ON if miniature else ()), last_eighth(base)
 
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:

@@ -1,7 +1,9 @@
 """The agreement with the paper in words: a line for the terminal, notes for Markdown, one label for each figure."""
 
+from collections.abc import Callable
+
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.summary import (
+from lightning_tfm.report.agreement import (
     Agreement,
     CoursePoint,
     LastEighth,
@@ -11,40 +13,7 @@ from lightning_tfm.report.summary import (
 )
 
 NOTHING = "–"
-LABELS = {
-    "sides": "Clear rows on the paper's side",
-    "rule": "The same, if every change were for the worse",
-    "spearman": "Rank correlation (Spearman)",
-    "interval over rows": "95 % with the rows as a sample of rows",
-    "parameter count alone": "Parameter count alone, nothing trained",
-    "less parameter count": "Difference to the parameter count, 95 % over rows",
-    "kendall": "The same by Kendall's tau-b (the parameter count's)",
-    "given parameter count": "Partial, given the parameter count",
-    "size of base": "Within the rows of base's size",
-    "ceiling": "Ceiling, given the paper's noise and ours",
-}
-"""figure -> what it is"""
 SPEED = "this table shows the speed of learning"
-
-
-def shown(found: MetricAgreement | None) -> dict[str, str]:
-    """Figure -> its value in print, for one metric; a dash for what is unknown."""
-    if found is None:
-        return {key: NOTHING for key in LABELS}
-    clear, same = found.clear_rows, found.size_of_base
-    values = {
-        "sides": f"{found.with_the_paper} of {clear}",
-        "rule": f"{found.if_every_change_is_worse} of {clear}",
-        "spearman": _number(found.spearman),
-        "interval over rows": _interval(found.interval_over_rows),
-        "parameter count alone": _number(found.parameter_count_alone),
-        "less parameter count": _difference(found.less_parameter_count),
-        "kendall": f"{_number(found.kendall)} ({_number(found.parameter_count_kendall)})",
-        "given parameter count": _number(found.given_parameter_count),
-        "size of base": f"{_number(same.spearman)} ({same.rows} rows)",
-        "ceiling": _number(found.ceiling),
-    }
-    return {key: values[key] for key in LABELS}
 
 
 def _number(value: float | None) -> str:
@@ -57,6 +26,39 @@ def _interval(ends: list[float | None] | None) -> str:
 
 def _difference(found: RankDifference | None) -> str:
     return NOTHING if found is None else f"{found.estimate:+.2f} {_interval([found.low, found.high])}"
+
+
+FIGURES: dict[str, tuple[str, Callable[[MetricAgreement], str]]] = {
+    "sides": ("Clear rows on the paper's side", lambda a: f"{a.with_the_paper} of {a.clear_rows}"),
+    "rule": (
+        "The same, if every change were for the worse",
+        lambda a: f"{a.if_every_change_is_worse} of {a.clear_rows}",
+    ),
+    "spearman": ("Rank correlation (Spearman)", lambda a: _number(a.spearman)),
+    "interval over rows": ("95 % with the rows as a sample of rows", lambda a: _interval(a.interval_over_rows)),
+    "parameter count alone": ("Parameter count alone, nothing trained", lambda a: _number(a.parameter_count_alone)),
+    "less parameter count": (
+        "Difference to the parameter count, 95 % over rows",
+        lambda a: _difference(a.less_parameter_count),
+    ),
+    "kendall": (
+        "The same by Kendall's tau-b (the parameter count's)",
+        lambda a: f"{_number(a.kendall)} ({_number(a.parameter_count_kendall)})",
+    ),
+    "given parameter count": ("Partial, given the parameter count", lambda a: _number(a.given_parameter_count)),
+    "size of base": (
+        "Within the rows of base's size",
+        lambda a: f"{_number(a.size_of_base.spearman)} ({a.size_of_base.rows} rows)",
+    ),
+    "ceiling": ("Ceiling, given the paper's noise and ours", lambda a: _number(a.ceiling)),
+}
+"""figure -> what it is, and its value in print"""
+LABELS = {key: label for key, (label, _) in FIGURES.items()}
+
+
+def shown(found: MetricAgreement | None) -> dict[str, str]:
+    """Figure -> its value in print, for one metric; a dash for what is unknown."""
+    return {key: NOTHING if found is None else written(found) for key, (_, written) in FIGURES.items()}
 
 
 def parts(agreement: Agreement) -> list[tuple[str, RowSetAgreement]]:

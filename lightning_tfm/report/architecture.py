@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.size import count_parameters, layer_parameters
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES, attention_parameters
+from lightning_tfm.model.size import count_parameters, layer_parameters, memory_parameters
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES, attention_type
 from lightning_tfm.report.svg import attribute, figure, label, number, tag
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
@@ -52,17 +52,22 @@ def architecture(experiment: Experiment, name: str = "", base: Experiment | None
     ours, theirs = columns(experiment), columns(base or experiment)
     height = 70 + max(column.height for column in ours)
     parts, tops = [], []
-    for x, column, other in zip((ENCODER_X, DECODER_X), ours, theirs, strict=True):
+    one = experiment.model.one_stack
+    theirs = theirs if len(theirs) == len(ours) else (theirs[-1],) * len(ours)
+    for x, column, other in zip((DECODER_X,) if one else (ENCODER_X, DECODER_X), ours, theirs, strict=True):
         body, top, frame = _drawn(column, other, x, height - 40, experiment.model.N)
         parts.append(body)
         tops.append((top, frame))
-    parts.append(_memory(tops[0][0], tops[1][1]))
     source, target = experiment.data.languages
-    parts.append(label(ENCODER_X, height - 12, f"source, {source}", "start", "title"))
-    parts.append(label(DECODER_X, height - 12, f"target, {target}, one piece behind", "start", "title"))
+    if not one:
+        parts.append(_memory(tops[0][0], tops[1][1]))
+        parts.append(label(ENCODER_X, height - 12, f"source, {source}", "start", "title"))
+    before = f"source, {source}, then " * one
+    parts.append(label(DECODER_X, height - 12, f"{before}target, {target}, one piece behind", "start", "title"))
     parts.append(label(DECODER_X + COLUMN / 2, 16, "probabilities of the next piece", "middle", "title"))
     parts.append(label(8, 16, _head(experiment, name), "start", "label strong"))
-    said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in the encoder and in the decoder"
+    where = "one stack" if one else "the encoder and in the decoder"
+    said = f"Architecture{f' of {name}' if name else ''}: {experiment.model.N} layers in {where}"
     return figure(WIDTH, height, said, "".join(parts))
 
 
@@ -77,10 +82,11 @@ def _head(experiment: Experiment, name: str) -> str:
 # --- boxes ---
 
 
-def columns(e: Experiment) -> tuple[Column, Column]:
-    """Encoder and decoder."""
+def columns(e: Experiment) -> tuple[Column, ...]:
+    """Encoder and decoder, or the one stack."""
     m, V = e.model, e.data.vocab_size
     own = {"all": ("", ""), "decoder": ("a matrix of its own", "a matrix with the output")}
+    own["none"] = ("a matrix of its own",) * 2
     scheme = SCHEMES.traits(m.positions)
     added = m.positions != "none" and scheme.acts == "embedding"
     positions = f"+ {scheme.label or m.positions} positions" if added else ""
@@ -90,12 +96,18 @@ def columns(e: Experiment) -> tuple[Column, Column]:
             tuple(line for line in (f"{V:,} × {m.d_model}, times √{m.d_model}", positions, words, _dropout(m)) if line),
             f"{V * m.d_model:,}" if side == 0 or words else "shared",
         )
-        for side, words in enumerate(own.get(m.tie, ("a matrix of its own",) * 2))
+        for side, words in enumerate(own[m.tie])
     ]
     matrix = {"all": "the matrix of the embeddings", "decoder": "that of the target's embedding", "none": "its own"}
     count = f"{V * m.d_model:,}" if m.tie == "none" else ""
     output = Box("Linear and softmax", (f"{m.d_model} → {V:,}, {matrix[m.tie]}",), count)
     final = [] if m.norm == "post" else [_norm(m, "Final norm")]
+    if m.one_stack:
+        apart = ("a matrix for the source, one for the target",) * (m.tie != "all")
+        count = f"{(1 + len(apart)) * V * m.d_model:,}"
+        lines = tuple(line for line in under[0].lines if line != own[m.tie][0])
+        under[0] = replace(under[0], lines=(*lines, *apart), parameters=count)
+        return (Column([under[0]], [_around(m, _self(m, True)), _around(m, _feed_forward(m))], [*final, output]),)
     encoder = Column([under[0]], [_around(m, _self(m, False)), _around(m, _feed_forward(m))], final)
     layers = [_around(m, _self(m, True)), _around(m, _cross(m)), _around(m, _feed_forward(m))]
     return encoder, Column([under[1]], layers, [*final, output])
@@ -119,12 +131,14 @@ def _dropout(m: Model) -> str:
     return f"dropout {m.P_drop:g}" if m.P_drop else ""
 
 
-def _heads(m: Model) -> list[str]:
-    """Sizes of an attention, and how it compares."""
+def _heads(m: Model, place: str) -> list[str]:
+    """Sizes of an attention, and how it compares and mixes in `place`."""
     shared = f", {m.kv_heads} of keys and values" if m.kv_heads and m.kv_heads != m.h else ""
     scores = {"scaled": "q·k / √d_k", "unscaled": "q·k", "additive": "u·tanh(q + k)", "cosine": "g cos(q, k)"}[m.scores]
+    part = attention_type(m, place)
+    mixing = part.label or part.name
     notes = ["norms of q and k"] * m.qk_norm + [f"dropout of weights {m.P_attention:g}"] * (m.P_attention > 0)
-    return [f"h {m.h}{shared}, d_k {m.d_k}, d_v {m.d_v}", f"softmax({scores}){''.join(f', {x}' for x in notes)}"]
+    return [f"h {m.h}{shared}, d_k {m.d_k}, d_v {m.d_v}", f"{mixing}({scores}){''.join(f', {x}' for x in notes)}"]
 
 
 def _self(m: Model, causal: bool) -> Box:
@@ -132,7 +146,8 @@ def _self(m: Model, causal: bool) -> Box:
     name = layer.label or m.layer
     whole, masked = name[0].upper() + name[1:], f"Masked {name}"
     title = masked if causal and layer.heads else f"{whole}, causal" if causal else whole
-    lines = _heads(m) if layer.heads else []
+    lines = _heads(m, "self") if layer.heads else []
+    lines += ["sees the whole source"] * (m.stack == "prefix")
     lines += ["one direction" if causal else "two directions"] * layer.recurrent
     lines += [f"neighbourhood r {m.neighbourhood}"] * ("neighbourhood" in layer.reads)
     lines += [f"kernel k {m.kernel}"] * ("kernel" in layer.reads)
@@ -143,7 +158,7 @@ def _self(m: Model, causal: bool) -> Box:
 
 
 def _cross(m: Model) -> Box:
-    return Box("Attention over the memory", tuple(_heads(m)), _counted(lambda: attention_parameters(m)))
+    return Box("Attention over the memory", tuple(_heads(m, "cross")), _counted(lambda: memory_parameters(m)))
 
 
 def _feed_forward(m: Model) -> Box:

@@ -24,7 +24,7 @@ from lightning_tfm.report.beyond_records import scores_by_length
 from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Missing, to_plain
+from lightning_tfm.runs.record import Missing, to_plain, without_folders
 from lightning_tfm.runs.record import from_plain as record_of
 from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
 from lightning_tfm.study.tuned import FILE as TUNING
@@ -54,7 +54,8 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
     study = cells.study
     if not cells.filled:
         raise UserError(f"study '{study.name}': none of its runs is finished, so there is nothing to pack")
-    members = {f"studies/{study.name}/study.json": to_json(study.to_plain())}
+    rows = [row | {"where": without_folders(row["where"])} for row in study.to_plain()["rows"]]
+    members = {f"studies/{study.name}/study.json": to_json(study.to_plain() | {"rows": rows})}
     for name in OF_STUDIES:
         if folder is not None and (folder / name).is_file():
             members[f"studies/{study.name}/{name}"] = (folder / name).read_bytes()

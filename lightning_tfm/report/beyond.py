@@ -40,6 +40,7 @@ from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import resamples
+from lightning_tfm.report.row import Interval, Spread
 from lightning_tfm.report.statistics import (
     ALPHA,
     Differences,
@@ -50,7 +51,6 @@ from lightning_tfm.report.statistics import (
     prior_df,
     sentence_noise,
 )
-from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval, LengthPoint, Spread
 from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
 from lightning_tfm.runs.record import LengthClass
 from lightning_tfm.study.rows import apply
@@ -65,6 +65,71 @@ SENTENCE = (
     "training."
 )
 SIDES = ("source", "target", "longer")
+
+
+@dataclass(frozen=True)
+class LengthPoint:
+    """One class of lengths, in training lengths: above … upto."""
+
+    above: float
+    upto: float
+    sentences: int
+    nll: Spread
+    """per piece"""
+    bleu: Spread
+    ratio: Spread
+    """pieces of the translations over those of the references"""
+    early: float
+    """share of translations with less than half of their references' pieces"""
+
+
+@dataclass(frozen=True)
+class BeyondRow:
+    """A row within and beyond the training length; means over seeds."""
+
+    row: str
+    n: int
+    within: float
+    """nll per piece"""
+    beyond: float
+    excess: Interval | None
+    """rise of the nll per piece, less the control's; None for the control"""
+    word: str
+    """carries, falls off, undecided, not testable; control"""
+    reach: float
+    """in training lengths"""
+    against: Interval | None
+    """nll per piece beyond, less base's; None for base"""
+    p: float | None
+    """of that, corrected"""
+    compared: str
+    """better, worse, undecided, not testable; empty for base"""
+    bleu_within: float
+    bleu_beyond: float
+    ratio: float
+    """of lengths, beyond, as is `early`"""
+    early: float
+    points: dict[str, list[LengthPoint]]
+    """by source, target, longer"""
+
+
+@dataclass(frozen=True)
+class BeyondSummary:
+    """What lines beyond the training length cost."""
+
+    limit: int
+    """the training length, in pieces with the end token"""
+    split: str
+    lines: int
+    tolerance: float
+    control: str | None
+    sentence: str | None
+    """the paper's; None where the study does not ask for it"""
+    verdict: str | None
+    why: str
+    rows: list[BeyondRow]
+    missing: list[str]
+    """runs without it, and why"""
 
 
 def analyse(cells: Cells) -> BeyondSummary | None:
@@ -296,17 +361,13 @@ def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
                 above=each[0].above,
                 upto=upto,
                 sentences=each[0].sentences,
-                nll=_spread([_nll(one) for one in each]),
-                bleu=_spread([one.bleu for one in each]),
-                ratio=_spread([_ratio(one) for one in each]),
+                nll=Spread.of([_nll(one) for one in each]),
+                bleu=Spread.of([one.bleu for one in each]),
+                ratio=Spread.of([_ratio(one) for one in each]),
                 early=mean(one.early / one.sentences for one in each),
             )
         )
     return made
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(mean(values), min(values), max(values))
 
 
 # --- the paper's sentence ---

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from lightning_tfm.report.beyond import BeyondRow, BeyondSummary, LengthPoint
 from lightning_tfm.report.curves import apart
-from lightning_tfm.report.panels import BASE, short_name
-from lightning_tfm.report.summary import BeyondRow, BeyondSummary, LengthPoint, Spread
+from lightning_tfm.report.panels import BASE, row_classes, short_names
+from lightning_tfm.report.row import Spread, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
 METRICS = {"nll": "nll per piece", "bleu": "BLEU", "ratio": "length ratio, translation over reference"}
@@ -16,25 +17,21 @@ LINES = 5
 """of a class, below which it is not drawn: a score of fewer lines is noise"""
 
 
-def pictures(found: BeyondSummary) -> list[tuple[Markup, str]]:
-    """By the source's length and by the target's, with their titles; none where there is nothing to draw."""
-    classes = colours(found.rows)
+def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Markup, str]]:
+    """By the source's length and by the target's, with their titles; none where there is nothing to draw.
+
+    `rows`: of the report, for their colours and labels.
+    """
+    classes, names = row_classes(rows), short_names(rows, 17)
     return [
-        (_drawn(found.rows, classes, side, metric), f"{title}, by the {side}'s length")
+        (_drawn(found.rows, classes, names, side, metric), f"{title}, by the {side}'s length")
         for metric, title in METRICS.items()
         for side in SIDES
         if found.rows
     ]
 
 
-def colours(rows: Sequence[BeyondRow]) -> dict[str, str]:
-    """row -> class of its colour; from the eighth row on the colours come again, dashed."""
-    others = [row.row for row in rows if row.against is not None]
-    found = {row.row: BASE for row in rows if row.against is None}
-    return found | {name: f"g{1 + i % 7}{' again' * (i // 7 % 2)}" for i, name in enumerate(others)}
-
-
-def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], side: str, metric: str) -> Markup:
+def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], names: dict[str, str], side: str, metric: str) -> Markup:
     left, right, top, bottom = 46, WIDTH - 128, 26, HEIGHT - 44
     lines = {row.row: _line(row, side, metric) for row in rows}
     lines = {name: line for name, line in lines.items() if line}
@@ -53,7 +50,7 @@ def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], side: str, metric
         body += _series(name, line, x, y, classes[name])
     places = apart([y(line[-1][1].mean) for line in lines.values()], 13.0, top, bottom)
     for name, place in zip(lines, places, strict=True):
-        at = label(right + 6, place + 4, short_name(name, 17), class_="label end")
+        at = label(right + 6, place + 4, names[name], class_="label end")
         body += tag("g", at, class_=f"named {classes[name]}", data_row=name)
     return figure(WIDTH, HEIGHT, f"{METRICS[metric]} by the {side}'s length in training lengths", body)
 

@@ -1,13 +1,12 @@
 """What every run of a study scored on lines beyond the training length (data.long), line by line."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from lightning_tfm.report.records import Cells, FilledCell, read_columns
+from lightning_tfm.report.records import Cells, FilledCell, commonest, read_columns
 from lightning_tfm.runs.record import ByLength, LengthClass, Missing, Score, read_score
 from lightning_tfm.sums import DamagedFile, check_files
 
@@ -58,8 +57,7 @@ def read_runs(cells: Cells) -> LongRuns:
             missing.setdefault(run.reason.replace("STUDY", cells.study.name), []).append(f"{row}/{seed}")
         else:
             found[row, seed] = run
-    votes = Counter(run.score.evaluation_hash for run in found.values())
-    common = min(votes, key=lambda one: (-votes[one], one)) if votes else ""
+    common = commonest([run.score.evaluation_hash for run in found.values()])
     for key in [key for key, run in found.items() if run.score.evaluation_hash != common]:
         missing.setdefault("scored on other lines, or otherwise", []).append(f"{key[0]}/{key[1]}")
         del found[key]

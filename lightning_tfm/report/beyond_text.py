@@ -1,66 +1,42 @@
 """What lines beyond the training length cost, in words and as a table: for the terminal, Markdown and the page."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from lightning_tfm.report.beyond import BeyondRow, BeyondSummary
 from lightning_tfm.report.beyond_figure import pictures
-from lightning_tfm.report.blocks import Block, Column, Figures, Notes, Section, Table, Text
+from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.summary import BeyondRow, BeyondSummary, Interval
+from lightning_tfm.report.row import Interval, SummaryRow
 
 
-def section(found: BeyondSummary | None) -> Section:
-    """Empty where no line is longer than the training length."""
+def section(found: BeyondSummary | None, rows: Sequence[SummaryRow] = ()) -> Section:
+    """Empty where no line is longer than the training length. `rows`: of the report, for pictures."""
     title = "Beyond the training length"
     if found is None:
         return Section("beyond", title)
     said = Text([words] if (words := verdict(found)) else [])
-    table = [Table("", _columns(found), [cells(row) for row in found.rows])] * bool(found.rows)
-    return Section("beyond", title, [said, *_drawn(found), *table, Notes(about(found))])
+    table = [_table(found)] * bool(found.rows)
+    return Section("beyond", title, [said, *_drawn(found, rows), *table, Notes(about(found))])
 
 
-def _drawn(found: BeyondSummary) -> list[Block]:
-    made = pictures(found)
+def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
+    made = pictures(found, rows) if rows else []
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
-    return [Figures(made, rows=[row.row for row in found.rows]), Notes([about])] if made else []
+    first, rest = (Figures(some, rows=[row.row for row in found.rows]) for some in (made[:2], made[2:]))
+    return [first, Notes([about]), Fold("BLEU and the length of translations", [rest])] if made else []
 
 
-def _columns(found: BeyondSummary) -> list[Column]:
-    """Of `cells`."""
-    rise = "rise" if found.control is None else f"rise over {found.control}'s"
-    return [
-        Column("row", True, "row"),
-        Column("n"),
-        Column("nll within", short="within"),
-        Column("nll beyond", short="beyond"),
-        Column(f"{rise} [95 %]", short="rise [95 %]"),
-        Column("word", True, "word"),
-        Column("reach", short="reach"),
-        Column("beyond, less base's [95 %]"),
-        Column("p (BH)"),
-        Column("against base", True),
-        Column("BLEU within"),
-        Column("BLEU beyond"),
-        Column("length ratio", short="ratio"),
-        Column("early %"),
-    ]
-
-
-def cells(row: BeyondRow) -> list[str]:
-    """A row's line of the table."""
-    return [
-        row.row,
-        str(row.n),
-        f"{row.within:.3f}",
-        f"{row.beyond:.3f}",
-        interval(row.excess),
-        row.word,
-        f"{row.reach:g} ×",
-        interval(row.against),
-        "" if row.p is None else f"{row.p:.2g}",
-        row.compared,
-        f"{row.bleu_within:.1f}",
-        f"{row.bleu_beyond:.1f}",
-        f"{row.ratio:.2f}",
-        f"{100 * row.early:.0f}",
-    ]
+def _table(found: BeyondSummary) -> Widest:
+    """Without what there is no room for where it is too wide."""
+    over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
+    columns = [over if column is RISE else column for column, _ in SHOWN]
+    wide = Table("", columns, [[cell(row) for _, cell in SHOWN] for row in found.rows])
+    kept = [i for i, column in enumerate(wide.columns) if column.lines]
+    short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
+    return Widest(
+        [(replace(wide, columns=[replace(c, lines="") for c in wide.columns]), Notes([])), (short, Notes([]))]
+    )
 
 
 def interval(found: Interval | None) -> str:
@@ -69,6 +45,26 @@ def interval(found: Interval | None) -> str:
         return NOTHING
     ends = "" if found.lower is None or found.upper is None else f" [{found.lower:+.2f}, {found.upper:+.2f}]"
     return f"{found.estimate:+.2f}{ends}"
+
+
+RISE = Column("rise [95 %]", lines="rise [95 %]")
+SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
+    (Column("row", True, lines="row"), lambda r: r.row),
+    (Column("n"), lambda r: str(r.n)),
+    (Column("nll within", lines="within"), lambda r: f"{r.within:.3f}"),
+    (Column("nll beyond", lines="beyond"), lambda r: f"{r.beyond:.3f}"),
+    (RISE, lambda r: interval(r.excess)),
+    (Column("word", True, lines="word"), lambda r: r.word),
+    (Column("reach", lines="reach"), lambda r: f"{r.reach:g} ×"),
+    (Column("beyond, less base's [95 %]"), lambda r: interval(r.against)),
+    (Column("p (BH)"), lambda r: "" if r.p is None else f"{r.p:.2g}"),
+    (Column("against base", True), lambda r: r.compared),
+    (Column("BLEU within"), lambda r: f"{r.bleu_within:.1f}"),
+    (Column("BLEU beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
+    (Column("length ratio", lines="ratio"), lambda r: f"{r.ratio:.2f}"),
+    (Column("early %"), lambda r: f"{100 * r.early:.0f}"),
+]
+"""columns with their cells; those that stay where there is little room have a head for there"""
 
 
 def verdict(found: BeyondSummary) -> str:

@@ -5,6 +5,7 @@ An analysis makes blocks of its own dataclass; a renderer knows a format and no 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
@@ -16,8 +17,54 @@ class Column:
     head: str
     words: bool = False
     """it holds words, which stand to the left; numbers stand to the right"""
-    short: str | None = None
-    """its head where the table is too wide for a terminal, which then leaves out the columns that have none"""
+    lines: str = ""
+    """its head in lines, where columns are narrow; empty: `head`"""
+    latex: str | None = None
+    """its head in LaTeX; None: `head`"""
+    kind: str = ""
+    """score, difference, p or word, which some formats show in ways of their own"""
+    lower_is_better: bool | None = None
+    """of a score, whose best is set off; None where none is"""
+    group: str = ""
+    """of columns that stand together"""
+    over: str = ""
+    """head over the group, in LaTeX"""
+    key: str = ""
+    """class in a page whose columns can be chosen"""
+    about: str = ""
+    """what it is, for the chooser"""
+    on: bool = True
+    """shown at first"""
+    narrow: bool = False
+    """shown on a narrow screen, too"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a column of a row, where that is more than a text."""
+
+    main: str = ""
+    small: str = ""
+    """after it, or below"""
+    value: Any = None
+    """to sort by"""
+    ends: tuple[float, float] | None = None
+    """of an interval around `value`"""
+    word: str = ""
+    """a verdict, with its mark"""
+    said: str = ""
+    """in a line, where that is not main and small"""
+    sure: bool = False
+    """found by Holm's p too"""
+    best: bool = True
+    """it may be the best of its column"""
+    note: str = ""
+    """below that, on a page, in as many lines as it needs"""
+    title: str = ""
+    """on a page, when it is pointed at"""
+
+    def __str__(self) -> str:
+        return self.said or " ".join(filter(None, (self.main, self.small)))
 
 
 @dataclass(frozen=True)
@@ -26,11 +73,21 @@ class Table:
 
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[str | Cell]]
     rules: frozenset[int] = frozenset()
     """rows that begin a part"""
     shades: Sequence[Sequence[int]] | None = None
     """[row][cell] percent of colour behind it, on a page"""
+    dense: bool = False
+    """many columns, which stand close together in a terminal"""
+
+
+@dataclass(frozen=True)
+class Widest:
+    """Tables with their notes, of which a terminal shows the first that is narrow enough, and other formats the first;
+    in a terminal the last, and the others before their words, are folded."""
+
+    tables: "Sequence[tuple[Table, Notes]]"
 
 
 @dataclass(frozen=True)
@@ -69,7 +126,7 @@ class Fold:
     blocks: "Sequence[Block]"
 
 
-Block = Table | Figures | Text | Notes | Fold
+Block = Table | Widest | Figures | Text | Notes | Fold
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.durable import write_atomic
-from lightning_tfm.report import agreement, formats
+from lightning_tfm.report import agreement, table_data
+from lightning_tfm.report import table as views
 from lightning_tfm.report.extras import Extras, extras
 from lightning_tfm.report.latex import Layout, to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.page import page
+from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.records import Cells, collect, read_cells
 from lightning_tfm.report.reference import reference_of
+from lightning_tfm.report.regime import regime_of
+from lightning_tfm.report.render.data import to_csv, to_json
+from lightning_tfm.report.render.markdown import to_markdown
+from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.softmax import softmax
 from lightning_tfm.report.summarise import summarise, tabulate
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.tuning import read_tuning, weighed
+from lightning_tfm.report.tuning import weighed
+from lightning_tfm.report.worth import with_worth
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.looks import read_looks
 from lightning_tfm.study.study import Ablation, folder_of, load_as
+from lightning_tfm.study.tuned import read_tuning
 from lightning_tfm.watch.run_state import Curve
 
 
@@ -28,16 +36,34 @@ def write_table(study: Ablation, root: Path) -> Table:
     table = tabulate(study, found)
     scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
-    agreed, fall = agreement.of_table(table, {key: Curve.of(runs[key].path).validations for key in scored})
+    curves = {key: Curve.of(runs[key].path).validations for key in scored}
+    agreed, fall = agreement.of_rows(table.rows, curves, table.foreign, bool(table.scale))
+    rows = with_worth(table.rows, study, curves, study.base_row)
     folder = folder_of(root, study.name)
-    table = replace(table, agreement=agreed, last_eighth=fall, tuning=weighed(read_tuning(folder), table.rows))
+    table = replace(
+        table, rows=rows, agreement=agreed, last_eighth=fall, tuning=weighed(read_tuning(folder), table.rows)
+    )
     for name, text in (
-        ("table.md", formats.table_markdown(table)),
-        ("table.csv", formats.table_csv(table)),
-        ("table.json", formats.table_json(table)),
+        ("table.md", render_table(table, "markdown")),
+        ("table.csv", render_table(table, "csv")),
+        ("table.json", render_table(table, "json")),
     ):
         write_atomic(folder / name, text.encode())
     return table
+
+
+def render_table(table: Table | Summary, kind: str, width: int = 80) -> str:
+    """As text (of at most `width` columns where the words allow it), markdown, csv or json."""
+    match kind:
+        case "csv":
+            return to_csv(table_data.csv(table))
+        case "json":
+            return to_json(table if isinstance(table, Summary) else table_data.json(table))
+        case "markdown":
+            return to_markdown(views.document(table))
+        case "text":
+            return to_text(views.terminal(table), width)
+    raise ValueError(kind)
 
 
 @dataclass(frozen=True)
@@ -53,18 +79,9 @@ class Report:
 
         `link`: from the page to a run's folder.
         """
-        match kind:
-            case "html":
-                return page(self.summary, self.cells, self.extras, texts, live, link)
-            case "markdown":
-                return formats.to_markdown(self.summary)
-            case "csv":
-                return formats.to_csv(self.summary)
-            case "json":
-                return formats.to_json(self.summary)
-            case "latex":
-                return to_latex(self.summary)
-        raise ValueError(kind)
+        if kind == "html":
+            return page(self.summary, self.cells, self.extras, texts, live, link)
+        return to_latex(self.summary) if kind == "latex" else render_table(self.summary, kind)
 
     def latex(self, layout: Layout) -> str:
         """The table for a paper."""
@@ -80,5 +97,5 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     against = reference_of(study, reference)
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
     course = read_looks(folder_of(root, name))
-    found = replace(summarise(cells, course), softmax=softmax(cells))
+    found = replace(summarise(cells, course), softmax=softmax(cells), regime=rounded(regime_of(cells, root)))
     return Report(found, cells, extras(cells, folder_of(root, name), found))

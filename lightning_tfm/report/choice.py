@@ -32,7 +32,7 @@ from scipy import stats
 
 from lightning_tfm.report import statistics
 from lightning_tfm.report.statistics import BASE, Differences
-from lightning_tfm.report.summary import TuningSummary
+from lightning_tfm.study.tuned import TuningSummary
 
 DRAWS, SEED = 2000, 2017
 DF = 4.0

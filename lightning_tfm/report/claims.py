@@ -13,6 +13,7 @@ digit of BLEU, and the claim is tested against base. "Bigger models are better" 
 prints no clear difference (-0.8 % PPL, -0.3 BLEU).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,20 +65,24 @@ class Finding:
 
     row: str
     says: str
-    estimate: float
+    estimate: float | None = math.nan
     """difference in log PPL"""
-    p: float
+    p: float | None = math.nan
     """one-sided, of what the claim says, of this row alone; NaN: no test"""
-    against: float
+    against: float | None = math.nan
     """of the opposite"""
+    percent: float | None = math.nan
+    """the difference in percent of PPL"""
 
 
 @dataclass(frozen=True)
-class ClaimVerdict:
-    claim: Claim
-    word: str
-    p: float
-    """Holm's over the claims, two-sided, the smallest of all looks"""
+class ClaimSummary:
+    """What was found about a claim."""
+
+    text: str
+    verdict: str
+    p: float | None
+    """Holm's over the claims, two-sided, the smallest of all looks; NaN: no test"""
     findings: list[Finding]
 
 
@@ -108,7 +113,7 @@ def adjusted(sides: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 def weigh(
     family: Sequence[Claim], looks: Sequence[tuple[Mapping[str, Estimate], float]], alpha: float = ALPHA
-) -> list[ClaimVerdict]:
+) -> list[ClaimSummary]:
     """Every claim against the evidence of all looks, (row -> difference in log PPL, share of the level) of each."""
     found: dict[str, tuple[float, float]] = {}
     for rows, share in looks if family else []:
@@ -123,16 +128,18 @@ def weigh(
 
 def _verdict(
     claim: Claim, found: tuple[float, float] | None, rows: Mapping[str, Estimate], alpha: float
-) -> ClaimVerdict:
+) -> ClaimSummary:
     findings = [_finding(row, says, rows.get(row)) for row, says in claim.says.items()]
     if found is None:
-        return ClaimVerdict(claim, UNTESTABLE, np.nan, findings)
+        return ClaimSummary(claim.text, UNTESTABLE, np.nan, findings)
     p, lean = found
-    return ClaimVerdict(claim, UNDECIDED if p >= alpha else SUPPORTED if lean < 0 else CONTRADICTED, p, findings)
+    word = UNDECIDED if p >= alpha else SUPPORTED if lean < 0 else CONTRADICTED
+    return ClaimSummary(claim.text, word, p, findings)
 
 
 def _finding(row: str, says: str, d: Estimate | None) -> Finding:
     if d is None:
-        return Finding(row, says, np.nan, np.nan, np.nan)
+        return Finding(row, says)
     for_it, against = one_sided(says, d)
-    return Finding(row, says, float(d.estimate), float(for_it), float(against))
+    estimate = float(d.estimate)
+    return Finding(row, says, estimate, float(for_it), float(against), 100 * math.expm1(estimate))

@@ -5,11 +5,25 @@ from typing import Any
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.parts import SCHEMES
-from lightning_tfm.report.summary import COLUMNS, SummaryRow
+from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.study.rows import Row
 
 Where = tuple[str, str]
 """section and field of an experiment"""
+
+COLUMNS = {
+    "N": ("model", "N"),
+    "d_model": ("model", "d_model"),
+    "d_ff": ("model", "d_ff"),
+    "h": ("model", "h"),
+    "d_k": ("model", "d_k"),
+    "d_v": ("model", "d_v"),
+    "P_drop": ("model", "P_drop"),
+    "eps_ls": ("training", "eps_ls"),
+    "positions": ("model", "positions"),
+    "train steps": ("training", "steps"),
+}
+"""the paper's columns, and where an experiment holds them"""
 
 SIZES = ("N", "d_model", "d_ff", "h", "d_k", "d_v")
 
@@ -98,10 +112,15 @@ def resized(rows: Sequence[SummaryRow]) -> bool:
     return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
 
 
-def unchanged(rows: Sequence[SummaryRow]) -> str:
-    """What every row has in the columns that are not shown, empty where all are."""
+def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    """What every row has in the columns that are not shown, as YAML has it."""
     kept = shown(rows)
-    return ", ".join(f"{label(name)}={said(found)}" for name, found in rows[0].values.items() if name not in kept)
+    return {name: said(found) for name, found in rows[0].values.items() if name not in kept}
+
+
+def unchanged(rows: Sequence[SummaryRow]) -> str:
+    """`same` in a line, empty where all columns are shown."""
+    return ", ".join(f"{label(name)}={value}" for name, value in same(rows).items())
 
 
 def said(found: Any) -> str:

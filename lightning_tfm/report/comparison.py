@@ -18,8 +18,10 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import BLEU, PRINTED
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.plain import rounded
+from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.statistics import Estimate
-from lightning_tfm.report.summary import Difference, Summary, SummaryRow, rounded
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import UNTESTABLE
 from lightning_tfm.study.rows import differences
 

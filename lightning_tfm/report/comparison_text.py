@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 
 from lightning_tfm.metrics import METRICS, PRINTED
-from lightning_tfm.report.blocks import Figures, Notes, Section, Table, blocks_of, columns
+from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.render.data import to_csv, to_json
-from lightning_tfm.report.render.html import to_html
-from lightning_tfm.report.render.markdown import to_markdown
-from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.summary import Difference
+from lightning_tfm.report.render.analysis import Analysis
+from lightning_tfm.report.row import Difference
 
 
 def signed(metric: str, value: float | None) -> str:
@@ -111,16 +108,8 @@ def data(comparison: Comparison) -> Iterator[dict[str, object]]:
                 }
 
 
-def render(comparison: Comparison, kind: str) -> str:
-    """As text, markdown, csv, json or html."""
-    parts = sections(comparison)
-    match kind:
-        case "csv":
-            return to_csv(list(data(comparison)))
-        case "json":
-            return to_json(comparison, schema=1)
-        case "html":
-            studies = [side.study for side in comparison.sides]
-            head = [f"{len(comparison.rows)} rows in {len(studies)} studies"]
-            return to_html(f"{', '.join(studies)} side by side", "comparison", head, parts)
-    return {"text": to_text, "markdown": to_markdown}[kind](blocks_of(parts))
+def analysis(comparison: Comparison) -> Analysis:
+    """For every format."""
+    studies = [side.study for side in comparison.sides]
+    title, head = f"{', '.join(studies)} side by side", f"{len(comparison.rows)} rows in {len(studies)} studies"
+    return Analysis(title, "comparison", head, sections(comparison), list(data(comparison)), comparison, schema=2)

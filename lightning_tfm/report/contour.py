@@ -9,9 +9,10 @@ from scipy.spatial import QhullError
 
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.search_figures import Axis, cross, said, shades, stopped, value_scale
-from lightning_tfm.report.summary import SearchSummary, Trial
+from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.report.svg import attribute, figure, label, number, short, tag
 from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.trials import Trial
 
 LEAST = 8
 """trials below which a surface through them says nothing; and it needs more values than LEVELS"""

@@ -3,36 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import mean, median
 
 from markupsafe import Markup
 
+from lightning_tfm.metrics import PPL
 from lightning_tfm.report.panels import BASE, FEW, Panel, panels
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.svg import (
-    Scale,
-    attribute,
-    bottom_axis,
-    figure,
-    label,
-    left_axis,
-    points,
-    spanning,
-    tag,
-)
+from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
 MANY = 60
 """rows beyond which they are not drawn together any more"""
 POINTS = 60
 """of one curve"""
-DWARFED = 2.5
-"""times the median of all final values: from there on one row would flatten the rest, and the axis is logarithmic"""
+FALLS = 2.0
+"""times their lowest value: where curves begin higher, the axis is logarithmic at first"""
 ABOVE = 1.8
 """times the highest final value: where a straight axis ends"""
 LONGER = 1.5
 """times the steps of another row: from there on the rows together stand over the share of their own training"""
-WIDE, SMALL = (1200, 430), (400, 300)
+WIDE, SMALL = (1200, 430), (440, 300)
 Band = list[tuple[float, float, float, float]]
 """(step, lowest, mean, highest) over seeds"""
 
@@ -82,7 +72,13 @@ def curves(report: Summary, cells: Cells) -> Curves | None:
         )
         together = _picture(shown, whole, frame)
     narrow = [_picture(found, panel, frame.sized(420, 380)) for panel in chosen] if few else []
-    return Curves(every, narrow, together, list(found), frame.dwarfed, shares and together is not None)
+    log = falls(frame.lowest, frame.highest)
+    return Curves(every, narrow, together, list(found), log, shares and together is not None)
+
+
+def falls(lowest: float, highest: float) -> bool:
+    """Whether curves between these values fall so far that their axis is logarithmic at first."""
+    return highest > FALLS * lowest
 
 
 def _of_its_own(band: Band) -> Band:
@@ -98,8 +94,6 @@ class Frame:
     """of all values"""
     ends: float
     """of the mean perplexities at the end, the highest"""
-    dwarfed: bool
-    """whether one row at the end would flatten all others"""
     marked: bool
     """with a mark at each point, to be pointed at"""
     names: bool = True
@@ -112,7 +106,7 @@ class Frame:
     def around(cls, found: Mapping[str, Band], marked: bool) -> "Frame":
         values = [v for band in found.values() for _, *vs in band for v in vs]
         final = [band[-1][2] for band in found.values()]
-        return cls(min(values), max(values), max(final), max(final) > DWARFED * median(final), marked)
+        return cls(min(values), max(values), max(final), marked)
 
     def sized(self, width: int, height: int) -> "Frame":
         return replace(self, width=width, height=height)
@@ -123,8 +117,9 @@ def _picture(found: Mapping[str, Band], panel: Panel, frame: Frame) -> Picture:
 
 
 def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> Markup:
-    left, right, top, bottom = 46, frame.width - (120 if frame.names else 14), 26, frame.height - 44
     names = [name for name in panel.rows if name in found]
+    beside = round(7.6 * max(len(panel.labels[name]) for name in names)) + 10 if frame.names else 14
+    left, right, top, bottom = 46, frame.width - beside, 26, frame.height - 44
     x = spanning([s for name in names for s, *_ in found[name]], left, right, margin=0.02)
     # on a straight axis the first validations would flatten all the rest
     high = frame.highest if log else min(frame.highest, ABOVE * frame.ends)
@@ -186,7 +181,7 @@ def _band(cells: Cells, row: str) -> Band:
     runs = [cell.validations for cell in cells.of(row)]
     runs = [run for run in runs if run]
     shared = sorted(set.intersection(*(set(run) for run in runs))) if runs else []
-    return [(s, min(v), mean(v), max(v)) for s in thinned(shared) if (v := [run[s] for run in runs])]
+    return [(s, min(v), PPL.mean(v), max(v)) for s in thinned(shared) if (v := [run[s] for run in runs])]
 
 
 def thinned(steps: Sequence[int], most: int = POINTS) -> list[int]:

@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.runs.as_scored import read_as_scored
-from lightning_tfm.runs.directory import RunFolder, find_run, read_json
+from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.record import CURVES, Called, RunRecord
 from lightning_tfm.study.study import Ablation, Search, folder_of, load
 from lightning_tfm.watch.run_state import Curve
@@ -58,12 +60,16 @@ class Exported:
     def name(self) -> str:
         return f"{self.row}/{self.seed}".replace(", ", ",").replace(" ", "_")
 
+    @cached_property
+    def curve(self) -> Curve:
+        """What it wrote down, read once, when it is first asked for."""
+        return Curve.of(self.folder.path, self.record)
+
     def curves(self) -> Curves:
         """What the run wrote down so far; of a finished run the last entry holds the final scores."""
-        metrics = Curve.of(self.folder.path, self.record).lines
         began = self.record.started if self.record and self.record.started else _begun(self.folder)
         found, at = [], 0.0
-        for line in metrics:
+        for line in self.curve.lines:
             at = line.get("seconds", at)
             found.append(
                 (line["step"], began + at, {CURVES[key]: value for key, value in line.items() if key in CURVES})
@@ -105,8 +111,8 @@ def collect(what: str, root: Path) -> list[Exported]:
     if not found:
         raise UserError(f"'{what}': no run of it has a record yet")
     for run in found:
-        if words := Curve.of(run.folder.path, run.record).words:
-            print(f"lightning-tfm: {run.row}, seed {run.seed}: {words}", file=sys.stderr)
+        if run.curve.words:
+            print(f"lightning-tfm: {run.row}, seed {run.seed}: {run.curve.words}", file=sys.stderr)
     return found
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from lightning_tfm.config import Experiment
-from lightning_tfm.measure.record import LayerTable
 from lightning_tfm.parts import LAYERS, may_act
-from lightning_tfm.report import architecture, beyond_text, layer_figure, layer_table, probes, schemes, softmax
+from lightning_tfm.report import architecture, beyond_text, layer_table, probes, schemes, softmax
 from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
@@ -17,21 +16,6 @@ from lightning_tfm.study.study import Ablation
 
 MOST = 20
 """rows whose architecture a page shows beside base's"""
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Table 1 of the paper, measured."""
-
-    table: LayerTable
-    lines: list[layer_table.Line]
-    lengths: list[int]
-    """that were timed"""
-    shapes: list[int]
-    """that graphs were traced at"""
-    pictures: list[tuple[str, Markup]]
-    rows: list[tuple[str, str]]
-    """(row, its layer type and sizes) of this study"""
 
 
 @dataclass(frozen=True)
@@ -51,17 +35,15 @@ class Extras:
     left_out: int
     """rows whose pictures differ and had no room"""
 
-    layers: Layers | None
     sections: list[Section]
     """what records of weights show"""
 
 
 def extras(cells: Cells, folder: Path, found: Summary) -> Extras:
     """`folder`: the study's. Raises UserError where a record is damaged."""
-    table = layer_table.read(folder / layer_table.FILE)
-    layers = None if table is None else _layers(cells, table)
-    sections = [softmax.section(found.softmax), schemes.section(cells), probes.section(cells)]
-    return Extras(*_architectures(cells), layers, [*sections, beyond_text.section(found.beyond)])
+    layers = layer_table.section(layer_table.read(folder / layer_table.FILE), _types(cells))
+    sections = [layers, softmax.section(found.softmax), schemes.section(cells), probes.section(cells)]
+    return Extras(*_architectures(cells), [*sections, beyond_text.section(found.beyond, found.rows)])
 
 
 def _architectures(cells: Cells) -> tuple[list[Drawn], int]:
@@ -85,11 +67,6 @@ def _true(study: Ablation, row: Row) -> Experiment:
     e = apply(study.base, row).scaled(row.name)
     V = study.data_of(row).V
     return replace(e, data=replace(e.data, vocab_size=V))
-
-
-def _layers(cells: Cells, table: LayerTable) -> Layers:
-    lengths, shapes = (sorted(found) for found in (table.rows[0].seconds, table.rows[0].chain))
-    return Layers(table, layer_table.lines(table), lengths, shapes, layer_figure.pictures(table), _types(cells))
 
 
 def _types(cells: Cells) -> list[tuple[str, str]]:

@@ -1,21 +1,23 @@
 """What a row is beside its scores. A line here, of a number that SummaryRow holds, is a column of every view: terminal,
-Markdown, LaTeX, the page and its chooser, CSV, JSON, W&B's table, and a picture of perplexity against it.
+Markdown, LaTeX, the page and its chooser, CSV, JSON, W&B's table, and a picture of perplexity against it. A number with
+an interval is three columns where a program reads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from lightning_tfm.report.summary import SummaryRow
+from lightning_tfm.report.row import Interval, SummaryRow
 
 
 @dataclass(frozen=True)
 class Fact:
     name: str
-    """of the row's attribute; its key in CSV and JSON"""
+    """of the row's attribute; with blanks its key in CSV and JSON"""
     label: str
     """in W&B's table"""
     about: str
-    written: Callable[[float], str]
+    written: Callable[[Any], str]
     brief: bool = False
     """where there is little room, too: in a terminal, in LaTeX, in a table without tests, on the page at first"""
     axis: str = ""
@@ -24,18 +26,34 @@ class Fact:
     """its head where columns are narrow; empty: `label`"""
     folded: str = ""
     """the same in a terminal, in lines"""
+    interval: bool = False
+    """an Interval, which people see only where a row has one"""
 
     @property
     def head(self) -> str:
         return self.narrow or self.label
 
+    @property
+    def key(self) -> str:
+        return self.name.replace("_", " ")
+
+    def heads(self, name: str) -> list[str]:
+        """Of what a program reads (`numbers`)."""
+        return [name, *(f"{name} {end}" for end in ("lower", "upper") if self.interval)]
+
     def of(self, row: SummaryRow) -> float | None:
-        found: float | None = getattr(row, self.name)
-        return found
+        return self.numbers(row)[0]
+
+    def numbers(self, row: SummaryRow) -> list[float | None]:
+        """What a program reads: the number, and the ends of its interval."""
+        found: Interval | float | None = getattr(row, self.name)
+        if isinstance(found, Interval):
+            return [found.estimate, found.lower, found.upper]
+        return [found, *[None, None] * self.interval]
 
     def cell(self, row: SummaryRow) -> str:
         """As it is printed; empty where nobody knows it."""
-        found = self.of(row)
+        found = getattr(row, self.name)
         return "" if found is None else self.written(found)
 
 
@@ -57,9 +75,16 @@ FACTS = [
     ),
     Fact("flops", "FLOPs", "floating-point operations of one training", "{:.2e}".format, axis="training FLOPs"),
     Fact("seconds", "seconds", "seconds of one training", "{:,.0f}".format),
+    Fact("worth", "worth", "compute multiplier in steps", str, brief=True, interval=True),
+    Fact("worth_flops", "worth (FLOPs)", "compute multiplier in FLOPs", str, interval=True),
 ]
 
 
-def brief() -> list[Fact]:
+def shown(rows: Sequence[SummaryRow]) -> list[Fact]:
+    """Those for people."""
+    return [fact for fact in FACTS if not fact.interval or any(map(fact.cell, rows))]
+
+
+def brief(rows: Sequence[SummaryRow]) -> list[Fact]:
     """Those for views with little room."""
-    return [fact for fact in FACTS if fact.brief]
+    return [fact for fact in shown(rows) if fact.brief]

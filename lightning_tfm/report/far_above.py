@@ -8,14 +8,18 @@ noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of se
 60 to 90 %.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
-from lightning_tfm.report.summary import SummaryRow
+from lightning_tfm.report.row import SummaryRow
 
 FAR = 5.0
 LEAST = 3
 """seeds of a row, for it to have a middle"""
+MANY = 3
+"""rows in which a seed is far above, from where on it is said once"""
+NAMED = 4
+"""others that are named"""
 
 
 def far_above(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]]:
@@ -26,6 +30,23 @@ def far_above(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]
     typical = median(spread.values()) if spread else 0.0
     found = {row: FAR * max(spread[row], typical) for row in rows}
     return {row: [s for s, x in seeds.items() if x - middle[row] > found[row] > 0] for row, seeds in rows.items()}
+
+
+def phrases(rows: Sequence[SummaryRow]) -> list[str]:
+    """Clauses on all of them, a seed that is far above in `MANY` rows or more in one of its own."""
+    by_seed: dict[int, list[str]] = {}
+    for row in rows:
+        for seed in row.far_above:
+            by_seed.setdefault(seed, []).append(row.name)
+    many = {seed: names for seed, names in by_seed.items() if len(names) >= MANY}
+    found = [f"seed {seed} is far above the others in {len(names)} rows" for seed, names in many.items()]
+    rest = [f"{seed} of {name}" for seed, names in by_seed.items() if seed not in many for name in names]
+    if rest:
+        one = len(rest) == 1
+        more = f" and {len(rest) - NAMED} more" * (len(rest) > NAMED)
+        lie = "is far above the others of its row" if one else "are far above the others of their rows"
+        found.append(f"seed{'s' * (not one)} {', '.join(rest[:NAMED])}{more} {lie}")
+    return found
 
 
 def said(row: SummaryRow) -> str:

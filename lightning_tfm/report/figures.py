@@ -9,13 +9,14 @@ from markupsafe import Markup
 
 from lightning_tfm.metrics import OF_TEXT, PPL
 from lightning_tfm.report import provenance
+from lightning_tfm.report.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import score_of
-from lightning_tfm.report.summary import AgreementCourse, LastEighth, Summary
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
 

@@ -1,38 +1,51 @@
-"""Three sentences on top of a report, made from the summary by rules: what was found, the largest effects, how far to
-trust them. They never say more than the verdicts do.
+"""The headline of a report, made from the summary by rules: what was found in words of the rows, how many rows got
+which verdict, and how far to trust it. It never says more than the verdicts do.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from lightning_tfm.metrics import PPL, WORD, Metric
-from lightning_tfm.report import agreement_text
+from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
+from lightning_tfm.report import agreement_text, factors, far_above
+from lightning_tfm.report.beyond import BeyondSummary
+from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.summary import Difference, Summary, SummaryRow
+from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, WORDS, Word
 
-NAMED = 4
-"""rows of one verdict that are named"""
+NAMED = 3
+"""rows that a sentence names"""
 
 Tested = tuple[SummaryRow, Difference]
 
 
-def findings(report: Summary) -> list[str]:
-    """Three sentences."""
-    tested = [(r, d) for r in report.rows if (d := r.metric(_metric(report).name).difference) is not None]
-    return [_verdicts(report, tested), _effects(report, tested), _trust(report)]
+def headline(report: Summary) -> list[str]:
+    """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
+    metric, tested = primary(report), _tested(report)
+    leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows)]
+    if nothing := untested(report):
+        return [*leads, nothing] if leads else [nothing, *_lowest(report, metric)]
+    return [*leads, *_effects(report, metric, tested), _counts(report, metric, tested)]
 
 
-def _metric(report: Summary) -> Metric:
+def primary(report: Summary) -> Metric:
     """The one that decides: perplexity, or where rows have other pieces the nll per word."""
     return WORD if WORD.name in report.metrics else PPL
 
 
-# --- what was found ---
+# --- of rows ---
 
 
-def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
+def _tested(report: Summary) -> list[Tested]:
+    name = primary(report).name
+    return [(r, d) for r in report.rows if (d := r.metric(name).difference) is not None]
+
+
+def untested(report: Summary) -> str:
+    """Why no row has a verdict; empty where one has."""
+    tested = _tested(report)
     if report.finished == 0:
         return "No run has finished, so nothing is known yet."
     if report.against is None:
@@ -41,81 +54,123 @@ def _verdicts(report: Summary, tested: Sequence[Tested]) -> str:
         return f"There is no row beside {report.to}, so nothing is compared."
     if all(d.verdict == UNTESTABLE for _, d in tested):
         return f"No difference to {report.to} can be tested: {_commonest([d.why for _, d in tested])}."
-    by_word = {word: [r.name for r, d in tested if d.verdict == word] for word in Word}
-    parts = [_counted(word, names, report.to) for word, names in by_word.items() if names]
-    count = len(tested)
-    rows = f"{count} row{'s' * (count != 1)} beside {report.to}"
-    return f"In {_metric(report).called}, of {rows}, {_listed(parts)} ({SCOPE})."
-
-
-def _counted(word: Word, names: list[str], to: str) -> str:
-    named = f" ({', '.join(names)})" if len(names) <= NAMED and word not in OPEN else ""
-    said = word.clause[len(names) > 1].replace("{to}", to)
-    return f"{len(names)} {said}{named}"
+    return ""
 
 
 def _commonest(reasons: Sequence[str]) -> str:
     return Counter(reasons).most_common(1)[0][0]
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
+    by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
+    parts = [_counted(word, names) for word, names in by_word.items() if names]
+    rows = f"{len(tested)} row{'s' * (len(tested) != 1)}" + f" beside {report.reference}" * bool(report.reference)
+    where = f"In {metric.called}, of" if metric is not PPL else "Of"
+    return f"{where} {rows} {listed(parts)} ({SCOPE})."
+
+
+def _counted(word: Word, names: list[str]) -> str:
+    named = f" ({', '.join(names)})" if len(names) < NAMED and word not in OPEN else ""
+    return f"{len(names)} {word.clause[len(names) > 1]}{named}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-# --- the largest effects ---
-
-
-def _effects(report: Summary, tested: Sequence[Tested]) -> str:
-    metric = _metric(report)
-    scored = [r for r in report.rows if r.metric(metric.name).mean is not None]
-    if not scored:
-        return "There is no score to show."
-    found = sorted(
-        ((d.shown.estimate, r, d) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None),
-        key=lambda one: one[0],
-    )
+def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[str]:
+    found = [(d.shown.estimate, r) for r, d in tested if WORDS[d.verdict].found and d.shown.estimate is not None]
     if found:
-        gains, losses = ([one for one in found if (one[0] < 0) == better] for better in (True, False))
-        best = (
-            f"The largest gain found is {_effect(metric, *gains[0])}"
-            if gains
-            else f"No row is found to be better than {report.to}"
-        )
-        worst = f"the largest loss {_effect(metric, *losses[-1])}" if losses else "no row is found to be worse"
-        return f"{best}; {worst}."
+        worse, better = ([one for one in found if metric.better(one[0]) == gain] for gain in (False, True))
+        return [" ".join([*_largest(metric, worse, ("costs", "cost")), *_largest(metric, better, ("gains", "gain"))])]
     smallest = [d.shown.smallest for _, d in tested if d.verdict == UNDECIDED and d.shown.smallest is not None]
-    if smallest:
-        return (
-            f"No row is found to differ from {report.to}; a true difference of {metric.size(median(smallest))} would "
-            f"typically have been found with a probability of about {ABOUT:.0%}."
-        )
-    lowest = min(scored, key=lambda r: r.metric(metric.name).mean or 0.0)
-    beside = "" if lowest.base else _beside(report.base, metric)
-    mean = lowest.metric(metric.name).mean
-    return f"The lowest mean {metric.called} is that of {lowest.name}, {mean:.2f}{beside}, without a test."
+    if not smallest:
+        return []
+    size = metric.true_difference(median(smallest))
+    return [
+        f"No row is found to differ from {report.to}; {size} would typically have been found with a probability of "
+        f"about {ABOUT:.0%}."
+    ]
 
 
-def _beside(base: SummaryRow | None, metric: Metric) -> str:
-    mean = None if base is None else base.metric(metric.name).mean
-    return "" if mean is None else f" (base {mean:.2f})"
+def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: tuple[str, str]) -> list[str]:
+    """“A, b and c cost most (+28, +27, +21 % perplexity).”"""
+    if not found:
+        return []
+    first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
+    sizes = ", ".join(f"{x:+.{0 if abs(x) >= 10 else metric.fine}f}" for x, _ in first)
+    said = listed([row.called for _, row in first])
+    said = said[:1].upper() + said[1:] if first[0][1].label else said
+    most = " most" * (len(found) > len(first))
+    return [f"{said} {verbs[len(first) > 1]}{most} ({sizes} {'% ' * metric.log}{metric.called})."]
 
 
-def _effect(metric: Metric, estimate: float, row: SummaryRow, d: Difference) -> str:
-    low, high, digits = d.shown.lower, d.shown.upper, metric.fine
-    interval = "" if low is None or high is None else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-    return f"{row.name}, {metric.size(estimate, '+')}{interval}"
+def _lowest(report: Summary, metric: Metric) -> list[str]:
+    """Of studies that no test is made of."""
+    scored = [(mean, r) for r in report.rows if (mean := r.metric(metric.name).mean) is not None]
+    if not scored:
+        return []
+    mean, row = min(scored, key=lambda one: one[0])
+    base = None if row.base or report.base is None else report.base.metric(metric.name).mean
+    beside = "" if base is None else f" (base {base:.2f})"
+    return [f"The lowest mean {metric.called} is that of {row.called}, {mean:.2f}{beside}, without a test."]
+
+
+# --- of other kinds of study ---
+
+
+def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
+    """Main effects that stand out, the largest first, and with what they differ."""
+    effects = [e for e in found.effects if e.metric == metric.name] if found else []
+    if not effects:
+        return []
+    kinds = [[e for e in effects if e.kind == kind and factors.stands_out(e)] for kind in ("main", "interaction")]
+    main, together = (sorted(one, key=lambda e: -abs(e.estimate)) for one in kinds)
+    parts = [f"{factors.instead(e)} gives {_sized(e)}" for e in main[:NAMED]]
+    nothing = "No field by itself is found to act."
+    said = f"Over all levels of the other fields: {'; '.join(parts)}." if parts else nothing
+    pairs = listed(list(dict.fromkeys(" × ".join(factors.short(w) for w in e.words) for e in together)) or ["none"])
+    said += f" But effects differ with the other fields ({pairs}): read the combinations." * bool(together)
+    alone = " These are intervals without a test: too few seeds." * all(e.p is None for e in effects)
+    return [said + alone * bool(main or together)]
+
+
+def _sized(effect: Effect) -> str:
+    estimate, interval, _ = factors.numbers(effect)
+    return f"{estimate} {METRICS[effect.metric].called} {interval}".rstrip()
+
+
+def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str]:
+    """Which rows carry beyond the training length."""
+    called = {row.name: row.called for row in rows}
+    by_word: dict[str, list[str]] = {}
+    for row in found.rows if found else ():
+        by_word.setdefault(row.word, []).append(called[row.row])
+    verbs = {"carries": ("carries on", "carry on"), "falls off": ("falls off", "fall off")}
+    parts = []
+    for word, verb in verbs.items():
+        if names := by_word.get(word):
+            count = "every row" if len(names) == len(called) else f"{len(names)} rows"
+            who = listed(names) if len(names) <= NAMED else count
+            parts.append(f"{who} {verb[who != 'every row' and len(names) > 1]}")
+    rest = [n for word, names in by_word.items() if word in OPEN for n in names]
+    parts += [f"{len(rest)} {'are' if len(rest) > 1 else 'is'} undecided"] * bool(rest)
+    ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)] if found else []
+    best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
+    least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
+    sizes = ", ".join(f"{x:+.2f}" for x, _ in best)
+    least += f" ({sizes} nats per piece against base)." * bool(best)
+    return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
 
 
 # --- how far to trust it ---
 
 
-def _trust(report: Summary) -> str:
-    parts = [
-        part
-        for part in (_empty(report), _far_above(report), _still_learning(report), _agreement(report), _seeds(report))
-        if part
-    ]
-    said = "; ".join(parts[:3])
+def trust(report: Summary) -> str:
+    """What holds for all of it, in one sentence."""
+    parts = [_empty(report), *far_above.phrases(report.rows)[:2], _still_learning(report), _agreement(report)]
+    said = "; ".join([*list(filter(None, parts))[:3], _seeds(report)])
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -132,13 +187,6 @@ def _empty(report: Summary) -> str:
 
 def _short(reason: str, most: int = 80) -> str:
     return reason if len(reason) <= most else reason[: most - 1] + "…"
-
-
-def _far_above(report: Summary) -> str:
-    far = [f"{len(r.far_above)} seed{'s' * (len(r.far_above) > 1)} of {r.name}" for r in report.rows if r.far_above]
-    one = sum(len(r.far_above) for r in report.rows) == 1
-    lie = "is far above the others of its row" if one else "are far above the others of their row"
-    return f"{_listed(far)} {lie}, which all numbers include" if far else ""
 
 
 def _still_learning(report: Summary) -> str:

@@ -1,85 +1,124 @@
-"""The picture of all differences to base (or another reference) with their intervals, and of the paper's own."""
+"""Estimates with their intervals, one line below the other: rows of a report, rows of several studies, effects."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from lightning_tfm.metrics import METRICS
+from markupsafe import Markup
+
+from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report import marks, svg
 from lightning_tfm.report.panels import short_name, short_names
-from lightning_tfm.report.summary import Difference, Summary, SummaryRow
-from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, spanning, tag
-from lightning_tfm.report.verdict import WORDS, phrase
+from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.summary import Summary
+from lightning_tfm.report.svg import LETTER, Scale, attribute, bottom_axis, figure, label, spanning, tag
+from lightning_tfm.report.verdict import DISC, WORDS, phrase
 
 FAR = 4.0
-"""what lies beyond so many times the 80th percentile of all differences stands at the edge, as a number"""
+"""what lies beyond so many times the 80th percentile of all estimates stands at the edge, as a number"""
+WIDTH, TOP, STEP, NUMBER = 620, 12, 11, 56
 
 
-class Shown(NamedTuple):
-    """A difference to base: in percent for perplexity."""
+@dataclass(frozen=True)
+class Mark:
+    """An estimate as it is printed, perplexity in percent."""
 
+    said: str
+    """what it is, when it is pointed at"""
     estimate: float
-    lower: float | None
-    upper: float | None
-    paper: float | None
+    lower: float | None = None
+    upper: float | None = None
+    class_: str = ""
+    """of its colour"""
+    shape: str = DISC
+    """a path around (0, 0)"""
+    paper: float | None = None
+    """the paper's own, a hollow diamond"""
+    more: str = ""
+    """after the numbers"""
+    number: str = ""
+    """to the right of its line"""
 
 
-def forest(report: Summary, metric: str) -> str:
-    """In the table's order; the paper's differences as hollow diamonds."""
-    found = [(r, d, _shown(d)) for r in report.rows if (d := r.metric(metric).difference) is not None]
-    parts = [(r, d, shown) for r, d, shown in found if shown]
-    if not parts:
-        return ""
-    names = short_names([r for r, *_ in parts], 20)
-    edge = _edge(sorted(abs(shown.estimate) for *_, shown in parts))
-    values = [v for *_, shown in parts for v in shown if v is not None and abs(v) <= edge] + [0.0]
-    width, left, line, top = 620, 132, 22, 12
-    height = top + line * len(parts) + 42
-    x = spanning(values, left, width - 14)
-    bottom = height - 40
-    to = short_name(report.to)
-    body = bottom_axis(x, bottom, top, METRICS[metric].axis(to))
+def picture(
+    lines: Sequence[tuple[str, Sequence[Mark | None]]], axis: str, title: str, key: Sequence[tuple[str, str]] = ()
+) -> Markup:
+    """Empty where there is nothing to draw.
+
+    `lines`: (name, marks, None for a place left empty); `key`: (words, class of a colour).
+    """
+    every = [mark for _, own in lines for mark in own if mark]
+    if not every:
+        return Markup()
+    sizes = sorted(abs(mark.estimate) for mark in every)
+    edge = FAR * sizes[int(0.8 * (len(sizes) - 1))] or sizes[-1] or 1.0
+    numbers = [v for m in every for v in (m.estimate, m.lower, m.upper, m.paper) if v is not None]
+    most = max(len(own) for _, own in lines)
+    left, line, top = 18 + round(LETTER * max(len(name) for name, _ in lines)), STEP * (most + 1), TOP + 18 * bool(key)
+    bottom = top + line * len(lines)
+    right = WIDTH - 14 - NUMBER * any(mark.number for mark in every)
+    x = spanning([v for v in numbers if abs(v) <= edge] + [0.0], left, right)
+    body = bottom_axis(x, bottom, top, axis)
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
-    for i, (r, d, shown) in enumerate(parts):
-        y = top + line * (i + 0.5)
-        body += tag("g", _row(r, names[r.name], shown, d, x, y), class_=f"hover {WORDS[d.verdict].style}")
+    for k, (words, class_) in enumerate(key):
+        dot = tag("circle", cx=float(left + 150 * k), cy=12.0, r=4.0, class_="dot")
+        body += tag("g", dot + label(left + 150 * k + 9, 16, words), class_=f"point {class_}")
+    for i, (name, own) in enumerate(lines):
+        middle = top + line * (i + 0.5)
+        body += label(left - 10, middle + 4, name, "end")
+        for k, mark in enumerate(own):
+            y = middle + STEP * (k - (len(own) - 1) / 2)
+            if mark is not None:
+                body += tag("g", _mark(mark, x, y), class_=f"hover {mark.class_}")
+                body += label(WIDTH - 4, y + 4, mark.number, "end") if mark.number else ""
+    return figure(WIDTH, bottom + 42, title, body)
+
+
+def _mark(mark: Mark, x: Scale, y: float) -> str:
+    said, body = f"{mark.said}: {mark.estimate:+.2f}", ""
+    ends = None if mark.lower is None or mark.upper is None else (mark.lower, mark.upper)
+    if ends is not None:
+        said += f" [{ends[0]:+.2f}, {ends[1]:+.2f}]"
+    if not x.low <= mark.estimate <= x.high:  # so far out that it would squeeze the rest together
+        body += _far(mark, x, y)
+    else:
+        if ends is not None:
+            low, high = (x(min(max(v, x.low), x.high)) for v in ends)
+            body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
+        body += marks.placed(mark.shape, x(mark.estimate), y)
+    if mark.paper is not None:
+        said += f", the paper {mark.paper:+.2f}"
+    if mark.paper is not None and x.low <= mark.paper <= x.high:
+        px = x(mark.paper)
+        body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
+    return tag("title", attribute(said + mark.more)) + body
+
+
+def _far(mark: Mark, x: Scale, y: float) -> str:
+    """Its mark at the edge, with its number and an arrow."""
+    right = mark.estimate > x.high
+    arrow = "\N{RIGHTWARDS ARROW}" if right else "\N{LEFTWARDS ARROW}"
+    words = f"{mark.estimate:+.0f} {arrow}" if right else f"{arrow} {mark.estimate:+.0f}"
+    at, inward = (x.end, -1) if right else (x.start, 1)
+    text = label(at + inward * 16, y + 4, words, "end" if right else "start")
+    return marks.placed(mark.shape, at + inward * 6, y) + text
+
+
+def forest(report: Summary, metric: str) -> Markup:
+    """Differences to base (or another reference), the worst first, and the paper's own."""
+    of = METRICS[metric]
+    found = [(r, mark) for r in report.rows if (d := r.metric(metric).difference) and (mark := _of_row(r, d, of))]
+    found.sort(key=lambda pair: pair[1].estimate, reverse=of.lower_is_better)
+    names = short_names([r for r, _ in found])
+    to = short_name(report.to)
     told = f"Differences to {to} in dev {METRICS[metric].label}, with {report.level} % intervals"
-    return figure(width, height, told, body)
+    return picture([(names[r.name], [mark]) for r, mark in found], METRICS[metric].axis(to), told)
 
 
-def _edge(sizes: list[float]) -> float:
-    return FAR * sizes[int(0.8 * (len(sizes) - 1))] or sizes[-1] or 1.0
-
-
-def _shown(difference: Difference) -> Shown | None:
-    of = difference.shown
+def _of_row(row: SummaryRow, difference: Difference, metric: Metric) -> Mark | None:
+    of, word = difference.shown, WORDS[difference.verdict]
     if of.estimate is None:
         return None
     paper = difference.paper if difference.paper_percent is None else difference.paper_percent
-    return Shown(of.estimate, of.lower, of.upper, paper)
-
-
-def _row(r: SummaryRow, name: str, shown: Shown, difference: Difference, x: Scale, y: float) -> str:
-    said = f"{r.name}: {shown.estimate:+.2f}"
-    body = label(x.start - 10, y + 4, name, "end")
-    if shown.lower is not None and shown.upper is not None:
-        said += f" [{shown.lower:+.2f}, {shown.upper:+.2f}]"
-    if not x.low <= shown.estimate <= x.high:  # so far out that it would squeeze the rest together
-        body += _far(shown.estimate, x, y, difference.verdict)
-    else:
-        if shown.lower is not None and shown.upper is not None:
-            ends = [x(min(max(v, x.low), x.high)) for v in (shown.lower, shown.upper)]
-            body += tag("line", x1=ends[0], x2=ends[1], y1=y, y2=y, class_="interval")
-        body += marks.at(difference.verdict, x(shown.estimate), y)
-    if shown.paper is not None:
-        said += f", the paper {shown.paper:+.2f}"
-    if shown.paper is not None and x.low <= shown.paper <= x.high:
-        px = x(shown.paper)
-        body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return tag("title", attribute(f"{said}; {phrase(difference)}")) + body
-
-
-def _far(estimate: float, x: Scale, y: float, word: str) -> str:
-    """Its mark at the edge, with its number and an arrow."""
-    right = estimate > x.high
-    words = f"{estimate:+.0f} \N{RIGHTWARDS ARROW}" if right else f"\N{LEFTWARDS ARROW} {estimate:+.0f}"
-    at, inward = (x.end, -1) if right else (x.start, 1)
-    return marks.at(word, at + inward * 6, y) + label(at + inward * 16, y + 4, words, "end" if right else "start")
+    said = row.name + f", {row.label}" * bool(row.label)
+    more, number = f"; {phrase(difference)}", f"{of.estimate:+.0f} %" if metric.log else f"{of.estimate:+.1f}"
+    return Mark(said, of.estimate, of.lower, of.upper, word.style, word.mark, paper, more, number)

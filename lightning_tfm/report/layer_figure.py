@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from lightning_tfm.measure.record import LayerMeasures, LayerTable, crossing
-from lightning_tfm.report.layer_table import short
 from lightning_tfm.report.svg import (
     attribute,
     bottom_axis,
@@ -54,16 +53,16 @@ def _panel(table: LayerTable, what: str) -> str:
         lowest = max(y, lowest + 17)
         line = tag("polyline", points=points([(across(n), up(one[n])) for n in lengths]), class_="curve")
         marks = "".join(
-            tag("circle", tag("title", attribute(f"{short(row)}, n = {n}: {one[n]:.3g}")), **_at(across(n), up(one[n])))
+            tag("circle", tag("title", attribute(f"{row.short}, n = {n}: {one[n]:.3g}")), **_at(across(n), up(one[n])))
             for n in lengths
         )
         ring, met = "", crossing(base, one) if base is not None and one is not base else None
         if met:
-            words = f"self-attention costs more than {short(row)} from n = {met:.0f}"
+            words = f"self-attention costs more than {row.short} from n = {met:.0f}"
             near = up(_between(one, met))
             ring = tag("circle", tag("title", attribute(words)), cx=across(met), cy=near, r=5.5, class_="front met")
-        name = label(RIGHT + 10, lowest + 4, short(row), class_="label end")
-        parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=short(row)))
+        name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
+        parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
     return "".join(parts)
 
 

@@ -1,14 +1,15 @@
-"""Table 1 of the paper beside what was measured of it: as text, JSON and for a page (layer_figure.py draws it)."""
+"""Table 1 of the paper beside what was measured of it (layer_figure.py draws it)."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from lightning_tfm.errors import UserError
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, Printed, crossing
 from lightning_tfm.parts import LAYERS
+from lightning_tfm.report import layer_figure
+from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.strict import read_kept
 
 FILE = "layers.json"
 """in the folder of a study whose report shows the table"""
@@ -25,108 +26,82 @@ def to_json(table: LayerTable) -> str:
 
 def read(path: Path) -> LayerTable | None:
     """What `to_json` wrote; None where there is no such file. Raises UserError where it is no such table."""
-    if not path.is_file():
-        return None
-    try:
-        plain = json.loads(path.read_bytes())
-        rows = [_row(row) for row in plain["rows"]]
-        facts = {f.name: plain[f.name] for f in fields(LayerTable)}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: damaged ({error!r}): remove it; lightning-tfm layers makes it again") from None
-    return LayerTable(**(facts | {"rows": rows}))
+    return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
 
-def _row(plain: dict[str, Any]) -> LayerMeasures:
-    fits = [{name: Exponent(**e) for name, e in plain[which].items()} for which in ("between", "whole")]
-    over = [{int(n): x for n, x in plain[which].items()} for which in ("flops", "seconds", "chain", "layers")]
-    return LayerMeasures(plain["layer"], plain["parameters"], fits[0], fits[1], *over)
+def section(table: LayerTable | None, rows: Sequence[tuple[str, str]]) -> Section:
+    """Of a page. `rows`: (row of the study, its layer type and sizes)."""
+    title = "What layer types cost"
+    if table is None:
+        return Section("layers", title)
+    about = "Ring: self-attention begins to cost more than the layer of that line."
+    drawn = Figures([(picture, about) for _, picture in layer_figure.pictures(table)])
+    which = Table("", columns("row", "layer", words=["layer"]), rows)
+    first, *rest = blocks(table)
+    return Section("layers", title, [first, drawn, *rest, Fold("Which rows have which layers", [which])])
 
 
-@dataclass(frozen=True)
-class Line:
-    """One type as a page shows it: the paper's orders, and what was measured in their place."""
-
-    name: str
-    paper: Printed
-    between: str
-    whole: str
-    chain: str
-    layers: str
-    dearer: tuple[str, str]
-    """from which n on self-attention takes more seconds, more operations"""
-    ms: list[str]
-
-
-def lines(table: LayerTable) -> list[Line]:
-    found = []
-    for row in table.rows:
-        self_attention, (by_time, by_count) = row.layer == "attention", dearer(table, row)
-        found.append(
-            Line(
-                short(row),
-                _paper(row),
-                ", ".join(f"{name} {_banded(e)}" for name, e in row.between.items()),
-                ", ".join(f"{name} {_banded(e)}" for name, e in row.whole.items()),
-                " / ".join(str(row.chain[n]) for n in sorted(row.chain)),
-                " / ".join(str(row.layers[n] or "more") for n in sorted(row.layers)),
-                ("", "") if self_attention else (_from(by_time, min(row.seconds)), _from(by_count, min(row.flops))),
-                [_ms(row.seconds[n]) for n in sorted(row.seconds)],
-            )
-        )
-    return found
-
-
-def to_text(table: LayerTable) -> str:
-    """At most 80 columns."""
+def blocks(table: LayerTable) -> list[Block]:
+    """What was measured, beside the paper's orders."""
+    lengths, shapes = sorted(table.rows[0].seconds), sorted(table.rows[0].chain)
     sizes = f"d_model {table.d_model}, h {table.h}, k {table.kernel}, r {table.neighbourhood}"
-    parts = [f"Table 1 of the paper, measured on one layer of the encoder\n{sizes}; {table.machine}"]
-    parts += ["\n".join(part) for part in (_operations(table), _seconds(table), _crossings(table), _paths(table))]
-    return "\n\n".join(parts) + f"\n\nmeasured in {table.took:.0f} s\n"
+    where, words = f"{table.machine}; {table.took:.0f} s", ["paper", "between positions", "whole layer"]
+    return [
+        Text([f"Table 1 of the paper, measured on one layer of the encoder: {sizes}; {where}"]),
+        Table(
+            "Operations: exponents of n, d, k or r, fitted to torch's count (± misfit)",
+            columns("layer", *words, words=words),
+            [[row.short, _paper(row).operations, _powers(row.between), _powers(row.whole)] for row in table.rows],
+        ),
+        Notes(
+            [
+                "between positions: without the matrices that act on every position by itself",
+                "misfit: two standard errors; a count has no noise, but may be no single power",
+            ]
+        ),
+        Table(
+            "Milliseconds of one pass over one text of n positions, the least of several",
+            columns("n", *map(str, lengths)),
+            [[row.short, *(_ms(row.seconds[n]) for n in lengths)] for row in table.rows],
+        ),
+        Table(
+            f"Self-attention costs more from n (paper: than recurrent from n = d = {table.d_model})",
+            columns("than", "in time", "in operations"),
+            [[row.short, *_crossings(table, row)] for row in table.rows if row.layer != "attention"],
+        ),
+        Notes(["of whole layers; the paper's n = d compares n² d with n d²: between positions, no constants"]),
+        Table(
+            "Operators in a chain, each waiting for the one before; layers until all see all",
+            [*columns("n", "paper"), *_columns(shapes), Column("paper "), *_columns(shapes)],
+            [_path(row, shapes) for row in table.rows],
+        ),
+        Notes(
+            [
+                "Cells are counted one by one. What runs is a fused operator, which hides its n steps but does not "
+                "skip them: see its milliseconds at small n. A product over n keys is one operator.",
+                "*: the paper's text; its table has log_k n (dilated).",
+            ]
+        ),
+    ]
 
 
-def _operations(table: LayerTable) -> Iterator[str]:
-    yield "Operations: exponents of n, d, k or r, fitted to torch's count (± misfit)"
-    yield f"{'':12}{'paper':15}{'between positions':21}whole layer"
-    for row in table.rows:
-        between = " ".join(f"{name}{e.value:.2f}" for name, e in row.between.items())
-        whole = " ".join(f"{name}{_banded(e)}" for name, e in row.whole.items())
-        yield f"{short(row):12}{_paper(row).operations:15}{between:21}{whole}".rstrip()
-    yield "between positions: without the matrices that act on every position by itself"
-    yield "misfit: two standard errors; a count has no noise, but may be no single power"
+def _columns(shapes: Sequence[int]) -> list[Column]:
+    return [Column(str(n)) for n in shapes]
 
 
-def _seconds(table: LayerTable) -> Iterator[str]:
-    lengths = sorted(table.rows[0].seconds)
-    yield "Milliseconds of one pass over one text of n positions, the least of several"
-    yield f"{'n':12}" + "".join(f"{n:>8}" for n in lengths)
-    for row in table.rows:
-        yield f"{short(row):12}" + "".join(f"{_ms(row.seconds[n]):>8}" for n in lengths)
+def _powers(found: Mapping[str, Exponent]) -> str:
+    return " ".join(f"{name}{_banded(e)}" for name, e in found.items())
 
 
-def _crossings(table: LayerTable) -> Iterator[str]:
-    yield f"Self-attention costs more from n =   (paper: than recurrent from n = d = {table.d_model})"
-    yield f"{'than':12}{'in time':>10}{'in operations':>16}   of whole layers"
-    for row in table.rows:
-        if row.layer != "attention":
-            by_time, by_count = dearer(table, row)
-            words = _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
-            yield f"{short(row):12}{words[0]:>10}{words[1]:>16}"
-    yield "The paper's n = d compares n² d with n d²: between positions, no constants."
+def _crossings(table: LayerTable, row: LayerMeasures) -> tuple[str, str]:
+    by_time, by_count = dearer(table, row)
+    return _from(by_time, min(row.seconds)), _from(by_count, min(row.flops))
 
 
-def _paths(table: LayerTable) -> Iterator[str]:
-    lengths = sorted(table.rows[0].chain)
-    heads = "".join(f"{n:>6}" for n in lengths)
-    yield "Operators in a chain, each waiting for the one before; layers until all see all"
-    yield f"{'n':12}{'paper':8}{heads}    {'paper':9}{heads}"
-    for row in table.rows:
-        paper, chain = _paper(row), "".join(f"{row.chain[n]:>6}" for n in lengths)
-        layers = "".join(f"{row.layers[n] or '-':>6}" for n in lengths)
-        cells = " (n cells)" if LAYERS.traits(row.layer).recurrent else ""
-        yield f"{short(row):12}{paper.sequential:8}{chain}    {paper.path:9}{layers}{cells}"
-    yield "Cells are counted one by one. What runs is a fused operator, which hides its n"
-    yield "steps but does not skip them: see its milliseconds at small n. A product over n"
-    yield "keys is one operator. *: the paper's text; its table has log_k n (dilated)."
+def _path(row: LayerMeasures, shapes: Sequence[int]) -> list[str]:
+    paper, cells = _paper(row), " cells" * LAYERS.traits(row.layer).recurrent
+    layers = [str(row.layers[n] or "-") for n in shapes]
+    return [row.short, paper.sequential + cells, *(str(row.chain[n]) for n in shapes), paper.path, *layers]
 
 
 def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float | None]:
@@ -139,10 +114,6 @@ def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float |
 
 def _counts(flops: Mapping[int, int]) -> dict[int, float]:
     return {n: float(count) for n, count in flops.items()}
-
-
-def short(row: LayerMeasures) -> str:
-    return row.layer.rpartition(".")[2][:11]
 
 
 def _paper(row: LayerMeasures) -> Printed:

@@ -6,9 +6,9 @@ from lightning_tfm.report.svg import number, tag
 from lightning_tfm.report.verdict import WORDS
 
 
-def at(word: str, x: float, y: float) -> str:
-    """The mark of a word in a picture."""
-    return tag("path", d=WORDS[word].mark, transform=f"translate({number(x)} {number(y)})", class_="mark")
+def placed(shape: str, x: float, y: float) -> str:
+    """A mark in a picture, `shape` a path around (0, 0)."""
+    return tag("path", d=shape, transform=f"translate({number(x)} {number(y)})", class_="mark")
 
 
 def icon(word: str) -> Markup:

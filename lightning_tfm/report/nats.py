@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from lightning_tfm.metrics import OF_TEXT
-from lightning_tfm.report.summary import Summary, SummaryRow, Table
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import Summary, Table
 
 MEANT = (
     "nll per word and per character is in nats, of the raw references: words are what white space separates, "

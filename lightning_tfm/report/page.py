@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, Metric
+from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.report import (
     agreement_text,
     columns,
+    factor_figure,
     figures,
     nats,
-    page_table,
     probes,
     provenance,
     reference,
+    regime,
+    table,
     tuning,
+    worth,
 )
 from lightning_tfm.report.attention import attention
 from lightning_tfm.report.blocks import Section
@@ -22,17 +25,17 @@ from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
 from lightning_tfm.report.extras import Extras
 from lightning_tfm.report.far_above import FAR
-from lightning_tfm.report.findings import findings
+from lightning_tfm.report.findings import headline, primary, trust
 from lightning_tfm.report.forest import forest
-from lightning_tfm.report.heat_map import Shaded, shaded
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import FactorSummary, HeatMap, Summary, SummaryRow
-from lightning_tfm.report.text import effect_numbers, elsewhere, signatures
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.translations import translations
-from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, Word, counted, factors_printed
+from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, UNTESTABLE, Word, counted, factors_printed
+from lightning_tfm.report.words import elsewhere, signatures
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import apply
@@ -50,7 +53,9 @@ def page(
         live=live,
         texts=texts,
         head=_head(report, cells),
-        findings=findings(report),
+        headline=headline(report),
+        tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
+        trust=trust(report),
         notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
         extras=extras,
         each_head=probes.each,
@@ -58,14 +63,15 @@ def page(
         metric_names={name: metric.label for name, metric in METRICS.items()},
         words=[word for word in Word if word in found],
         false_share=FALSE,
-        columns=page_table.table_columns(report),
-        chooser=page_table.chooser(report),
-        cells=lambda r: page_table.cells(report, r),
-        change=page_table.change,
+        not_simulated=[METRICS[name].label for name in report.metrics if name not in PRINTED],
+        table=(shown := table.page(report)),
+        chooser=table.chooser(shown.columns),
+        change=table.changed,
         latex=to_latex(report),
         of_the_paper=columns.of_the_paper(report.rows),
         elsewhere=elsewhere(report.rows),
         said=lambda r: "|".join(_words(r)),
+        tested=bool(found - {UNTESTABLE}),
         counted=counted,
         scope=SCOPE,
         bias=BIAS if factors_printed(report.rows) else "",
@@ -74,11 +80,7 @@ def page(
         course=_course(report),
         agreement_text=agreement_text,
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
-        tuning=tuning.notes(report.tuning),
-        tried=tuning.table(report.tuning) if report.tuning else None,
-        factors=report.factors,
-        effect_numbers=effect_numbers,
-        maps=[_map(report.factors, one) for one in report.factors.maps] if report.factors else [],
+        worth=[*worth.notes(report.rows), *regime.notes(report.regime, columns.of_the_paper(report.rows))],
         forests=_pictures({m: forest(report, m) for m in report.metrics}),
         curves=curves(alike, cells),
         shown={part.key: part.blocks for part in [*extras.sections, *_sections(report, alike, cells)]},
@@ -91,17 +93,12 @@ def page(
 
 def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
     return [
+        tuning.section(report.tuning),
+        factor_figure.section(report.factors),
         figures.quality_section(alike, _colours(report)),
         figures.lengths_section(report, cells),
         figures.calibration_section(report, cells),
     ]
-
-
-def _map(found: FactorSummary, shown: HeatMap) -> Shaded:
-    """A heat map of two fields."""
-    levels = {factor.key: factor.levels for factor in found.factors}
-    title = f"{METRICS[shown.metric].label} by {shown.first} (down) and {shown.second} (across)"
-    return shaded(title, levels[shown.first], levels[shown.second], shown.values, METRICS[shown.metric].lower_is_better)
 
 
 def _region(metric: Metric, tau: float) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.report.summary import SummaryRow
+from lightning_tfm.report.row import SummaryRow
 
 FEW = 8
 """rows that one picture tells apart by colour"""
@@ -12,21 +12,22 @@ BASE = "g0"
 """class of base's colour"""
 
 
-def short_name(name: str, most: int = 22) -> str:
+def short_name(name: str, most: int = 30) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def short_names(rows: Sequence[SummaryRow], most: int = 22) -> dict[str, str]:
-    """row -> a name of at most `most` characters that no other row has, where that can be.
+def short_names(rows: Sequence[SummaryRow], most: int = 30) -> dict[str, str]:
+    """row -> its label, else its name, of at most `most` characters that no other row has, where that can be.
 
     Of combinations (norm=pre, warmup=400) the values alone, so that their ends are not cut off; else the start, else
     start and end.
     """
     names = [r.name for r in rows]
-    if max(map(len, names), default=0) <= most:
-        return {name: name for name in names}
-    values = {r.name: r.name if r.base else _values(r.name) for r in rows}
-    start, ends = ({name: cut(name, most) for name in names} for cut in (short_name, _ends))
+    called = {r.name: r.called for r in rows}
+    if max(map(len, called.values()), default=0) <= most:
+        return called
+    values = {r.name: r.name if r.base else _values(r.name) or r.called for r in rows}
+    start, ends = ({name: cut(words, most) for name, words in called.items()} for cut in (short_name, _ends))
     for found in (values, start, ends):
         if len(set(found.values())) == len(names) and max(map(len, found.values())) <= most:
             return found
@@ -35,7 +36,7 @@ def short_names(rows: Sequence[SummaryRow], most: int = 22) -> dict[str, str]:
 
 def _values(name: str) -> str:
     parts = [part.partition("=") for part in name.split(", ")]
-    return ", ".join(value for _, _, value in parts) if all(equals for _, equals, _ in parts) else name
+    return ", ".join(value for _, _, value in parts) if all(equals for _, equals, _ in parts) else ""
 
 
 def _ends(name: str, most: int) -> str:
@@ -57,9 +58,10 @@ class Panel:
 
 def panels(rows: Sequence[SummaryRow]) -> list[Panel]:
     """All rows in one, or one for each group, a group of many in several."""
-    base, labels = [r.name for r in rows if r.base], short_names(rows, 17)
+    base, labels = [r.name for r in rows if r.base], short_names(rows, 24)
     if len(rows) <= FEW:
-        return [_panel("", base, [r.name for r in rows if not r.base], labels)]
+        return [Panel("", base + [r.name for r in rows if not r.base], row_classes(rows), labels)]
+    classes = row_classes(rows)
     groups: dict[str, list[str]] = {}
     for r in rows:
         if not r.base:
@@ -70,15 +72,14 @@ def panels(rows: Sequence[SummaryRow]) -> list[Panel]:
         parts = [names[i : i + each] for i in range(0, len(names), each)]
         for i, part in enumerate(parts):
             title = short_name(group) + (f", {i + 1} of {len(parts)}" if len(parts) > 1 else "")
-            found.append(_panel(title, base, part, labels))
+            found.append(Panel(title, base + part, classes, labels))
     return found
 
 
 def row_classes(rows: Sequence[SummaryRow]) -> dict[str, str]:
-    """row -> class of its colour, in every picture of a page: base's is its own, others repeat after seven rows."""
-    return {name: class_ for panel in panels(rows) for name, class_ in panel.classes.items()}
-
-
-def _panel(title: str, base: list[str], names: list[str], labels: dict[str, str]) -> Panel:
-    classes = {name: BASE for name in base} | {name: f"g{1 + i % 7}" for i, name in enumerate(names)}
-    return Panel(title, base + names, classes, labels)
+    """row -> class of its colour, in every picture of a page: base's is its own, others come again after seven rows,
+    dashed."""
+    others = [r.name for r in rows if not r.base]
+    return {r.name: BASE for r in rows if r.base} | {
+        name: f"g{1 + i % 7}{' again' * (i // 7 % 2)}" for i, name in enumerate(others)
+    }

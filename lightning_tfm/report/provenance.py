@@ -7,7 +7,7 @@ import numpy as np
 
 from lightning_tfm.metrics import BLEU
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
-from lightning_tfm.runs.record import Stretch
+from lightning_tfm.runs.record import Segment
 from lightning_tfm.sums import DamagedFile, intact
 
 LONGEST = 400
@@ -19,7 +19,7 @@ def facts(cell: FilledCell) -> dict[str, str]:
     """What the page says of one run, in order."""
     record = cell.record
     git, data = record.git, record.data
-    parts = record.ran or [Stretch(last=record.steps or 0, hardware=record.hardware, versions=record.versions)]
+    parts = record.ran or [Segment(last=record.steps or 0, hardware=record.hardware, versions=record.versions)]
     found = {
         "run": cell.folder.name,
         "seed": str(cell.seed),
@@ -37,13 +37,13 @@ def facts(cell: FilledCell) -> dict[str, str]:
     return found
 
 
-def _machine(part: Stretch) -> str:
+def _machine(part: Segment) -> str:
     hardware = part.hardware
     processes = f"{_known(hardware.processes)} process(es) of {_known(hardware.threads)} thread(s)"
     return ", ".join(text for text in (hardware.cpu, *hardware.gpus, processes) if text)
 
 
-def _by_steps(parts: list[Stretch], said: list[str]) -> str:
+def _by_steps(parts: list[Segment], said: list[str]) -> str:
     """What holds of a run's parts: once where it is the same of all, else with the steps that each made."""
     found: list[tuple[int, int, str]] = []
     for part, text in zip(parts, said, strict=True):

@@ -5,8 +5,9 @@ record that does not belong in its cell is left out with the reason; nothing is 
 """
 
 import math
+import sys
 from collections import Counter as Votes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,11 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from lightning_tfm.config import training_hash
-from lightning_tfm.counting import Counted, counted
-from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.metrics import ADDED, METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
-from lightning_tfm.report.summary import TuningSummary
-from lightning_tfm.report.tuning import read_tuning
+from lightning_tfm.counting import Counted, counted, signature_now
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, Undefined
@@ -26,6 +26,7 @@ from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read
 from lightning_tfm.study.looks import Course, read_looks
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of
+from lightning_tfm.study.tuned import TuningSummary, read_tuning
 from lightning_tfm.sums import DamagedFile, check_files
 from lightning_tfm.watch.run_state import Curve, RunState
 
@@ -156,7 +157,8 @@ class Cells:
     @property
     def metrics(self) -> list[str]:
         """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added"""
-        whole = {name for name in ADDED if all(name in cell.dev.measures for cell in self.filled.values())}
+        every = [set(cell.dev.measures) for cell in self.filled.values()]
+        whole = {name for name in METRICS if every and name in set.intersection(*every)}
         return [name for name in METRICS if name in PRINTED or name in whole or (name == WORD.name and self.by_word)]
 
     @property
@@ -214,16 +216,16 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
     """`found` with only the records that belong in their cells, and metric -> its signature in most of them.
 
     A record with another signature is left out with its perplexity: cells are whole. Of an added metric, the record
-    is as if it had not been added.
+    is as if it had not been added; so it is where a user-defined class has changed since.
     """
     rows = {row.name: row for row in study.rows}
     fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
     scores = {key: one.scores["dev"] for key, one in fitted.items() if isinstance(one, RunRecord)}
-    common = _commonest([dev.signature for dev in scores.values()])
+    common = commonest([dev.signature for dev in scores.values()])
     signatures = {OF_TEXT.name: common} if common else {}
-    for name in ADDED:
-        if known := [dev.measures[name].signature for dev in scores.values() if name in dev.measures]:
-            signatures[name] = _commonest(known)
+    for name in _added(scores.values()):
+        there = [dev.measures[name].signature for dev in scores.values() if name in dev.measures]
+        signatures[name] = signature_now(METRICS[name]) or commonest(there)
     for key, record in fitted.items():
         if isinstance(record, Missing):
             continue
@@ -236,7 +238,19 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
     return fitted, signatures
 
 
-def _commonest(signatures: Sequence[str]) -> str:
+def _added(scores: Iterable[Score]) -> list[str]:
+    """Metrics that any of these have more than others. A user-defined class that is gone is said to be so."""
+    found = []
+    for name in dict.fromkeys(name for score in scores for name in score.measures):
+        try:
+            found += [name] * (name in METRICS or (":" in name and METRICS[name].more))
+        except UserError as error:
+            print(f"lightning-tfm: {error}; it is left out", file=sys.stderr)
+    return found
+
+
+def commonest(signatures: Sequence[str]) -> str:
+    """The one that most have, of several the first by name; empty where there is none."""
     votes = Votes(signatures)
     return min(votes, key=lambda signature: (-votes[signature], signature), default="")
 

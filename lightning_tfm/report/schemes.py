@@ -5,6 +5,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lightning_tfm.config import Model
+from lightning_tfm.errors import UserError
 from lightning_tfm.report import provenance
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section
 from lightning_tfm.report.grid import grid, some
@@ -34,6 +36,14 @@ def section(cells: Cells) -> Section:
     colours = "Orange: above zero; blue: below; the stronger the colour, the larger the number."
     notes = [Notes([colours, "What is learned is that of the last weights."])] * bool(found)
     return Section("positions", "How positions are encoded", [*found, *notes])
+
+
+def before_training(name: str, model: Model, record: Mapping[str, Any]) -> Markup:
+    """The encoder's, of a model that is not trained. Raises UserError where there is nothing to draw."""
+    if not record["stacks"]:
+        raise UserError(f"{name}: model.positions={model.positions}: no positions are given to this model")
+    one = record["stacks"]["encoder"]
+    return _picture(f"{model.positions} positions of {name}: {SHOWS[one['kind']].partition(',')[0]}", model.h, one)
 
 
 def _pictures(row: str, h: int, record: Mapping[str, Any]) -> list[tuple[Markup, str]]:

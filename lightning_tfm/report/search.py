@@ -5,9 +5,7 @@ validations of its runs, where they are here. A pure
 function of them: the same records give the same bytes.
 """
 
-import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,17 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
+from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.render.data import to_csv, to_json
 from lightning_tfm.report.render.markdown import to_markdown
 from lightning_tfm.report.search_page import page
-from lightning_tfm.report.summary import Importance, SearchSummary, Trial, rounded
+from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.study.command import fit_command
-from lightning_tfm.study.gains import BASE, gains
+from lightning_tfm.strict import read_kept
 from lightning_tfm.study.study import Search, folder_of, load_as
+from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 from lightning_tfm.watch.run_state import Curve
 
-STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
 SCHEMA = 1
 
 
@@ -65,34 +63,26 @@ class SearchReport:
 
 def make(name: str, root: Path) -> SearchReport:
     """The report of the search `name`. Raises UserError where its records are missing or broken."""
-    folder = folder_of(root, name)
+    search, folder = load_as(Search, root, name), folder_of(root, name)
     trials, importance = folder / "trials.json", folder / "importance.json"
-    search = load_as(Search, root, name)
-    return of_trials(search, _read(trials, name), _read(importance, name), folder, root)
+    lines = [_trial(search, line, trials) for line in _read(trials, name)]
+    return of_trials(search, lines, [Importance.of_line(one, importance) for one in _read(importance, name)], root)
 
 
 def of_trials(
-    search: Search,
-    trials: list[dict[str, Any]],
-    importance: list[dict[str, Any]],
-    folder: Path = Path(),
-    root: Path | None = None,
+    search: Search, trials: Sequence[Trial], importance: list[Importance], root: Path | None = None
 ) -> SearchReport:
-    """The report of a search from what its trials.json and importance.json (in `folder`) hold. Raises UserError.
-
-    `root`: where its runs are, with their curves.
-    """
-    names = [parameter.name for parameter in search.space]
-    lines = [_line(search, trial, names, folder / "trials.json") for trial in trials]
-    lines = [replace(line, curve=_curve(root, line.run)) for line in lines]
+    """The report of a search from its trials and what mattered. `root`: where its runs are, with their curves."""
+    lines = [replace(trial, curve=_curve(root, trial.run)) for trial in trials]
     leading = best(lines, search.objectives)
-    values = {t.trial: [v for v in t.values.values() if v is not None] for t in lines if None not in t.values.values()}
     return SearchReport(
         rounded(
             SearchSummary(
                 schema=SCHEMA,
                 kind="search",
                 study=search.name,
+                title=search.title,
+                question=search.question,
                 corpus=search.base.data.corpus,
                 languages=list(search.base.data.languages),
                 sampler=search.sampler,
@@ -103,14 +93,8 @@ def of_trials(
                 space=search.space,
                 states={word: sum(line.state == word for line in lines) for word in STATES.values()},
                 best=leading,
-                gains=gains(
-                    search.objectives,
-                    search.based,
-                    values.get(BASE),
-                    {name: values[name] for name in leading},
-                    {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in lines if t.by_seed},
-                ),
-                importance=_importance(importance, folder / "importance.json"),
+                gains=gained(search, lines, leading),
+                importance=importance,
                 trials=lines,
                 seeds=search.trial_seeds if len(search.trial_seeds) > 1 else None,
                 ties={key: str(next(iter(tie.values()))) for key, tie in search.ties.items()} or None,
@@ -121,33 +105,15 @@ def of_trials(
 
 
 def _read(path: Path, name: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: the search '{name}' has not got that far yet") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a record of a search ({error})") from None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UserError(f"{path}: not a record of a search")
+    found = read_kept(list[dict[str, Any]], path, "a record of a search")
+    if found is None:
+        raise UserError(f"{path} is missing: the search '{name}' has not got that far yet")
     return found
 
 
-def _line(search: Search, trial: dict[str, Any], names: list[str], path: Path) -> Trial:
+def _trial(search: Search, line: dict[str, Any], path: Path) -> Trial:
     try:
-        change = {name: trial[name] for name in names}
-        return Trial(
-            trial=str(trial["trial"]),
-            state=STATES.get(trial["state"], str(trial["state"])),
-            change=change,
-            values={name: _finite(trial[name]) for name in search.objectives},
-            steps_seen=trial["steps_seen"],
-            run=str(trial["run"]),
-            feasible=bool(trial["feasible"]),
-            reason=str(trial["reason"]),
-            command=fit_command(search.of(str(trial["trial"]), dict(change))),
-            by_seed=_by_seed(search, trial),
-            tied={key: trial[key] for key in search.ties} or None,
-        )
+        return Trial.of_line(search, line)
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
@@ -156,59 +122,12 @@ def _curve(root: Path | None, run: str) -> list[tuple[int, float]]:
     return list(Curve.of(RunFolder(root, run).path).validations.items()) if root and run else []
 
 
-def _by_seed(search: Search, trial: dict[str, Any]) -> dict[str, dict[str, float]] | None:
-    """objective -> seed -> value of a finished trial of several seeds."""
-    if len(search.trial_seeds) < 2:
-        return None
-    found = {aim: {str(s): trial[f"{aim} seed {s}"] for s in search.trial_seeds} for aim in search.objectives}
-    return found if all(v is not None for values in found.values() for v in values.values()) else None
-
-
-def _importance(records: list[dict[str, Any]], path: Path) -> list[Importance]:
-    found = []
-    for record in records:
-        try:
-            shares = record.get("importance")
-            known = None if shares is None else {str(key): float(share) for key, share in shares.items()}
-            why = None if record.get("why not") is None else str(record["why not"])
-            found.append(Importance(str(record["objective"]), record["trials"], record["stopped"], why, known))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: an importance is malformed ({type(error).__name__}: {error})") from None
-    return found
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def best(lines: list[Trial], objectives: Mapping[str, str]) -> list[str]:
-    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
-    done = [line for line in lines if line.state == "finished" and line.feasible and _losses(line, objectives)]
-    losses = {line.trial: _losses(line, objectives) for line in done}
-    if len(objectives) == 1:
-        return sorted(losses, key=lambda name: (losses[name], name))[:1]
-    return [
-        name
-        for name, own in losses.items()
-        if not any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in losses.values())
-    ]
-
-
-def _losses(line: Trial, objectives: Mapping[str, str]) -> list[float]:
-    """The smaller the better; empty where a value is missing."""
-    values = [(line.values[name], direction) for name, direction in objectives.items()]
-    known = [(value, direction) for value, direction in values if value is not None]
-    if len(known) < len(values):
-        return []
-    return [value if direction == "minimize" else -value for value, direction in known]
-
-
 def data(report: SearchSummary) -> list[dict[str, object]]:
     """A line for each trial, at full precision."""
     return [
         {
             **{"trial": t.trial, "state": t.state},
-            **set_of(t),
+            **t.sets,
             **t.values,
             **{f"{aim} sd": t.sd(aim) for aim in report.objectives if report.seeds},
             **{
@@ -228,17 +147,12 @@ def blocks(report: SearchSummary) -> list[Block]:
     rows = []
     for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
         scores = [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
-        rows.append([t.trial, t.state, *(_word(set_of(t)[name]) for name in names), *scores])
+        rows.append([t.trial, t.state, *(_word(t.sets[name]) for name in names), *scores])
     notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
         notes.append(f"importance for {record.objective} on {record.trials} finished trials: {parts}")
     return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
-
-
-def set_of(t: Trial) -> dict[str, Any]:
-    """What the trial sets: what was sampled, and what follows it."""
-    return t.change | (t.tied or {})
 
 
 def conditions(report: SearchSummary) -> list[str]:

@@ -1,12 +1,11 @@
 """Pictures of a search: importance, course, slices, parallel coordinates, objectives against each other."""
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
-from lightning_tfm.report.curves import DWARFED
+from lightning_tfm.report.curves import falls
 from lightning_tfm.report.panels import short_name
-from lightning_tfm.report.summary import Importance, SearchSummary, Trial
+from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.report.svg import (
     Scale,
     attribute,
@@ -21,6 +20,7 @@ from lightning_tfm.report.svg import (
     tag,
 )
 from lightning_tfm.study.space import Parameter
+from lightning_tfm.study.trials import Importance, Trial
 
 ABOVE = 1.8
 """times the end of four fifths of all curves: where a straight axis ends"""
@@ -242,10 +242,10 @@ def training(report: SearchSummary, objective: str, log: bool, size: tuple[int, 
     return figure(width, height, said_, body)
 
 
-def dwarfed(report: SearchSummary) -> bool:
-    """Whether the worst trial's curve would flatten all others on a straight axis."""
-    final = [t.curve[-1][1] for t in report.trials if t.curve]
-    return bool(final) and max(final) > DWARFED * median(final)
+def fall(report: SearchSummary) -> bool:
+    """Whether the curves fall so far that their axis is logarithmic at first."""
+    values = [v for t in report.trials for _, v in t.curve]
+    return bool(values) and falls(min(values), max(values))
 
 
 def against(report: SearchSummary, first: str, second: str) -> str:

@@ -6,10 +6,11 @@ from itertools import combinations
 from statistics import mean
 
 from lightning_tfm.report import search_figures as figures
+from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.contour import contour, pairs
 from lightning_tfm.report.document import render
-from lightning_tfm.report.heat_map import Shaded, shaded
-from lightning_tfm.report.summary import SearchSummary
+from lightning_tfm.report.heat_map import heat_map
+from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.study.space import Parameter
 
 
@@ -27,7 +28,8 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         report=report,
         live=live,
         head=_head(report),
-        set_of=lambda t: [(t.change | (t.tied or {}))[name] for name in set_],
+        headline=[*(_sentence(report, words) for words in report.gains[:2]), *_mattered(report)],
+        set_of=lambda t: [t.sets[name] for name in set_],
         heads=columns,
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],
@@ -65,14 +67,14 @@ def _training(report: SearchSummary) -> Training | None:
         for class_, size in (("on-screens", wide), ("on-phones", narrow))
     ]
     drawn = [t.trial for t in report.trials if t.curve]
-    return Training(sizes, figures.dwarfed(report), drawn) if drawn else None
+    return Training(sizes, figures.fall(report), drawn) if drawn else None
 
 
 MOST = 12
 """values of a parameter that a heat map has room for"""
 
 
-def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -> Shaded | None:
+def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -> Table | None:
     """The mean of an objective over two listed parameters; None where one is not, or has too many values."""
     trials = report.with_values(aim)
     listed = [list(dict.fromkeys(p.listed or [])) for p in (first, second)]
@@ -88,7 +90,19 @@ def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -
         cells.append([mean(one) if one else None for one in known])
     title = f"{aim} by {first.name} (down) and {second.name} (across)"
     down, across = ([str(value) for value in values] for values in listed)
-    return shaded(title, down, across, cells, report.objectives[aim] == "minimize")
+    return heat_map(title, down, across, cells, report.objectives[aim] == "minimize")
+
+
+def _sentence(report: SearchSummary, gain: str) -> str:
+    of_a_trial = gain.partition(":")[0] in report.best
+    return f"Best is {gain}." if of_a_trial else f"{gain[:1].upper()}{gain[1:]}."
+
+
+def _mattered(report: SearchSummary) -> list[str]:
+    """The parameters that explain most of each objective."""
+    found = {record.objective: list(record.importance.items())[:3] for record in report.importance if record.importance}
+    shares = {aim: ", ".join(f"{name} {share:.0%}" for name, share in first) for aim, first in found.items()}
+    return [f"What mattered for {aim}: {said}." for aim, said in shares.items()]
 
 
 def _head(report: SearchSummary) -> list[str]:

@@ -18,12 +18,11 @@ favourable level, is below `HOPELESS`. Closing rows early can only make findings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lightning_tfm.report.statistics import LEAST
-from lightning_tfm.report.summary import Difference, Summary, SummaryRow
+from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import DIVERGED, OPEN, Evidence
 from lightning_tfm.study.looks import Course
 
-FIRST, BUDGET = LEAST, 8
 """seeds at the first look and at the last, where nothing else is asked for"""
 HOPELESS = 0.05
 

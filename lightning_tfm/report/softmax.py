@@ -1,6 +1,7 @@
 """Footnote 4 of the paper over the rows of a study: how far softmaxes saturate with d_k, scaled and not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from markupsafe import Markup
 from lightning_tfm.report import provenance
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.summary import SoftmaxRow, SoftmaxSummary, Spread
+from lightning_tfm.report.row import Spread
 from lightning_tfm.report.svg import Scale, attribute, bottom_line, figure, label, left_axis, points, spanning, tag
 from lightning_tfm.study.rows import apply
 
@@ -22,6 +23,41 @@ SHOWN = {
     "gradient": "their share of the gradient",
 }
 CLASSES = {"scaled": "g3", "unscaled": "g1", "additive": "g2", "cosine": "g4"}
+
+
+@dataclass(frozen=True)
+class SoftmaxRow:
+    """Of one row, at one moment, of one kind of attention."""
+
+    row: str
+    scores: str
+    d_k: int
+    """that was trained"""
+    n: int
+    """runs"""
+    when: str
+    """start or end of the training"""
+    kind: str
+    """encoder, decoder, cross, or all of them"""
+    alone: bool = field(metadata={"key": ""})
+    """it changes scores and d_k alone"""
+    entropy: Spread
+    """over ln of the number of keys"""
+    saturated: Spread
+    """share of softmaxes"""
+    gradient: Spread
+    """share of the gradient at the scores that passes saturated ones"""
+
+
+@dataclass(frozen=True)
+class SoftmaxSummary:
+    """Whether softmaxes saturate."""
+
+    saturated_below: float
+    """of Σ p (1 - p)"""
+    lines: int
+    """of the dev text"""
+    rows: list[SoftmaxRow]
 
 
 def softmax(cells: Cells) -> SoftmaxSummary | None:

@@ -6,37 +6,30 @@ Pure functions: the same records give the same bytes.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, Metric
+from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
+from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.records import Cells, Found, belonging
+from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import over_looks
-from lightning_tfm.report.summary import (
-    ClaimFinding,
-    ClaimSummary,
-    Difference,
-    Percent,
-    Scores,
-    Summary,
-    SummaryRow,
-    Table,
-    rounded,
-)
+from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.verdict import Evidence
+from lightning_tfm.report.worth import with_worth
 from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import Ablation
 
-SCHEMA = 4
+SCHEMA = 5
 BEFORE = "before the first look"
 ADDED = "seeds were added by verdicts against base, which no p against another row is corrected for"
 
@@ -64,6 +57,8 @@ def tabulate(study: Ablation, found: Found) -> Table:
         rows,
         foreign=foreign,
         signatures=signatures or None,
+        title=study.title,
+        question=study.question,
     )
 
 
@@ -85,10 +80,17 @@ def _row(
     instead = f"{verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
     of_all = {} if diverged else runs
 
-    def each(metric: Metric) -> dict[str, float | None]:
-        return {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
+    def known(metric: Metric) -> Scores | None:
+        """None unless every run has the number: records of before it was kept have none."""
+        found = {seed: metric.of(record.scores["dev"]) for seed, record in of_all.items()}
+        by_seed = {seed: value for seed, value in found.items() if value is not None}
+        return (
+            Scores(metric.mean(by_seed.values()), metric.sd(by_seed.values()), by_seed)
+            if len(by_seed) == len(found) > 0
+            else None
+        )
 
-    scores = {name: _where_known(each(METRICS[name])) or _metric({}) for name in PRINTED}
+    scores = {name: known(METRICS[name]) or Scores(None, None, {}) for name in PRINTED}
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -106,27 +108,17 @@ def _row(
         missing=missing,
         scores=scores | {PPL.name: replace(scores[PPL.name], instead=instead)},
         body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
-        more={m.name: one for m in METRICS.values() if not m.printed and (one := _where_known(each(m)))},
+        more={m.name: one for m in METRICS.values() if not m.printed and (one := known(m))},
         elsewhere=row.elsewhere or None,
-        character=_where_known({seed: record.scores["dev"].nll_per_character for seed, record in of_all.items()}),
+        label=row.label,
+        character=known(CHARACTER),
     )
-
-
-def _metric(by_seed: dict[str, float]) -> Scores:
-    values = list(by_seed.values())
-    return Scores(mean(values) if values else None, stdev(values) if len(values) > 1 else None, by_seed)
-
-
-def _where_known(by_seed: dict[str, float | None]) -> Scores | None:
-    """None unless every run has the number: records of before it was kept have none."""
-    known = {seed: value for seed, value in by_seed.items() if value is not None}
-    return _metric(known) if known and len(known) == len(by_seed) else None
 
 
 def _counted(model: Model, V: int) -> int | None:
     try:
         return count_parameters(model, V)["total"]
-    except UserError:  # a scheme of the user's own, before its first record
+    except UserError:  # a user-defined scheme, before its first record
         return None
 
 
@@ -154,7 +146,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
     weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
     curves = {key: cell.validations for key, cell in cells.filled.items()}
-    agreed, fall = agreement.of_table(table, curves)
+    agreed, fall = agreement.of_rows(table.rows, curves, table.foreign, bool(table.scale))
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
@@ -173,6 +165,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
         Summary(
             schema=SCHEMA,
             study=study.name,
+            title=study.title,
+            question=study.question,
             scale=table.scale,
             signature=table.signature,
             signatures=table.signatures,
@@ -191,8 +185,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             cells=finished + asked,
             agreement=None if cells.reference else agreed,
             last_eighth=fall,
-            claims=[_claim(one) for one in weighed],
-            rows=[tested(row) for row in table.rows],
+            claims=weighed,
+            rows=with_worth([tested(row) for row in table.rows], study, curves, cells.against),
             factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
@@ -294,8 +288,3 @@ def _difference(metric: str, found: Evidence | None, printed: float | None, full
 
 def _percent(log_ppl: float) -> float:
     return 100 * math.expm1(log_ppl)
-
-
-def _claim(weighed: claims.ClaimVerdict) -> ClaimSummary:
-    findings = [ClaimFinding(**asdict(f), percent=_percent(f.estimate)) for f in weighed.findings]
-    return ClaimSummary(weighed.claim.text, weighed.word, weighed.p, findings)

@@ -42,6 +42,8 @@ def figure(width: int, height: int, title: str, body: str) -> Markup:
     return Markup(tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title))
 
 
+LETTER = 8.4
+"""width of one on a telephone, where they are largest"""
 PAPER = "#fff"
 _FG, _SOFT, _RULE, _PANEL = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa"
 _ROWS = ("#24292f", "#b400dc", "#6639ba", "#00707c", "#99286e", "#5c6b00", "#8a4b2d", "#3d5a80")
@@ -176,7 +178,10 @@ def bottom_axis(scale: Scale, y: float, top: float, title: str) -> str:
         x = scale(value)
         parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
         parts.append(label(x, y + 14, short(value), "middle", "tick"))
-    parts.append(label((scale.start + scale.end) / 2, y + 30, title, "middle", "title"))
+    if LETTER * len(title) > scale.end - scale.start:
+        parts.append(label(scale.end, y + 30, title, "end", "title"))
+    else:
+        parts.append(label((scale.start + scale.end) / 2, y + 30, title, "middle", "title"))
     return "".join(parts)
 
 

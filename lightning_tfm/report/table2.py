@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
-from lightning_tfm.runs.directory import RunFolder, run_folders
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.folders import run_folders
 from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
 
 FACTS = Path(__file__).with_name("table2.json")

@@ -1,47 +1,15 @@
 """Which value every row of a tuned study took (`sweep --tune`), of how many, and what the choice cost."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from lightning_tfm.errors import UserError
 from lightning_tfm.report import choice
-from lightning_tfm.report.heat_map import Shaded, shaded
-from lightning_tfm.report.summary import SummaryRow, TunedRow, TuningSummary
-from lightning_tfm.study.tuned import FILE, at_edge
-
-
-def read_tuning(folder: Path) -> TuningSummary | None:
-    """What a study's folder says of its tuning; None where nothing was tuned. Raises UserError for a broken file."""
-    path = folder / FILE
-    try:
-        return from_plain(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not a record of tuning ({type(error).__name__}: {error})") from error
-
-
-def from_plain(plain: dict[str, Any]) -> TuningSummary:
-    """The content of tuning.json; files of before its cost was kept have none."""
-    rows = [
-        TunedRow(str(row["row"]), row["value"], {str(k): float(x) for k, x in row["ppl"].items()})
-        for row in plain["rows"]
-    ]
-    cost = plain.get("cost") or {}
-    return TuningSummary(
-        key=str(plain["key"]),
-        values=list(plain["values"]),
-        seeds=[int(seed) for seed in plain["seeds"]],
-        study=str(plain["study"]),
-        runs=cost.get("runs"),
-        seconds=cost.get("seconds"),
-        flops=cost.get("flops"),
-        rows=rows,
-    )
+from lightning_tfm.report.blocks import Notes, Section, Table, Text
+from lightning_tfm.report.heat_map import STRONGER, heat_map
+from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.study.tuned import TuningSummary, at_edge
 
 
 def weighed(tuning: TuningSummary | None, rows: Sequence[SummaryRow]) -> TuningSummary | None:
@@ -96,9 +64,21 @@ def best_of(tuning: TuningSummary | None, row: str) -> Any:
     return next((one.value for one in tuning.rows if one.row == row), None) if tuning else None
 
 
-def table(tuning: TuningSummary) -> Shaded:
+def section(tuning: TuningSummary | None) -> Section:
+    """Of a page."""
+    title = "How every row was tuned"
+    if tuning is None:
+        return Section("tuning", title)
+    about = [
+        f"{STRONGER}: mean over the tuning seeds",
+        "the cost is that of trying every value for every row, before the first of the seeds that are shown",
+    ]
+    return Section("tuning", title, [Text(notes(tuning)), table(tuning), Notes(about)])
+
+
+def table(tuning: TuningSummary) -> Table:
     """Mean dev PPL of every row at every value."""
     values = [[row.ppl.get(str(value)) for value in tuning.values] for row in tuning.rows]
     names = [f"{row.row}: {row.value}" for row in tuning.rows]
     title = f"Dev PPL by row and its choice (down) and {tuning.key} (across), seed {', '.join(map(str, tuning.seeds))}"
-    return shaded(title, names, [str(value) for value in tuning.values], values, less=True)
+    return heat_map(title, names, [str(value) for value in tuning.values], values, less=True)

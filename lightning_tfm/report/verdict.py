@@ -40,8 +40,8 @@ from scipy import stats
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import statistics
 from lightning_tfm.report.power import MOST
+from lightning_tfm.report.row import Difference, Interval, SummaryRow
 from lightning_tfm.report.statistics import ALPHA, Estimate
-from lightning_tfm.report.summary import Difference, Interval, SummaryRow
 
 DISC = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
 
@@ -50,7 +50,7 @@ class Word(StrEnum):
     """A verdict: its text, and all that is needed to print it. In the order in which words are counted and listed."""
 
     clause: tuple[str, str]
-    """of one row, of several; {to} is what they are compared with"""
+    """of one row, of several"""
     means: str
     """the rule in a sentence"""
     style: str
@@ -66,19 +66,12 @@ class Word(StrEnum):
     ) -> "Word":
         word = str.__new__(cls, text)
         word._value_ = text
-        word.clause, word.means, word.style, word.mark, word.latex, word.found = (
-            clause,
-            means,
-            style,
-            mark,
-            latex,
-            found,
-        )
+        vars(word).update(clause=clause, means=means, style=style, mark=mark, latex=latex, found=found)
         return word
 
     REPRODUCED = (
         "reproduced",
-        ("reproduces the paper's difference to {to}", "reproduce the paper's difference to {to}"),
+        ("is reproduced", "are reproduced"),
         "clear in the paper, found here with the same sign, and compatible in size with an error of at most half of it",
         "good",
         DISC,
@@ -87,7 +80,7 @@ class Word(StrEnum):
     )
     SAME_DIRECTION = (
         "same direction",
-        ("differs from {to} in the paper's direction", "differ from {to} in the paper's direction"),
+        ("goes in the same direction", "go in the same direction"),
         "clear in the paper, found here with the same sign; beside it our difference over the printed one, or that the "
         "size is unclear",
         "found",
@@ -97,7 +90,7 @@ class Word(StrEnum):
     )
     CONTRADICTED = (
         "contradicted",
-        ("goes against the paper's", "go against the paper's"),
+        ("is contradicted", "are contradicted"),
         "clear in the paper, found here with the opposite sign",
         "bad",
         "M-4.8-3-3-4.8 0-1.8 3-4.8 4.8-3 1.8 0 4.8 3 3 4.8 0 1.8-3 4.8-4.8 3-1.8 0z",
@@ -106,7 +99,7 @@ class Word(StrEnum):
     )
     DIFFERS = (
         "differs where the paper shows none",
-        ("differs from {to} where the paper shows no difference", "differ from {to} where the paper shows none"),
+        ("differs where the paper shows none", "differ where the paper shows none"),
         "not clear in the paper, found here, and our interval is outside the noise around the printed difference",
         "bad",
         "M-4.5-4.5h9v9h-9zM-1.2-3h2.4v6h-2.4z",
@@ -115,10 +108,7 @@ class Word(StrEnum):
     )
     UNCLEAR = (
         "found here, paper unclear",
-        (
-            "differs from {to} where the paper's own difference is within the noise of its single runs",
-            "differ from {to} where the paper's own difference is within the noise of its single runs",
-        ),
+        ("is found here, the paper unclear", "are found here, the paper unclear"),
         "not clear in the paper, found here",
         "found",
         "M-4-4h8v8h-8z",
@@ -127,7 +117,7 @@ class Word(StrEnum):
     )
     SMALLER = (
         "smaller than printed",
-        ("shows less than half of the printed difference", "show less than half of the printed difference"),
+        ("is smaller than printed", "are smaller than printed"),
         "only at full size: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
         "open",
         DISC + "M0-3a3 3 0 0 1 0 6z",
@@ -143,7 +133,7 @@ class Word(StrEnum):
     )
     BETTER = (
         "better",
-        ("is better than {to}", "are better than {to}"),
+        ("is better", "are better"),
         "found to differ, of a row without printed numbers",
         "found",
         "M0-5 5 3.8H-5z",
@@ -152,7 +142,7 @@ class Word(StrEnum):
     )
     WORSE = (
         "worse",
-        ("is worse than {to}", "are worse than {to}"),
+        ("is worse", "are worse"),
         "found to differ, of a row without printed numbers",
         "worse",
         "M0 5 5-3.8H-5z",
@@ -161,7 +151,7 @@ class Word(StrEnum):
     )
     EQUAL = (
         "practically equal",
-        ("is practically equal to {to}", "are practically equal to {to}"),
+        ("is practically equal", "are practically equal"),
         "of a row without printed numbers: inside the noise of full-size single runs by two one-sided tests at 5 %",
         "open",
         "M-3.4-4.5h2.4v9h-2.4zM1-4.5h2.4v9h-2.4z",

@@ -151,8 +151,7 @@ def _plan(exact: Experiment, root: Path) -> tuple[Plan, int, str]:
         lengths[1] = np.clip(lengths[0] * draw.lognormal(0, 0.2, SYNTHETIC), 2, exact.data.max_len).astype(np.int64)
         plan = Plan(lengths[0], lengths[1], exact.training.tokens, exact.training.seed)
         return plan, exact.data.vocab_size, f"lengths like those of news: {str(error).splitlines()[0]}"
-    data = TranslationData(exact, root)
-    return data.plan(), prepared.tokenizer.V, f"lengths of {prepared.folder}"
+    return TranslationData(exact, prepared).plan(), prepared.tokenizer.V, f"lengths of {prepared.folder}"
 
 
 def _micro_batch(plan: Plan, step: int, V: int, micro_tokens: int) -> Batch:

@@ -17,19 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.durable import LockTimeout, append_whole, locked, new_file, replacing, sync_file, temporary, to_json
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import (
-    Called,
-    Claimed,
-    LastWords,
-    Progress,
-    RunRecord,
-    Small,
-    infinite_as_text,
-    read_small,
-)
+from lightning_tfm.runs.record import Called, Claimed, Outcome, Progress, RunRecord, Small, read_small
 from lightning_tfm.runs.record import read as read_record
+from lightning_tfm.strict import infinite_as_text
 
 GRACE = 120.0
 """seconds without a heartbeat after which a process that cannot be checked, or that is stopped, loses its run"""
@@ -49,6 +41,16 @@ class StaleAttempt(Exception):
     """A newer attempt took over the run, or the run was removed: nothing may be written any more."""
 
 
+class Inside:
+    """A file or folder of a run's folder, as an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", cls: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths and records of one run: `<root>/runs/<first 16 hex digits of the training hash>/`."""
@@ -62,50 +64,18 @@ class RunFolder:
     def path(self) -> Path:
         return self.root / "runs" / self.training_hash[:16]
 
-    @property
-    def experiment(self) -> Path:
-        return self.path / "experiment.json"
-
-    @property
-    def identity(self) -> Path:
-        return self.path / "identity.json"
-
-    @property
-    def cell(self) -> Path:
-        """What the run was called where it was asked for: its row and seed. No part of its identity."""
-        return self.path / "cell.json"
-
-    @property
-    def attempts(self) -> Path:
-        return self.path / "attempts"
-
-    @property
-    def progress(self) -> Path:
-        return self.path / "progress.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def snapshots(self) -> Path:
-        return self.path / "snapshots"
-
-    @property
-    def result(self) -> Path:
-        return self.path / "result.json"
-
-    @property
-    def outcome(self) -> Path:
-        return self.path / "outcome.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
+    experiment = Inside("experiment.json")
+    identity = Inside("identity.json")
+    cell = Inside("cell.json")
+    """what the run was called where it was asked for: its row and seed. No part of its identity"""
+    attempts = Inside("attempts")
+    progress = Inside("progress.json")
+    metrics = Inside("metrics.jsonl")
+    checkpoints = Inside("checkpoints")
+    snapshots = Inside("snapshots")
+    result = Inside("result.json")
+    outcome = Inside("outcome.json")
+    log = Inside("log.txt")
 
     def scores(self, evaluation_hash: str) -> Path:
         """Folder of the scores under one evaluation."""
@@ -240,6 +210,17 @@ class Attempt:
         with self.guard():
             pass
 
+    def why_folder_not_shared(self, here: str, there: str) -> str:
+        """Why `here`, a rank or node, cannot take part in the attempt of `there`; empty if it sees the same files."""
+        try:
+            self.check()
+        except (StaleAttempt, OSError):
+            return (
+                f"{here}: {self.folder.path} is not the folder in which {there} works: all nodes must see the same "
+                "files; put --out on a shared file system"
+            )
+        return ""
+
     def commit(self, half: Path, path: Path) -> None:
         """Move the finished file `half` (same file system) to `path` in one step, after pushing it to the disk."""
         self.check()  # a newer attempt has removed the half
@@ -269,7 +250,7 @@ class Attempt:
 
     def write_outcome(self, outcome: str, reason: str, step: int | None) -> None:
         """Say how this attempt ends: finished, failed, interrupted, out_of_memory, nan_loss or disk_full, and why."""
-        self.write_json(self.folder.outcome, asdict(LastWords(outcome, reason, step, self.number)))
+        self.write_json(self.folder.outcome, asdict(Outcome(outcome, reason, step, self.number)))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Add one line, which needs a key "step", to metrics.jsonl."""
@@ -346,17 +327,3 @@ def _read_small(kind: type[Small], path: Path) -> Small | None:
         return read_small(kind, path)
     except ValueError as error:
         raise UserError(f"{path}: {error}; remove the file, or the run with `runs remove`") from None
-
-
-def find_run(root: Path, start: str) -> RunFolder:
-    """The run whose name starts with `start`. Raises UserError where there is none or several."""
-    names = [path.name for path in run_folders(root)]
-    found = [name for name in names if name.startswith(start[:16])]
-    if len(found) != 1:
-        what = f"several; {nearest('', found)}" if found else f"none; {nearest(start, names)}" if names else "none"
-        raise UserError(f"run '{start}' under {root / 'runs'}: {what}")
-    return RunFolder(root, found[0])
-
-
-def run_folders(root: Path) -> list[Path]:
-    return sorted(path for path in (root / "runs").glob("[0-9a-f]*") if path.is_dir())

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 BLOCKS = 20
@@ -72,7 +72,7 @@ def diverged(lines: Iterable[Mapping[str, Any]], V: int | None) -> Divergence | 
     blocks: dict[int, list[Mapping[str, Any]]] = {}
     for line in points:
         blocks.setdefault((int(line["step"]) - 1) * BLOCKS // last, []).append(line)
-    means = {k: mean(float(line["nll"]) for line in block) for k, block in sorted(blocks.items())}
+    means = {k: fmean(float(line["nll"]) for line in block) for k, block in sorted(blocks.items())}
     lowest, final = min(means.values()), means[max(means)]
     limit = min(math.inf if V is None else math.log(V), lowest + RISE)
     if final <= limit:

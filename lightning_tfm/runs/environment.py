@@ -2,20 +2,23 @@
 
 import hashlib
 import json
+import operator
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.runs.draws import said
-from lightning_tfm.runs.record import Git, Machine
+from lightning_tfm.runs.record import Git, Machine, without_folders
 
 PACKAGES = ("lightning_tfm", "torch", "lightning", "numpy", "optuna", "sentencepiece", "sacrebleu", "wandb")
 
@@ -70,16 +73,23 @@ def machine(trainer: Hardware) -> Machine:
         processes=trainer.devices * trainer.num_nodes,
         threads=torch.get_num_threads(),
         system=f"{platform.system()} {platform.release()}",
-        command=[Path(sys.argv[0]).name, *sys.argv[1:]],  # a machine's folders are nobody's business
+        command=[without_folders(word) for word in sys.argv],
         trainer=asdict(trainer),
     )
 
 
-def matrix_rate(precision: str, gpu: bool, root: Path, products: str = "torch") -> float:
+Product = Callable[[Any, Any], Any]
+"""of two square matrices"""
+
+
+def matrix_rate(
+    precision: str, gpu: bool, root: Path, products: str = "torch", product: Product = operator.matmul
+) -> float:
     """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
 
     Measured once for each machine, device, release of torch, precision, number of threads and who multiplies
-    (`trainer.products`), and kept below `root`/machines: on a GPU that several runs share it would disturb the others.
+    (`trainer.products`, whose `product` it is), and kept below `root`/machines: on a GPU that several runs share it
+    would disturb the others.
     Imports torch.
     """
     import torch
@@ -91,18 +101,16 @@ def matrix_rate(precision: str, gpu: bool, root: Path, products: str = "torch") 
     path = root / "machines" / f"{name}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         return float(json.loads(path.read_bytes())["flops_per_second"])  # where it is damaged it is measured again
-    rate = _measured_rate(precision, gpu, products)
+    rate = _measured_rate(precision, gpu, product)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_json(place | {"flops_per_second": rate}))
     return rate
 
 
-def _measured_rate(precision: str, gpu: bool, products: str) -> float:
+def _measured_rate(precision: str, gpu: bool, product: Product) -> float:
     """The best of six products or more, over a third of a second, so that a busy moment does not make runs look
     better; random numbers, because a product of equal ones draws less power, and a GPU computes it faster."""
     import torch
-
-    from lightning_tfm.accel.onednn import by_onednn
 
     n = 8192 if gpu else 1024
     device = torch.device("cuda" if gpu else "cpu")
@@ -111,7 +119,7 @@ def _measured_rate(precision: str, gpu: bool, products: str) -> float:
     seconds: list[float] = []
     while len(seconds) < 6 or sum(seconds) < 1 / 3:
         began = time.perf_counter()
-        a @ b if products == "torch" else by_onednn(a, b)
+        product(a, b)
         if gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)

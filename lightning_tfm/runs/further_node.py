@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.accel import choose
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import Attempt, RunFolder, StaleAttempt, read_json
+from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
 from lightning_tfm.runs.outcome import EXIT_CODES, guarded, print_ending
 from lightning_tfm.runs.ranks import Node, fork_ranks
+from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.train import Run
 
 
@@ -35,19 +37,12 @@ def _join(path: Path, number: int) -> None:
 def _read(path: Path, number: int) -> tuple[Run, dict[str, Any]]:
     """The run, and where its rank 0 listens. Raises UserError where this node does not see what the first one sees."""
     plan = read_json(path)
-    try:
-        if plan is None:
-            raise FileNotFoundError(path)
-        folder = RunFolder(Path(plan["root"]), plan["training_hash"])
-        attempt = Attempt(folder, **plan["attempt"])
-        attempt.check()
-    except (StaleAttempt, OSError):
-        raise UserError(
-            f"node {number}: {path.parent} is not the folder in which the first node works: all nodes must see the "
-            "same files; put --out on a shared file system"
-        ) from None
-    experiment = from_dict(Experiment, plan["experiment"])
-    return Run(experiment, from_dict(Hardware, plan["hardware"]), attempt, folder.root), plan["master"]
+    folder = RunFolder(path.parents[2], path.parent.name if plan is None else plan["training_hash"])
+    attempt = Attempt(folder, **({"number": 0, "token": ""} if plan is None else plan["attempt"]))
+    if why := attempt.why_folder_not_shared(f"node {number}", "the first node"):
+        raise UserError(why)
+    experiment, hardware = from_dict(Experiment, plan["experiment"]), from_dict(Hardware, plan["hardware"])
+    return Run(experiment, hardware, attempt, Path(plan["store"]), choose.backend, Result()), plan["master"]
 
 
 def _obey() -> None:

@@ -56,7 +56,7 @@ def _start_others(run: "Run") -> None:
     plan = {
         "experiment": to_dict(run.experiment),
         "hardware": to_dict(run.hardware),
-        "root": str(run.root.resolve()),
+        "store": str(run.store.resolve()),
         "training_hash": run.folder.training_hash,
         "attempt": {"number": run.attempt.number, "token": run.attempt.token},
         "master": {"address": os.environ["MASTER_ADDR"], "port": int(os.environ["MASTER_PORT"])},

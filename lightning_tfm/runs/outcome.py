@@ -11,7 +11,7 @@ from lightning_tfm.runs.directory import RunIsOwned, StaleAttempt
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OutcomeKind:
     """One way to end."""
 
     name: str
@@ -24,17 +24,17 @@ class Outcome:
 
 
 TABLE = (
-    Outcome("finished", 0, meaning="all that was asked for is there"),
-    Outcome("failed", 1, 2, "a run failed (its log.txt says why), or files differ from their checksums"),
-    Outcome("refused", 2, 0, "a mistake that only you can mend; the message says how, and nothing was begun"),
-    Outcome("owned", 75, meaning="another process works on this run"),
-    Outcome("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
-    Outcome("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
-    Outcome("nan_loss", 78, 0, "the loss was NaN or infinite; the same run gives the same again"),
-    Outcome("disk_full", 79, 1, "the disk is full; run the same command to resume from the last checkpoint"),
-    Outcome("pruned", 80, meaning="a trial was stopped early as unpromising (only within a search)"),
-    Outcome("killed", None, 2),
-    Outcome("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down
+    OutcomeKind("finished", 0, meaning="all that was asked for is there"),
+    OutcomeKind("failed", 1, 2, "a run failed (its log.txt says why), or files differ from their checksums"),
+    OutcomeKind("refused", 2, 0, "a mistake that only you can mend; the message says how, and nothing was begun"),
+    OutcomeKind("owned", 75, meaning="another process works on this run"),
+    OutcomeKind("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
+    OutcomeKind("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
+    OutcomeKind("nan_loss", 78, 0, "the loss was NaN or infinite; the same run gives the same again"),
+    OutcomeKind("disk_full", 79, 1, "the disk is full; run the same command to resume from the last checkpoint"),
+    OutcomeKind("pruned", 80, meaning="a trial was stopped early as unpromising (only within a search)"),
+    OutcomeKind("killed", None, 2),
+    OutcomeKind("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down
 )
 STOPPED = (130, 143)
 """exit codes of a run that SIGINT or SIGTERM interrupted"""
@@ -51,6 +51,11 @@ RETRIES = {outcome.name: outcome.retries for outcome in TABLE if outcome.retries
 def meanings() -> dict[int, str]:
     """Every exit code of `lightning-tfm`, and what it says: for --help and the documents."""
     return {outcome.code: outcome.meaning for outcome in TABLE if outcome.code is not None} | OF_THE_PROGRAM
+
+
+def say_how(command: str) -> None:
+    """The last line of what a signal stopped."""
+    print(f"stopped; to resume: {command}", file=sys.stderr)
 
 
 def named(code: int) -> str:

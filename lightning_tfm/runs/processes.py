@@ -134,19 +134,3 @@ def set_threads(threads: int) -> None:
 def describe(status: int) -> str:
     """What a wait status or a multiprocessing exit code (negative: signal) says, in words."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT = 1 << 30
-"""bytes"""
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory up to a gigabyte for the next use: else every step asks the kernel for it again.
-
-    Measured on two cores: 20,000 page faults a step of the benchmarks' small configuration without it, 600 with it.
-    Does nothing where the C library has no mallopt(3).
-    """
-    if hasattr(_LIBC, "mallopt"):
-        _LIBC.mallopt(_M_MMAP_THRESHOLD, _KEPT)
-        _LIBC.mallopt(_M_TRIM_THRESHOLD, _KEPT)

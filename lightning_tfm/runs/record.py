@@ -5,15 +5,16 @@ records, or are only shown: where a record lacks them they are None or empty. Ke
 """
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Lt
 
 from lightning_tfm.runs.owner import Owner
+from lightning_tfm.strict import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
 from lightning_tfm.sums import intact
 
 FINISHED = "finished"
@@ -22,8 +23,12 @@ CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
 OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
 """why a record does not belong in a study whose dev text it has not been scored on, or not so"""
-INFINITE = "Infinity"
-"""how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
+
+
+MOST = 1e11
+"""which no step and no time reaches: as seconds since 1970 it is the year 5138"""
+Bounded = Annotated[Number, Ge(0), Lt(MOST)]
+Count = Annotated[int, Ge(0), Lt(MOST)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +38,15 @@ class LengthClass:
     side: str
     """whose length: source, target, the longer of the two; `both`: by the longer, all from half a training length to a
     whole one, and all beyond"""
-    above: float
+    above: Number
     """the class's lengths lie above so many training lengths, and reach `upto`"""
-    upto: float
+    upto: Number
     sentences: int
-    nll: float
+    nll: Number
     """in nats, summed over the lines"""
     tokens: int
     """pieces of the references with their end tokens"""
-    bleu: float
+    bleu: Number
     pieces: int
     """of the translations with their end tokens: over `tokens` the length ratio"""
     early: int
@@ -61,24 +66,24 @@ class ByLength:
 class Measure:
     """A score in one more metric."""
 
-    value: float
+    value: Number
     signature: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score(Kept):
     """Perplexity and BLEU of one text by one set of weights."""
 
     split: str = ""
     weights: str
     """last or average"""
-    ppl: float
+    ppl: Overflowing
     """per piece, end token included; infinite where exp(nll / tokens) overflows (in the file: "Infinity")"""
-    nll: float
+    nll: Number
     """in nats, summed over the text"""
     tokens: int
     """pieces that `nll` is summed over"""
-    bleu: float
+    bleu: Number
     """between 0 and 100"""
     signature: str
     """sacreBLEU's"""
@@ -87,9 +92,9 @@ class Score:
     """of the raw references, separated by white space (scoring.text_size); the end of a sentence is none"""
     characters: int | None = None
     """of the raw references: Unicode code points, without the ends of lines"""
-    nll_per_word: float | None = None
+    nll_per_word: Number | None = None
     """`nll`, which holds the end tokens' share, over `words`: no segmentation moves it; None in old records"""
-    nll_per_character: float | None = None
+    nll_per_character: Number | None = None
     evaluation_hash: str
     by_length: ByLength | None = None
     """of the lines that data.long names"""
@@ -98,11 +103,11 @@ class Score:
     run: str = ""
     """in such a file, the folder of the run that was scored; older ones, and result.json, do not hold it"""
     measures: dict[str, Measure] = field(default_factory=dict)
-    """what `validate` has added, in the file as NAME and NAME_signature: chrf, paper_bleu (where sacremoses is
-    installed)"""
+    """what evaluation.metrics names and `validate` has added, in the file as NAME and NAME_signature: chrf, paper_bleu
+    (where sacremoses is installed)"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Parameters:
     """Trainable numbers by part."""
 
@@ -113,26 +118,26 @@ class Parameters:
     total: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Seconds:
     """Wall-clock time by part, of all attempts up to the last checkpoint of each."""
 
-    train: float
-    validate: float | None = None
-    checkpoint: float | None = None
-    data: float | None = None
-    decode: float | None = None
+    train: Number
+    validate: Number | None = None
+    checkpoint: Number | None = None
+    data: Number | None = None
+    decode: Number | None = None
     """scoring after training"""
-    total: float
+    total: Number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSeconds:
     """Parts of the seconds of training."""
 
-    forward: float
-    backward: float
-    optimizer: float
+    forward: Number
+    backward: Number
+    optimizer: Number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +167,16 @@ class Git:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class Segment(Kept):
     """Steps of a run that one attempt made and that count, and where it made them.
 
     An earlier version's part of a run has no attempt, machine or versions.
     """
 
-    attempt: int | None = None
+    attempt: Count | None = None
     first: int = 1
     last: int
-    seconds: float | None = None
+    seconds: Number | None = None
     """of training and data, up to the last checkpoint"""
     device: str = ""
     """cpu or cuda"""
@@ -195,8 +200,8 @@ class Texts:
     """pairs of the training text that data.max_len leaves out"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord(Kept):
     """A finished run."""
 
     schema: int = 1
@@ -209,22 +214,22 @@ class RunRecord:
     parameters: Parameters
     V: int | None = None
     """pieces of the vocabulary"""
-    steps: int | None = None
+    steps: Count | None = None
     target_tokens: int | None = None
     """true tokens that were trained on, as are `source_tokens`"""
     source_tokens: int | None = None
-    padding: float | None = None
+    padding: Number | None = None
     """share of the cells of all batches, of all processes; None where not all were counted"""
-    flops: int | float
+    flops: Number
     """of training, by formula (model/flops.py)"""
     seconds: Seconds
     train_seconds: TrainSeconds | None = None
-    tokens_per_second: float | None = None
+    tokens_per_second: Bounded | None = None
     """target tokens over the seconds of training and data; so are `flops_per_second`"""
-    flops_per_second: float | None = None
-    matrix_flops_per_second: float | None = None
+    flops_per_second: Number | None = None
+    matrix_flops_per_second: Number | None = None
     """of a product of square matrices on one device (runs/environment.py)"""
-    utilisation: float | None = None
+    utilisation: Number | None = None
     """`flops_per_second` over that of all devices; None where attempts had different ones"""
     scores: dict[str, Score]
     """dev, test and long by the weights that the experiment asks for; dev_last, test_last, … by the others"""
@@ -237,10 +242,10 @@ class RunRecord:
     inexact: list[str] = field(default_factory=list)
     """what may keep another machine from the same numbers up to the order of sums"""
     attempts: int | None = None
-    started: float | None = None
+    started: Bounded | None = None
     """seconds since 1970, as is `ended`"""
-    ended: float | None = None
-    ran: list[Stretch] = field(default_factory=list)
+    ended: Bounded | None = None
+    ran: list[Segment] = field(default_factory=list)
     """where the steps were made, the first ones first"""
     files: dict[str, str] = field(default_factory=dict)
     """files of the run's folder that belong to the record: name -> sha256"""
@@ -272,32 +277,32 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(Kept):
     """Where a run stands: its progress.json."""
 
-    step: int
-    steps: int
-    tokens_per_second: float
+    step: Count
+    steps: Count
+    tokens_per_second: Bounded
     phase: str
-    time: float
+    time: Bounded
     """when this was so; seconds since 1970"""
-    attempt: int = 0
+    attempt: Count = 0
     """which attempt wrote it; 0 in records from before this was kept"""
 
 
 @dataclass(frozen=True)
-class LastWords:
+class Outcome(Kept):
     """How the last attempt at a run ended: its outcome.json."""
 
     outcome: str
     """as in outcome.TABLE"""
     reason: str
-    step: int | None = None
-    attempt: int | None = None
+    step: Count | None = None
+    attempt: Count | None = None
 
 
 @dataclass(frozen=True)
-class Called:
+class Called(Kept):
     """As what a run was last asked for: its cell.json."""
 
     row: str
@@ -305,14 +310,14 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Claimed:
+class Claimed(Kept):
     """One of the attempts at a run: attempts/<number>.json. Times are seconds since 1970."""
 
-    number: int
+    number: Count
     token: str
     owner: Owner
-    time: float
-    ended: float | None
+    time: Bounded
+    ended: Bounded | None = None
 
 
 @dataclass(frozen=True)
@@ -326,29 +331,16 @@ class Missing:
     """the run was trained, and its training diverged (runs/divergence.py)"""
 
 
-class _Malformed(ValueError):
-    """What a record lacks."""
-
-
 def to_plain(record: RunRecord | Score) -> dict[str, Any]:
     """The content of its file, but for its checksum (sums.signed). What older versions lack is left out if empty."""
     plain = asdict(record)
     for part in (plain, *plain.get("scores", {}).values()):
-        for name in [name for name in LATE if name in part and not part[name]]:
+        for name in [name for name in OPTIONAL_IN_OLD_RECORDS if name in part and not part[name]]:
             del part[name]
         for name, added in part.pop("measures", {}).items():
             part |= {name: added["value"], f"{name}_signature": added["signature"]}
         part |= {"ppl": infinite_as_text(part["ppl"])} if "ppl" in part else {}
     return plain
-
-
-def infinite_as_text(value: Any) -> Any:
-    """`value` with INFINITE for every infinity in it."""
-    if isinstance(value, dict):
-        return {key: infinite_as_text(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [infinite_as_text(one) for one in value]
-    return INFINITE if value == math.inf else value
 
 
 def read(path: Path) -> RunRecord | Missing:
@@ -361,25 +353,22 @@ def read(path: Path) -> RunRecord | Missing:
     return found
 
 
-LATE = ("ran", "files", "words", "characters", "nll_per_word", "nll_per_character", "by_length", "run")
+OPTIONAL_IN_OLD_RECORDS = "ran files words characters nll_per_word nll_per_character by_length run".split()
 """fields that came later and need not be there"""
-BOUNDED = ("number", "step", "steps", "attempt", "tokens_per_second", "time", "started", "ended")
-MOST = 1e11
-"""which none of BOUNDED reaches: as seconds since 1970 it is the year 5138"""
-Small = TypeVar("Small", Progress, LastWords, Called, Claimed)
+Small = TypeVar("Small", Progress, Outcome, Called, Claimed)
 
 
 def read_small(kind: type[Small], path: Path) -> Small | None:
     """A record of the run folder that is not result.json; None where there is none. Raises ValueError."""
-    found = _read(path, lambda plain: _made(kind, plain, "record"))
+    found = _read(path, lambda plain, text: _of_file(kind, plain, text))
     if isinstance(found, Missing) and found.damaged:
-        raise _Malformed(found.reason)
+        raise ValueError(found.reason)
     return None if isinstance(found, Missing) else found
 
 
 def read_score(path: Path) -> Score | Missing:
     """The score in `path` (a run's scores/<evaluation>/<split>.json)."""
-    found = _read(path, lambda plain: _made(Score, _with_measures(plain), path.stem))
+    found = _read(path, lambda plain, text: _of_file(Score, _with_measures(plain)))
     if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
     return found
@@ -394,85 +383,55 @@ def _with_measures(plain: Any) -> Any:
     return plain | {"measures": {name: one for name, one in found.items() if one["value"] is not None}}
 
 
-def stretches(plain: list[dict[str, Any]]) -> list[Stretch]:
+def segments(plain: list[dict[str, Any]]) -> list[Segment]:
     """Where the steps of a run were made, out of its checkpoint. Raises ValueError."""
-    return [_made(Stretch, one, "ran") for one in plain]
+    return [_of_file(Segment, one) for one in plain]
 
 
-def from_plain(plain: Any) -> RunRecord | Missing:
+def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
     """The record in the content of a result.json. Raises ValueError naming what is wrong."""
     status = plain.get("status") if isinstance(plain, dict) else None
     if status is None:
-        raise _Malformed("'status' is missing")
-    return _made(RunRecord, plain, "record") if status == FINISHED else Missing(str(status))
+        raise Flaw([], "the key 'status' is missing")
+    if status != FINISHED:
+        return Missing(str(status))
+    scores = plain.get("scores")
+    if isinstance(scores, dict) and (b"_signature" in text or not text):
+        plain, text = plain | {"scores": {name: _with_measures(one) for name, one in scores.items()}}, b""
+    return _of_file(RunRecord, plain, text)
 
 
 def _read(path: Path, make: Any) -> Any:
     try:
-        plain = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        plain = json.loads(text)
         if not intact(plain):
             return Missing("its record is damaged: its checksum does not match", damaged=True)
-        return make(plain)
+        return make(plain, text)
     except FileNotFoundError:
         return Missing("there is none")
     except json.JSONDecodeError as error:
         return Missing(f"its record cannot be read: not valid JSON ({error})", damaged=True)
-    except _Malformed as error:
+    except Flaw as error:
         return Missing(f"its record is malformed: {error}", damaged=True)
     except (OSError, ValueError, RecursionError) as error:
         return Missing(f"its record cannot be read: {error}", damaged=True)
 
 
-@cache
-def _kinds(made: type) -> Mapping[str, Any]:
-    return get_type_hints(made)
+def _of_file(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
+    """Raises Flaw. `text`: the whole file, where it holds nothing else; it is read faster."""
+    with suppress(Flaw):  # a null that stands for a default
+        return made(kind, plain, text)
+    return made(kind, _told(plain))
 
 
-def _made(kind: Any, plain: Any, name: str) -> Any:
-    """`plain` as a `kind`, for which an annotation may stand. Raises _Malformed."""
-    arguments = get_args(kind)
-    if is_dataclass(kind):
-        return _object(kind, plain, name)
-    if NoneType in arguments:
-        return None if plain is None else _made(arguments[0], plain, name)
-    if kind in (int, float) or arguments == (int, float):
-        return _number(plain, name)
-    if get_origin(kind) is dict:
-        _check(isinstance(plain, dict), f"{name} is not an object")
-        return plain if arguments[1] is Any else {str(k): _made(arguments[1], v, str(k)) for k, v in plain.items()}
-    if get_origin(kind) is list:
-        _check(isinstance(plain, list), f"{name} is not a list")
-        return [_made(arguments[0], value, name) for value in plain]
-    _check(isinstance(plain, kind), f"{name} is not {'text' if kind is str else 'true or false'}")
-    return plain
+def _told(plain: Any) -> Any:
+    """What a record says: without its nulls."""
+    if isinstance(plain, dict):
+        return {key: _told(value) for key, value in plain.items() if value is not None}
+    return [_told(value) for value in plain] if isinstance(plain, list) else plain
 
 
-def _object(kind: Any, plain: Any, name: str) -> Any:
-    _check(isinstance(plain, dict), f"{name} is not an object")
-    values = {}
-    for known in fields(kind):
-        optional = known.default is not MISSING or known.default_factory is not MISSING
-        if plain.get(known.name) is not None or (known.name in plain and not optional):
-            where = known.name if name == "record" else f"{name} {known.name}"
-            values[known.name] = _made(_kinds(kind)[known.name], plain[known.name], where)
-        elif not optional:
-            raise _Malformed(f"'{known.name}' is missing in the {name}")
-    return kind(**values)
-
-
-def _number(plain: Any, name: str) -> int | float:
-    """As it stands: a whole number where a fraction may be stays one."""
-    if plain == INFINITE and name.endswith("ppl"):
-        return math.inf
-    _check(isinstance(plain, int | float) and not isinstance(plain, bool), f"its {name} is {str(plain)[:80]}")
-    try:
-        _check(math.isfinite(plain), f"its {name} is {plain}")
-    except OverflowError:
-        raise _Malformed(f"its {name} is too large") from None
-    _check(name not in BOUNDED or 0 <= plain < MOST, f"its {name} is {plain}")
-    return plain
-
-
-def _check(right: bool, reason: str) -> None:
-    if not right:
-        raise _Malformed(reason)
+def without_folders(word: str) -> str:
+    """An argument as a record may show it: an absolute path by its name, since a machine's folders are private."""
+    return re.sub(r"(?<![^=,:\s])/(?!/)[^,:\s]*", lambda path: Path(path[0]).name, word)

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.data.pieces import PieceTokenizer
 from lightning_tfm.data.store import Split
-from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.data.tokenizer import PieceTokenizer, Tokenizer
 from lightning_tfm.durable import append_whole
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.runs.directory import Attempt

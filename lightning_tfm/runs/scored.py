@@ -1,21 +1,18 @@
 """A text scored by a model: perplexity and BLEU, line by line, and by length where it is there for that."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
-from lightning_tfm.data.chains import FARTHEST
-from lightning_tfm.data.long import CLASSES, PER_LIMIT, LongText, class_of
+from lightning_tfm.data.long import CLASSES, FARTHEST, PER_LIMIT, LongText, class_of
 from lightning_tfm.data.module import evaluation_batches
-from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.same_text import prepare_same
-from lightning_tfm.data.store import Split
-from lightning_tfm.data.textset import EncodedText, TextSet
+from lightning_tfm.data.prepared import Prepared, Text
 from lightning_tfm.runs.directory import Attempt
-from lightning_tfm.runs.record import ByLength, LengthClass, Score, to_plain
+from lightning_tfm.runs.record import ByLength, LengthClass, Measure, Score, to_plain
 from lightning_tfm.runs.weights import scored
 from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.sums import of_files, signed
@@ -37,7 +34,7 @@ class Scored:
 
 def score_split(
     module: TransformerModule,
-    prepared: Prepared | TextSet | LongText,
+    text: Text,
     split_name: str,
     how: Evaluation,
     rank: int,
@@ -48,15 +45,16 @@ def score_split(
 
     None on the other ranks.
     """
-    split: Split | EncodedText = prepared.split(split_name)
+    split = text.split(split_name)
     lines = evaluate_lines(module, evaluation_batches(split)[rank::world], len(split), how)
     if rank != 0:
         return None
     experiment = replace(module.experiment, evaluation=how)
-    name = evaluation_hash(experiment, prepared.fingerprint(split_name))
-    hypotheses = [prepared.tokenizer.decode(line.pieces or []) for line in lines]
+    name = evaluation_hash(experiment, text.fingerprint(split_name))
+    hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines]
     references = split.target_text()
     scored, found = bleu(hypotheses, references, how.bleu_tokenize), perplexity(lines)
+    found_more = counting().measured(how.metrics, hypotheses, references, how.bleu_tokenize) if how.metrics else {}
     sizes = [text_size(reference) for reference in references]
     words, characters = map(sum, zip(*sizes, strict=True))
     score = Score(
@@ -73,28 +71,39 @@ def score_split(
         nll_per_word=found.nll / words if words else None,
         nll_per_character=found.nll / characters if characters else None,
         evaluation_hash=name,
+        measures={key: Measure(one.value, one.signature) for key, one in found_more.items()},
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
-    if isinstance(prepared, LongText):
+    if isinstance(text, LongText):
         made = Scored(lines, hypotheses, references, *ends)
-        score = replace(score, by_length=by_length(made, prepared.limit, how.bleu_tokenize))
+        score = replace(score, by_length=by_length(made, text.limit, how.bleu_tokenize))
     folder = attempt.folder.scores(name)
-    texts, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
-    attempt.write(texts, "".join(f"{text}\n" for text in hypotheses).encode())
+    translated, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
+    attempt.write(translated, "".join(f"{line}\n" for line in hypotheses).encode())
     attempt.write(table, _table(lines, sizes, ends[0]).encode())
-    score = replace(score, files=of_files([texts, table]))
+    score = replace(score, files=of_files([translated, table]))
     whose = replace(score, run=attempt.folder.path.name)
     attempt.write_json(folder / f"{split_name}.json", signed(to_plain(whose)))
     return score
 
 
-def score_anew(attempt: Attempt, e: Experiment) -> None:
+def counting() -> Any:
+    """The module of metrics beside BLEU: most runs ask for none and need not know it."""
+    return import_module(".counting", "lightning_tfm")
+
+
+def check_metrics(text: Text, split: str, how: Evaluation) -> None:
+    """Raise UserError, before anything is trained, where the references of a split cannot be scored so."""
+    if how.metrics:
+        references = text.split(split).target_text()
+        counting().measured(how.metrics, references, references, how.bleu_tokenize)
+
+
+def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared) -> None:
     """Score the dev text of `e` by its evaluation with a finished run, which was scored by another.
 
     Raises UserError where the weights are gone.
     """
-    train = json.loads(attempt.folder.identity.read_bytes())["train"]
-    prepared = prepare_same(e.data, attempt.folder.root, train)
     module = TransformerModule(e, prepared.tokenizer.V)
     module.transformer.load_state_dict(scored(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")

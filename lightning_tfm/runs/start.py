@@ -66,7 +66,7 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
     if found:
         reasons = "; ".join(dict.fromkeys(start.remarks))
         raise UserError(
-            f"the run cannot go on: {reasons}. Put whole files back, or train it from the beginning: "
+            f"the run cannot continue: {reasons}. Put whole files back, or train it from the beginning: "
             f"lightning-tfm runs remove {folder.path.name}, then the same command again"
         )
     return start

@@ -79,5 +79,5 @@ def check_cores(hardware: "Hardware", workers: int = 1) -> None:
         name = "trainer.threads" if hardware.threads else "OMP_NUM_THREADS"
         raise NotHere(
             f"{name}={threads}: this machine has {cores} cores: threads beyond them only wait for each other; "
-            f"give at most {FAR * cores}, or leave it out"
+            f"give at most {FAR * cores}, or remove it"
         )

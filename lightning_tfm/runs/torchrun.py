@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.runs.directory import Attempt, RunFolder, StaleAttempt
+from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.outcome import guarded, print_ending
 from lightning_tfm.runs.processes import exit_on_signals
 
@@ -72,25 +72,13 @@ def follow(folder: RunFolder, train: Callable[[Attempt], None]) -> int:
     attempt = Attempt(folder, message.number, message.token)
 
     def take_part() -> None:
-        why = _blind(attempt)
+        why = attempt.why_folder_not_shared(f"rank {rank()}", "rank 0")
         _store().set(_answer(rank()), why)
         if why:
             raise UserError(why)
         train(attempt)
 
     return guarded(take_part, print_ending(f"rank {rank()}"))
-
-
-def _blind(attempt: Attempt) -> str:
-    """Why this rank cannot take part; empty if it sees what rank 0 sees."""
-    try:
-        attempt.check()
-    except (StaleAttempt, OSError):
-        return (
-            f"rank {rank()}: {attempt.folder.path} is not the folder in which rank 0 works: all nodes must see the "
-            "same files; put --out on a shared file system"
-        )
-    return ""
 
 
 def _answer(other: int) -> str:

@@ -1,48 +1,62 @@
-"""One run: train, score, record. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
+"""One run: trained and scored. Killed at any moment it resumes from its last checkpoint, on any number of devices."""
 
 import json
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
-from lightning_tfm.accel import choose
-from lightning_tfm.config import Experiment, Hardware, to_dict
+from lightning_tfm.config import Experiment, Hardware
 from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
-from lightning_tfm.data.prepare import Prepared
-from lightning_tfm.data.same_text import prepare_same
+from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.errors import UserError
 from lightning_tfm.model.leaks import check_own_classes
-from lightning_tfm.runs import torchrun
-from lightning_tfm.runs.attempt import Task
-from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.environment import git_state, machine, matrix_rate, versions
-from lightning_tfm.runs.nodes import train_on_nodes
-from lightning_tfm.runs.ranks import fork_ranks
-from lightning_tfm.runs.record import RunRecord, Score, Seconds, Texts, TrainSeconds, stretches, to_plain
+from lightning_tfm.runs.record import Score
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.scored import score_anew, score_split
+from lightning_tfm.runs.scored import check_metrics, score_split
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
-from lightning_tfm.runs.where import alike, where
-from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.sums import of_files, signed
-from lightning_tfm.training.backends_used import backends_used, compile_layers
+from lightning_tfm.training.backend import Backend
+from lightning_tfm.training.backends_used import compile_layers
 from lightning_tfm.training.callback import RunCallback
 from lightning_tfm.training.config_check import Agreement, digest
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.precision import uses_gpu
-from lightning_tfm.training.profile import Profile
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.training.tally import Tally
 from lightning_tfm.training.writer import Writer
-from lightning_tfm.user_modules import variables_read
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a training came to, on the first rank."""
+
+    data: TranslationData
+    module: TransformerModule
+    tally: Tally
+    scores: dict[str, Score]
+    """dev, test, …: as in the record"""
+    started: float
+    """seconds since 1970"""
+
+
+class Recorder(Protocol):
+    """Writes down, on the first rank, where a run was made and what it came to (runs/result.py)."""
+
+    def begin(self, run: "Run", step: int) -> Tally:
+        """What an attempt that goes on after `step` counts, with where it runs."""
+
+    def finish(self, run: "Run", made: Made) -> None:
+        """Write result.json."""
 
 
 @dataclass
@@ -52,7 +66,14 @@ class Run:
     experiment: Experiment
     hardware: Hardware
     attempt: Attempt
-    root: Path
+    store: Path
+    """the token store of its text (data/prepare.py)"""
+    backend: Callable[[Hardware, str, torch.device], Backend]
+    """who computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
+    spawned gets it by its name"""
+    recorder: Recorder
+    beside: Sequence[pl.Callback] = ()
+    """what watches the training, on the first rank"""
 
     @property
     def folder(self) -> RunFolder:
@@ -66,44 +87,47 @@ class Run:
     def train(self) -> None:
         """Train from the last checkpoint to the end, score, write result.json.
 
-        Raises callback.Interrupted, pending_losses.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
+        Raises UserError where the store holds another text than the run is named by, callback.Interrupted,
+        pending_losses.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
         started = time.time()
         prepare_process(self.hardware)
-        data = TranslationData(self.experiment, self.root, self.hardware.micro_tokens)
-        prepared = data.prepared = prepare_same(self.experiment.data, self.root, self.identity["train"])
+        prepared = Prepared(self.store)
+        if prepared.train_fingerprint != self.identity["train"]:
+            raise UserError(f"{self.store} holds another text than the run is named by: nothing was trained on it")
+        data = TranslationData(self.experiment, prepared, self.hardware.micro_tokens)
         check_reach(self.experiment, prepared, "experiment")
+        for split in filter(None, (self.experiment.data.dev, self.experiment.data.test)):
+            check_metrics(prepared, split, self.experiment.evaluation)
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
-        backend = choose.backend(self.hardware, self.experiment.training.precision, device)
+        backend = self.backend(self.hardware, self.experiment.training.precision, device)
         check_own_classes(self.experiment.model)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
         start = find_start(self.folder, events)
+        tally = Tally()
         if rank == 0:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
-        tally = Tally(*where(self.experiment, self.hardware, self.attempt.number, start.step) if rank == 0 else ())
+            tally = self.recorder.begin(self, start.step)
         tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
         callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
-        callbacks = [agreement, callback]
-        if self.hardware.profile and rank == 0:
-            callbacks.append(Profile(self.folder.path / "profile"))
-        trainer = make_trainer(self.experiment, self.hardware, callbacks)
+        beside = self.beside if rank == 0 else ()
+        trainer = make_trainer(self.experiment, self.hardware, [agreement, callback, *beside])
         if self.hardware.compile:
             compile_layers(module.transformer)
-        tally.here["device"] = trainer.strategy.root_device.type
+        tally.this_attempt["device"] = trainer.strategy.root_device.type
         trainer.fit(module, datamodule=data, ckpt_path=start.checkpoint)
         module.to(trainer.strategy.root_device)  # Lightning leaves it on the CPU
         began = time.perf_counter()
         scores = self._score(module, prepared, rank, world)
         tally.seconds["decode"] = time.perf_counter() - began
         if rank == 0:
-            record = self._record(data, tally, scores, started, module)
-            self.attempt.write_json(self.folder.result, signed(to_plain(record)))
+            self.recorder.finish(self, Made(data, module, tally, scores, started))
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -133,120 +157,3 @@ class Run:
                     if score is not None:
                         found[key] = score
         return found
-
-    def _record(
-        self,
-        data: TranslationData,
-        tally: Tally,
-        scores: dict[str, Score],
-        started: float,
-        module: TransformerModule,
-    ) -> RunRecord:
-        e, prepared, model = self.experiment, data.prepared, module.transformer
-        world = self.hardware.devices * self.hardware.num_nodes
-        source, target = tally.tokens["source"], tally.tokens["target"]
-        parts = {k: round(v, 3) for k, v in tally.seconds.items()}
-        flops, trained = run_flops(model, data, source, target), parts["train"] + parts["data"]
-        tally.note(backends_used(module) + variables_read(self.identity["user_classes"]))
-        rate = matrix_rate(e.training.precision, uses_gpu(self.hardware), self.root, self.hardware.products)
-        ran = stretches(tally.ran())
-        return RunRecord(
-            training_hash=self.folder.training_hash,
-            identity=self.identity,
-            experiment=to_dict(e),
-            parameters=counted(model),
-            V=prepared.tokenizer.V,
-            steps=e.training.steps,
-            target_tokens=target,
-            source_tokens=source,
-            padding=tally.padding(),
-            flops=flops,
-            seconds=Seconds(**parts, total=round(sum(parts.values()), 3)),
-            train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
-            tokens_per_second=round(target / trained, 1),
-            flops_per_second=round(flops / trained),
-            matrix_flops_per_second=round(rate),
-            utilisation=round(flops / trained / (rate * world), 4) if alike(ran) else None,
-            scores=scores,
-            hardware=machine(self.hardware),
-            versions=versions(),
-            git=git_state(),
-            data=Texts(
-                corpus=e.data.corpus,
-                store=prepared.folder.name,
-                train=prepared.train_fingerprint,
-                dev=prepared.fingerprint(e.data.dev),
-                tokenizer=prepared.tokenizer.fingerprint,
-                too_long=prepared.too_long(e.data.max_len),
-            ),
-            inexact=list(dict.fromkeys(reason for one in ran for reason in one.inexact)),
-            attempts=self.attempt.number,
-            started=started,
-            ended=time.time(),
-            ran=ran,
-            files=of_files([self.folder.metrics]),
-        )
-
-
-def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, root: Path) -> None:
-    """Train and score a cell with all processes that `hardware` asks for; result.json says what came of it.
-
-    Raises what `Run.train` and `fork_ranks` raise.
-    """
-    experiment, identity = plan
-    folder = attempt.folder
-    attempt.write_json(folder.identity, identity)
-    attempt.write_json(folder.experiment, to_dict(experiment))
-    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
-    run = Run(experiment, hardware, attempt, root)
-    spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
-    if torchrun.started_us():
-        run.train()
-    elif hardware.num_nodes > 1:
-        train_on_nodes(run, spawn)
-    elif hardware.devices == 1:
-        run.train()
-    else:
-        fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
-
-
-class Plans(Protocol):
-    """Knows what to train for each cell: a Study."""
-
-    def plan(self, cell: Cell, root: Path) -> Plan: ...
-
-    def texts(self, cell: Cell, root: Path) -> tuple[str, str]: ...
-
-
-class Devices(Protocol):
-    """The devices of this machine, by slot (queue/devices.py)."""
-
-    def assign(self, slot: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Training:
-    """Trains the cells of a study on this machine, each in a process that a worker forked for it."""
-
-    plans: Plans
-    hardware: Hardware
-    root: Path
-    devices: Devices | None = None
-
-    def train(self, task: Task) -> None:
-        plan = self._plan(task)
-        if self.devices is not None:
-            self.devices.assign(task.slot)
-        hardware = replace(self.hardware, threads=task.threads or self.hardware.threads)
-        train_cell(plan, task.cell, hardware, task.attempt, self.root)
-
-    def score(self, task: Task) -> None:
-        """Score a finished run by the study's evaluation. Raises UserError."""
-        prepare_process(replace(self.hardware, threads=task.threads or self.hardware.threads))
-        score_anew(task.attempt, self._plan(task)[0])
-
-    def _plan(self, task: Task) -> Plan:
-        """What to train, once its text is seen to be the study's. Raises UserError."""
-        plan = self.plans.plan(task.cell, self.root)
-        prepare_same(plan[0].data, self.root, *self.plans.texts(task.cell, self.root))
-        return plan

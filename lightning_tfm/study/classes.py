@@ -1,4 +1,4 @@
-"""Which fields of an experiment may name a class of the user's own, and the sources that identify it. No torch."""
+"""Which fields of an experiment may name a user-defined class, and the sources that identify it. No torch."""
 
 import hashlib
 import inspect
@@ -13,7 +13,7 @@ from lightning_tfm.user_modules import LIBRARIES, reached, see_working_directory
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
-    """Field -> import path, of those that name a class of the user's own. Raises UserError where it looks like none."""
+    """Field -> import path, of those that name a user-defined class. Raises UserError where it looks like none."""
     found = {}
     for key in OWN_WEIGHTS:
         shipped = KINDS[key]
@@ -31,7 +31,7 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
 
 
 def user_classes(experiment: Experiment) -> dict[str, str]:
-    """Import path -> sha256 of the source, for the classes of the user's own that decide the weights.
+    """Import path -> sha256 of the source, for the user-defined classes that decide the weights.
 
     The source is that of the module that the path names, of every module of the user's that the class inherits from, of
     the packages around them, and of those that they import (user_modules.py). A corpus needs no entry: the fingerprint

@@ -12,13 +12,13 @@ KINDS = {
     "experiment": "an experiment file: give it with --config",
     "rows": "a file of rows: give it with --rows, and name its rows in a sweep file or with --row",
     "sweep": "a sweep file: lightning-tfm sweep FILE runs it, or tune where it is a search",
-    "beside": "a search's NAME.study.yaml, which is read by itself beside the sweep file NAME.yaml",
+    "beside": "NAME.study.yaml, which is read by itself beside the sweep file NAME.yaml",
     "study": "the definition of a study: lightning-tfm resume NAME resumes it",
     "record": "the record of a run: lightning-tfm table and report read it in place",
 }
 """kind -> what it is and what to do with it"""
 ASKED = {"experiment": "an experiment", "rows": "a file of rows", "sweep": "a sweep file"}
-BESIDE = {"sampler", "trials", "objectives", "constraints", "pruner"}
+BESIDE = {"title", "question", "sampler", "trials", "objectives", "constraints", "pruner"}
 EXPERIMENT = {f.name for f in fields(Experiment)} | {"trainer", "out", "rows"}
 
 

@@ -3,16 +3,18 @@
 What a look finds, and what follows from it, report/sequential.py decides.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.strict import Kept, read_kept
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of
 
+FIRST, BUDGET = 5, 8
+"""seeds of every row at first, the least at which a table has words (report/statistics.py), and at most"""
 LATE = (0.1, 0.2, 0.7)
 """shares of the level at the first look, at one in between and at the last"""
 NOT_ASKED = "not asked for: closed with fewer seeds"
@@ -100,26 +102,31 @@ class Course:
         return replace(self, looks=[*self.looks, Look(taken)], asked=None)
 
 
+@dataclass(frozen=True)
+class _LooksFile(Kept):
+    """The content of looks.json."""
+
+    first: int
+    budget: int
+    looks: list[dict[str, list[int]]]
+    asked: dict[str, list[int]] | None
+    sizes: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
+
+
 def read_looks(folder: Path) -> Course | None:
     """The study's looks, None where its seeds were fixed beforehand. Raises UserError for a broken file."""
     path = folder / LOOKS
-    try:
-        plain = json.loads(path.read_bytes())
-        plan, looks = _plan(plain), [Look(dict(look)) for look in plain["looks"]]
-        course = Course(plan, looks, None if plain["asked"] is None else dict(plain["asked"]))
-    except FileNotFoundError:
+    file = read_kept(_LooksFile, path, "a record of looks")
+    if file is None:
         return None
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not a record of looks ({type(error).__name__}: {error})") from error
-    if len(looks) > len(plan.sizes) or (not looks and course.asked is None):
-        raise UserError(f"{path}: {len(looks)} looks, the plan has {len(plan.sizes)}")
-    return course
-
-
-def _plan(plain: Mapping[str, Any]) -> Plan:
-    if "shares" not in plain:  # begun when every seed was a look
-        return linear(plain["first"], plain["budget"])
-    return Plan(tuple(plain["sizes"]), tuple(plain["shares"]))
+    try:  # without shares: begun when every seed was a look
+        plan = Plan(file.sizes, file.shares) if file.shares else linear(file.first, file.budget)
+    except ValueError as error:
+        raise UserError(f"{path}: not a record of looks ({error})") from None
+    if len(file.looks) > len(plan.sizes) or (not file.looks and file.asked is None):
+        raise UserError(f"{path}: {len(file.looks)} looks, the plan has {len(plan.sizes)}")
+    return Course(plan, [Look(look) for look in file.looks], file.asked)
 
 
 def looks_to_json(course: Course) -> dict[str, Any]:
@@ -136,3 +143,13 @@ def asked_cells(study: Study, root: Path) -> list[Cell]:
     """
     course = read_looks(folder_of(root, study.name)) if isinstance(study, Ablation) else None
     return [cell for cell in study.cells() if course is None or course.shown(cell.row, cell.seed) != NOT_ASKED]
+
+
+def check_fixed(name: str, root: Path) -> None:
+    """Raise UserError where a study's seeds are added by looks."""
+    folder = folder_of(root, name)
+    if read_looks(folder) is not None:
+        raise UserError(
+            f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
+            "continue with --seeds auto, or give this one a name of its own with --name"
+        )

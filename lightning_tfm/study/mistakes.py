@@ -7,9 +7,10 @@ from importlib.util import find_spec
 
 from lightning_tfm.config import WIDTHS, Data, Evaluation, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.size import count_parameters
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.memory import check_memory
 
 TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores200 spBLEU-1K".split())
 """sacreBLEU's, as text: importing it takes a while (tests/test_mistakes.py compares)"""
@@ -71,8 +72,9 @@ def check_asked(experiment: Experiment, verb: str) -> None:
         raise UserError(NOTHING.get(verb, NOTHING["fit"]).format(verb=verb))
 
 
-def check_tokenizer(evaluation: Evaluation) -> None:
-    """A BLEU tokenizer that sacreBLEU does not have, or that needs a package which is not installed."""
+def check_scoring(evaluation: Evaluation) -> None:
+    """A metric that there is not, a BLEU tokenizer that sacreBLEU does not have, or one whose package is missing."""
+    METRICS.named(evaluation.metrics)
     tokenize = evaluation.bleu_tokenize
     if tokenize not in TOKENIZERS:
         raise UserError(
@@ -84,28 +86,13 @@ def check_tokenizer(evaluation: Evaluation) -> None:
 
 
 def check_trainable(experiment: Experiment, row: str) -> None:
-    """What only training minds: a schedule that never peaks, a class of the user's own that is not whole.
+    """What only training minds: a schedule that never peaks, a user-defined class that is not whole.
 
     `experiment` at the paper's scale; the steps that count are the miniature's.
     """
     check_peak(experiment.training.warmup, experiment, row)
     check_classes(experiment)
     check_memory(experiment, row)
-
-
-def check_memory(experiment: Experiment, row: str) -> None:
-    """Weights and gradients that this machine cannot hold, of a model whose parameters can be counted."""
-    exact = experiment.scaled(row)
-    try:
-        numbers = count_parameters(exact.model, exact.data.vocab_size)["total"]
-    except UserError:  # a class of the user's own
-        return
-    least, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if least > there:
-        raise UserError(
-            f"{row}: a model of {numbers:,} parameters takes {least / 2**30:,.0f} GiB for its weights and gradients; "
-            f"this machine has {there / 2**30:,.0f} GiB of memory"
-        )
 
 
 def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
@@ -122,7 +109,7 @@ def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
 
 
 def check_classes(experiment: Experiment) -> None:
-    """A class of the user's own that derives from none of ours, or lacks a method; its module is imported."""
+    """A user-defined class that derives from none of ours, or lacks a method; its module is imported."""
     user_classes(experiment)
     for key, path in own_classes(experiment).items():
         kind = KINDS[key]

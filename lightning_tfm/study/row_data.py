@@ -23,8 +23,3 @@ class RowData:
 def data_key(change: dict[str, Any]) -> str:
     """What a row changes of the data, as text by which its prepared data are found; empty where it changes nothing."""
     return ", ".join(f"{key}={change[key]}" for key in ROW_DATA if key in change)
-
-
-def from_plain(plain: dict[str, Any]) -> dict[str, RowData]:
-    """The `data` of a study.json."""
-    return {key: RowData(Fingerprints(**one["prints"]), one["V"], one["store"]) for key, one in plain.items()}

@@ -2,19 +2,24 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from annotated_types import Gt, MinLen
 
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.strict import Flaw, Number, Schema, made
 from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.cost import SOLVE
 from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
 
 TABLE3 = "experiments/table3.yaml"
-PAPER_KEYS = ("PPL", "BLEU", "params")
-ROW_KEYS = ("group", "change", *PAPER_KEYS, "elsewhere")
+WORDS = ("label", "elsewhere")
+"""keys that hold a line of words"""
 ROW_DATA = tuple(
     f"data.{name}"
     for name in (
@@ -36,9 +41,9 @@ def not_of_rows(key: str) -> bool:
 class Paper:
     """What the paper prints for a row, None where it leaves a blank or the row is not the paper's."""
 
-    ppl: float | None
+    ppl: Number | None
     """dev perplexity per piece"""
-    bleu: float | None
+    bleu: Number | None
     """dev BLEU"""
     params: int | None
     """parameters in millions"""
@@ -67,6 +72,8 @@ class Row:
     """of a row laid on a base, where `change` holds numbers: what its values follow"""
     elsewhere: str = ""
     """what others print of this change, with the source: words beside the table, compared with nothing"""
+    label: str = ""
+    """what people call it, shown beside its name; it names no run"""
 
     def on(self, base: Experiment) -> "Row":
         """This row laid on `base`. Raises UserError where its sizes do not come out there."""
@@ -78,6 +85,32 @@ class Row:
     def declared(self) -> "Row":
         """As it was before it was laid on a base."""
         return replace(self, change=self.change | self.ties, ties={})
+
+
+Printed = Annotated[Number, Gt(0)] | None
+
+
+@dataclass(frozen=True)
+class _Solve(Schema):
+    """What makes a row cost as much as base (study/solve.py)."""
+
+    field: str
+    equal: str
+    pieces: int | None = None
+
+
+@dataclass(frozen=True)
+class _Line(Schema):
+    """A row as a file has it."""
+
+    group: Annotated[str, MinLen(1)]
+    change: dict[str, Any]
+    PPL: Printed = None
+    BLEU: Printed = None
+    params: Annotated[int, Gt(0)] | None = None
+    label: str = ""
+    elsewhere: str = ""
+    solve: _Solve | None = None
 
 
 def base_of(rows: Iterable[Row]) -> str | None:
@@ -107,9 +140,10 @@ def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
 
 
 def find_row(rows: dict[str, Row], name: str) -> Row:
-    """The row of that name. Raises UserError naming the nearest."""
+    """The row of that name. Raises UserError naming those near it."""
     if name not in rows:
-        raise UserError(f"no row '{name}': {nearest(name, rows)}")
+        near = get_close_matches(name, rows, n=4, cutoff=0.6)
+        raise UserError(f"no row '{name}': " + (f"near it: {', '.join(near)}" if near else nearest(name, rows)))
     return rows[name]
 
 
@@ -120,48 +154,44 @@ def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
 
 
 def _row(file: YamlFile, name: str, values: Any) -> Row:
-    where = file.where(name)
-    if not isinstance(values, dict):
-        raise UserError(f"{where}: row '{name}': expected {{group: …, change: {{…}}}}, got {values!r}")
-    for key in values:
-        if key not in ROW_KEYS:
-            raise UserError(
-                f"{file.where(name, key)}: row '{name}': unknown key '{key}': {nearest(str(key), ROW_KEYS)}"
-            )
-    for key in ("group", "change"):
-        if key not in values:
-            raise UserError(f"{where}: row '{name}' needs the key '{key}'")
-    group, change = values["group"], values["change"]
-    if not isinstance(group, str) or not group:
-        raise UserError(f"{where}: row '{name}': group={group!r}: expected a name")
-    if not isinstance(change, dict):
-        raise UserError(f"{where}: row '{name}': change={change!r}: expected dotted keys and values, or {{}}")
+    where = f"{file.where(name)}: row '{name}'"
+    try:
+        line = made(_Line, values)
+    except Flaw as flaw:
+        raise UserError(f"{file.where(name, *flaw.keys)}: row '{name}': {flaw}") from None
+    change = line.change | _solved(line, where)
     for key, value in change.items():
-        if not_of_rows(str(key)):
+        if not_of_rows(key):
             raise UserError(
-                f"{where}: row '{name}': '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
+                f"{where}: '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
                 f"the experiment file; a row changes model, training and of the data {', '.join(MAY)}"
             )
-    printed = {key: _number(where, name, key, values[key]) if key in values else None for key in PAPER_KEYS}
-    elsewhere = values.get("elsewhere", "")
-    if not isinstance(elsewhere, str) or elsewhere != " ".join(elsewhere.split()):
-        raise UserError(f"{where}: row '{name}': elsewhere={elsewhere!r}: expected one line: numbers and their source")
-    paper = Paper(printed["PPL"], printed["BLEU"], printed["params"])
-    row = Row(name, group, change, paper, where, elsewhere=elsewhere)
-    changed = override(Experiment(), ties.untied(change, f"{where}: row '{name}'"), f"{where}: row '{name}'")
+    for key in WORDS:
+        one_line(getattr(line, key), key, f"{file.where(name, key)}: row '{name}'")
+    paper = Paper(line.PPL, line.BLEU, line.params)
+    changed = override(Experiment(), ties.untied(change, where), where)
     try:
         own_classes(changed)
     except UserError as error:
-        raise UserError(f"{where}: row '{name}': {error}") from None
-    return row
+        raise UserError(f"{where}: {error}") from None
+    words = {key: getattr(line, key) for key in WORDS}
+    return Row(name, line.group, change, paper, file.where(name), **words)
 
 
-def _number(where: str, name: str, key: str, value: Any) -> Any:
-    kind = int if key == "params" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
-        expected = "a whole number of millions" if key == "params" else "a number"
-        raise UserError(f"{where}: row '{name}': {key}={value!r}: expected {expected} above 0, or leave the key out")
-    return value
+def one_line(value: Any, key: str, where: str) -> None:
+    """Raise UserError unless the key holds one line of words."""
+    if not isinstance(value, str) or value != " ".join(value.split()):
+        raise UserError(f"{where}: {key}={value!r}: expected one line of words")
+
+
+def _solved(line: _Line, where: str) -> dict[str, Any]:
+    """`solve: {field: F, equal: flops}` as a value of the change (study/ties.py)."""
+    if line.solve is None:
+        return {}
+    if line.solve.field in line.change:
+        raise UserError(f"{where}: it changes {line.solve.field}, which is solved for")
+    pieces = {} if line.solve.pieces is None else {"pieces": line.solve.pieces}
+    return {line.solve.field: {SOLVE: line.solve.equal} | pieces}
 
 
 class PreparedText(Protocol):

@@ -7,21 +7,45 @@ stand in a file, too.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.held import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.kinds import expect
-from lightning_tfm.study.mistakes import check_hardware, check_steps, check_tokenizer
+from lightning_tfm.study.mistakes import check_hardware, check_scoring, check_steps
 from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
 
+if TYPE_CHECKING:
+    from lightning_tfm.study.ratios import Regime
+
 SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trainer": Hardware}
 PLAIN: dict[str, type] = {"row": str, "seed": int, "out": str}
+NAMED = ("model", "training", "miniature")
+"""sections whose typed values name a run; those of data may be folders"""
 APPENDED = "rows+"
 """as `rows`, beside those that were asked for before"""
+
+ALIASES = {
+    "training.lr_factor": "lr learning_rate lr_scale",
+    "training.tokens": "batch batch_size batch_tokens",
+    "training.steps": "epochs max_epochs max_steps num_steps",
+    "training.warmup": "warmup_steps",
+    "training.eps_ls": "label_smoothing",
+    "training.clip_norm": "gradient_clip_val max_grad_norm",
+    "model.P_drop": "dropout p_dropout",
+    "model.h": "heads n_heads num_heads nhead",
+    "model.N": "layers n_layers num_layers",
+    "model.d_model": "hidden_size embed_dim dim",
+    "model.d_ff": "ffn_dim dim_feedforward",
+    "evaluation.beam": "beam_size num_beams",
+    "trainer.devices": "gpus num_gpus",
+}
+"""field -> what other tools call it"""
+FOREIGN = frozenset(" ".join(ALIASES.values()).split())
 
 Setting = tuple[str, Any, str]
 """key, value, and where it was written, for errors"""
@@ -42,6 +66,10 @@ class Settings:
     """experiment files, as they were named"""
     typed: frozenset[str] = frozenset()
     """dotted keys that the command line itself gives"""
+    held: Held | None = None
+    """that `base` is still to get its regime by the paper's ratios (study/ratios.py), which takes its text"""
+    regime: "Regime | None" = None
+    """by which it got it"""
 
     @property
     def experiment(self) -> Experiment:
@@ -50,8 +78,11 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """What people may call the experiment: its row, else its files."""
-        return self.row.name if self.row else "+".join(Path(file).stem for file in self.files) or "experiment"
+        """What people may call the experiment: its row, else its files; and what the command line changes."""
+        name = self.row.name if self.row else "+".join(Path(file).stem for file in self.files) or "experiment"
+        typed = (key.partition(".") for key in sorted(self.typed - {HOLD, SEEN}) if key.partition(".")[0] in NAMED)
+        changed = (f"{field}={getattr(getattr(self.base, section), field)}" for section, _, field in typed)
+        return " ".join([name, *(word for word in changed if not word.startswith("seed="))])
 
     @property
     def exact(self) -> Experiment:
@@ -65,7 +96,7 @@ def checked(experiment: Experiment, row: str) -> Experiment:
     exact = experiment.scaled(row)
     try:
         check(exact)
-        check_tokenizer(exact.evaluation)
+        check_scoring(exact.evaluation)
         own_classes(exact)
     except UserError as error:
         raise UserError(f"{row}: {error}") from None
@@ -80,7 +111,20 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
     """
     settings = [setting for file in files for setting in in_file(file)]
     settings += [(key, value, "Python") for key, value in (("row", row), ("seed", seed)) if value is not None]
-    return merged(settings).experiment
+    found = merged(settings)
+    if found.held:
+        raise UserError(
+            f"{found.held.where}: {HOLD}=ratios takes the text: load what `fit --config … --print_config` prints"
+        )
+    return found.experiment
+
+
+def meant(key: str, valid: Iterable[str]) -> str:
+    """The clause of `errors.nearest`, by what other tools call our fields, too."""
+    word, valid = key.lstrip("-").rpartition(".")[2].replace("-", "_").lower(), [*valid]
+    ours = next((field for field, names in ALIASES.items() if word in names.split()), "")
+    found = next((name for name in valid if ours and name.lstrip("-") == ours), None)
+    return f"did you mean '{found}'?" if found else nearest(key, valid)
 
 
 def in_file(name: str | Path) -> Iterator[Setting]:
@@ -104,12 +148,18 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     plain: dict[str, Any] = dict.fromkeys(PLAIN)
     files: list[str] = []
     written = sections["training"]["seed"]
+    asked: dict[str, tuple[Any, str]] = {}
     for key, value, where in settings:
         if key == "seed" and value is None:  # takes back what `seed` said, not what training.seed did
             sections["training"]["seed"] = written
         # one field by two names: the later one holds
+        if key in (HOLD, SEEN):
+            asked[key] = (value, where)
+            for part, name in FOLLOW if key == HOLD else ():  # over what was said before it
+                sections[part][name] = getattr(SECTIONS[part], name)
+            continue
         section, _, name = ("training.seed" if key == "seed" and type(value) is int else key).partition(".")
-        if section in sections and name:
+        if section in sections and name and (hasattr(SECTIONS[section], name) or name not in FOREIGN):
             try:
                 sections[section][name] = getattr(from_dict(SECTIONS[section], {name: value}, section), name)
             except UserError as error:
@@ -124,11 +174,13 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
                 raise UserError(f"{where}: rows={value!r}: expected a list of files")
             files = value if key == "rows" else [*files, *value]
         else:
-            valid = (*SECTIONS, *PLAIN, "rows")
-            raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {nearest(key, valid)}")
+            fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
+            valid = fields_of if key.rpartition(".")[2] in FOREIGN else [*SECTIONS, *PLAIN, "rows"]
+            raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {meant(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
     experiment = from_dict(Experiment, sections)
     rows = all_rows(files)
     row = None if plain["row"] is None else find_row(rows, plain["row"])
-    return Settings(experiment, hardware, row, rows, Path(plain["out"] or "results"))
+    root = Path(plain["out"] or "results")
+    return Settings(experiment, hardware, row, rows, root, held=Held.of(asked))

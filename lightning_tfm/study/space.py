@@ -8,7 +8,8 @@ from annotated_types import MinLen
 
 from lightning_tfm.config import Experiment, override, to_dict
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.yaml_files import Schema, YamlFile
+from lightning_tfm.strict import Number, Schema
+from lightning_tfm.yaml_files import YamlFile
 
 RANGES = {
     "categorical": {"values"},
@@ -21,7 +22,6 @@ SECTIONS = ("model", "training")
 """what a search may change; text, decoding and scoring are the same for all its trials"""
 CANNOT = "this engine cannot honour it"
 LISTS_ONLY = "a grid cannot search a continuous range; give 'values'"
-Number = float | int
 Values = Annotated[list[Any], MinLen(1)]
 
 
@@ -34,9 +34,9 @@ class Parameter:
     distribution: str
     """categorical, int_uniform, uniform, q_uniform or log_uniform_values, as W&B names them"""
     values: list[Any]
-    low: float = 0.0
-    high: float = 0.0
-    step: float = 0.0
+    low: Number = 0.0
+    high: Number = 0.0
+    step: Number = 0.0
 
     @property
     def listed(self) -> list[Any] | None:
@@ -118,7 +118,7 @@ def _check_key(where: str, name: str, base: Experiment) -> None:
     plain = to_dict(base)
     valid = [f"{section}.{key}" for section in SECTIONS for key in plain[section] if key != "seed"]
     if name in ("seed", "training.seed"):
-        raise UserError(f"{where}: a seed is not something to search over: give it one value, or leave it out")
+        raise UserError(f"{where}: a seed is not something to search over: give it one value, or remove it")
     if name not in valid:
         section, _, key = name.partition(".")
         if section in plain and key in plain[section]:

@@ -12,7 +12,6 @@ from lightning_tfm.config import (
     Experiment,
     Hardware,
     evaluation_hash,
-    from_dict,
     override,
     to_dict,
     training_hash,
@@ -21,15 +20,16 @@ from lightning_tfm.config import (
 from lightning_tfm.contradictions import check
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.parts import LAYERS, OWN_WEIGHTS
-from lightning_tfm.study import row_data, ties
+from lightning_tfm.parts import OWN_WEIGHTS
+from lightning_tfm.strict import Flaw, Kept, Number, made
+from lightning_tfm.study import ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import Fingerprints, Paper, Row, apply, base_of, differences, find_row
+from lightning_tfm.study.rows import WORDS, Fingerprints, Row, apply, base_of, differences, find_row
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -39,8 +39,15 @@ LISTED = 2000
 """points up to which a space is listed"""
 
 
+@dataclass(frozen=True)
+class _Written(Kept):
+    """What every study.json says, whatever the version that wrote it."""
+
+    schema: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class Study(ABC):
+class Study(Kept, ABC):
     """A set of runs over one base."""
 
     name: str
@@ -52,7 +59,10 @@ class Study(ABC):
     store: str
     """name of the prepared data under <root>/data"""
     classes: dict[str, str] = field(default_factory=dict)
-    """import path -> sha256 of the source of a class of the user's own, as the study was started with it"""
+    """import path -> sha256 of the source of a user-defined class, as the study was started with it"""
+    title: str = ""
+    """what people call it, as `question` what it asks: words for pages and tables, which may change at any time"""
+    question: str = ""
 
     KIND: ClassVar[str]
     """what users call it: table or search"""
@@ -81,14 +91,14 @@ class Study(ABC):
         return training_identity(experiment, self.prints.train, self.sources_of(experiment))
 
     def sources_of(self, experiment: Experiment) -> dict[str, str]:
-        """Import path -> sha256, of the experiment's classes of the user's own: as started with, else as they are."""
+        """Import path -> sha256, of the experiment's user-defined classes: as started with, else as they are."""
         own = set(own_classes(experiment).values())
         known = {path: self.classes[path] for path in own if path in self.classes}
         return known if len(known) == len(own) else user_classes(experiment)
 
     @abstractmethod
     def _kinds(self) -> Iterable[Experiment]:
-        """Experiments that name every class of the user's own in this study."""
+        """Experiments that name every user-defined class in this study."""
 
     def with_sources(self) -> Self:
         """This study with the sources of its classes as they are now. Raises UserError where one is not there."""
@@ -132,7 +142,12 @@ class Study(ABC):
 
     def _later(self, more: dict[str, Any]) -> dict[str, Any]:
         """What study.json holds only where there is such."""
-        return {key: value for key, value in (more | {"classes": self.classes}).items() if value}
+        more = more | {"classes": self.classes, "title": self.title, "question": self.question}
+        return {key: value for key, value in more.items() if value}
+
+    def _with_words(self, old: Self) -> Self:
+        """With the words that it had before, where it brings none."""
+        return replace(self, title=self.title or old.title, question=self.question or old.question)
 
     @abstractmethod
     def joined(self, old: Self, path: Path) -> Self:
@@ -154,12 +169,23 @@ class Ablation(Study):
         object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
 
     def cells(self) -> list[Cell]:
-        return [self.cell(row, seed) for row in self.rows for seed in self.seeds]
+        return [cell for i, row in enumerate(self.rows) for cell in self._cells_of(row, each=i == 0)]
+
+    def _cells_of(self, row: Row, each: bool) -> list[Cell]:
+        """All of a row. Unless `each` is worked out by itself: its seeds differ in nothing else."""
+        if each or not self.seeds:
+            return [self.cell(row, seed) for seed in self.seeds]
+        experiment = apply(self.base, row, self.seeds[0])
+        identity, cost = self._identity(row, experiment), self._cost(row, experiment)
+        named = [(seed, identity | {"training": identity["training"] | {"seed": seed}}) for seed in self.seeds]
+        return [Cell(row.name, seed, training_hash(own), cost) for seed, own in named]
 
     def cell(self, row: Row, seed: int) -> Cell:
-        identity = self.identity_of(row, seed)
-        cost = predicted_cost(apply(self.base, row, seed).scaled(), self.data_of(row).V)
-        return Cell(row.name, seed, training_hash(identity), cost)
+        experiment = apply(self.base, row, seed)
+        return Cell(row.name, seed, training_hash(self._identity(row, experiment)), self._cost(row, experiment))
+
+    def _cost(self, row: Row, experiment: Experiment) -> float:
+        return predicted_cost(experiment.scaled(), self.data_of(row).V)
 
     def data_of(self, row: Row) -> RowData:
         """The prepared data of a row: the study's, unless it changes them."""
@@ -168,7 +194,9 @@ class Ablation(Study):
 
     def identity_of(self, row: Row, seed: int) -> dict[str, Any]:
         """Training identity of a row at a seed. Raises UserError where a miniature does not fit."""
-        experiment = apply(self.base, row, seed)
+        return self._identity(row, apply(self.base, row, seed))
+
+    def _identity(self, row: Row, experiment: Experiment) -> dict[str, Any]:
         experiment.scaled(f"row '{row.name}'")
         return training_identity(experiment, self.data_of(row).prints.train, self.sources_of(experiment))
 
@@ -278,10 +306,12 @@ class Ablation(Study):
                 f"{path} was started with a different experiment ({'; '.join(found)}): "
                 "give this one a name of its own with --name, or remove that folder"
             )
-        rows = _union(old.rows, self.rows, key=lambda row: row.name)
+        labels = {row.name: row.label for row in old.rows}
+        rows = [replace(row, label=row.label or labels.get(row.name, "")) for row in self.rows]
+        rows = _union(old.rows, rows, key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
         data, classes = old.data | self.data, old.classes | self.classes
-        return replace(self, base=old.base, rows=rows, seeds=seeds, data=data, classes=classes)
+        return replace(self, base=old.base, rows=rows, seeds=seeds, data=data, classes=classes)._with_words(old)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +325,7 @@ class Search(Study):
     trials: int
     objectives: dict[str, str]
     """name -> minimize or maximize"""
-    constraints: dict[str, float]
+    constraints: dict[str, Number]
     """name -> upper limit, at true sizes"""
     pruner: Pruner
     based: bool = True
@@ -405,7 +435,7 @@ class Search(Study):
         if asked.validate_every not in (0, self.validate_every):
             raise UserError(
                 f"--trainer.validate_every={asked.validate_every}: the trials of study '{self.name}' are validated "
-                f"every {self.validate_every} steps, by which they are compared and stopped early: leave it out"
+                f"every {self.validate_every} steps, by which they are compared and stopped early: remove it"
             )
         return replace(asked, validate_every=self.validate_every)
 
@@ -435,8 +465,9 @@ class Search(Study):
                 f"{path}: the search already has {old.trials} trials, more than the {self.trials} requested"
             )
         every = self.validate_every if old.validate_every else 0
-        same = replace(self, trials=0, based=True, validate_every=every, classes={})
-        before, after = replace(old, trials=0, based=True, classes={}).to_plain(), same.to_plain()
+        unnamed: dict[str, Any] = {"trials": 0, "based": True, "classes": {}, "title": "", "question": ""}
+        same = replace(self, validate_every=every, **unnamed)
+        before, after = replace(old, **unnamed).to_plain(), same.to_plain()
         if self.seeds:
             before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
         if found := differences(before, after, "the study has") + self._other_sources(old):
@@ -445,7 +476,7 @@ class Search(Study):
                 "remove that folder"
             )
         classes = old.classes | self.classes
-        return replace(self, based=old.based, validate_every=old.validate_every, classes=classes)
+        return replace(self, based=old.based, validate_every=old.validate_every, classes=classes)._with_words(old)
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
@@ -507,24 +538,15 @@ def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
     return study
 
 
-def from_plain(plain: dict[str, Any], where: Path | str) -> Study:
+def from_plain(plain: Any, where: Path | str) -> Study:
     """The study in the content of a study.json. Raises UserError."""
     try:
-        if plain["schema"] != SCHEMA:
-            raise UserError(f"{where}: schema {plain['schema']}, this version reads {SCHEMA}")
-        common: dict[str, Any] = {key: plain[key] for key in ("name", "V", "store")}
-        common |= {"classes": plain.get("classes", {})}
-        common |= {"base": from_dict(Experiment, plain["base"]), "prints": Fingerprints(**plain["fingerprints"])}
-        if plain.get("kind") == Search.KIND:
-            same = ("sampler", "seed", "trials", "objectives", "constraints")
-            common |= {key: plain[key] for key in same} | {"pruner": Pruner(**plain["pruner"])}
-            common |= {"based": plain.get("based", False), "seeds": plain.get("seeds", [])}
-            common |= {"ties": plain.get("ties", {}), "validate_every": plain.get("validate_every", 0)}
-            return Search(**common, space=[Parameter(**parameter) for parameter in plain["space"]])
-        rows = [Row(**(row | {"paper": Paper(**row["paper"])})) for row in plain["rows"]]
-        return Ablation(**common, rows=rows, seeds=plain["seeds"], data=row_data.from_plain(plain.get("data", {})))
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{where}: not a study definition ({type(error).__name__}: {error})") from error
+        if (schema := made(_Written, plain).schema) != SCHEMA:
+            raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
+        kind = Search if plain.get("kind") == Search.KIND else Ablation
+        return made(kind, {"based": False} | plain | {"prints": plain.get("fingerprints")})
+    except Flaw as flaw:
+        raise UserError(f"{where}: not a study definition ({flaw})") from None
 
 
 def check_exists(root: Path, name: str) -> Path:
@@ -550,18 +572,6 @@ def folder_of(root: Path, name: str) -> Path:
     return root / "studies" / name
 
 
-PIECES = 25
-"""of a sentence, on a side, where nothing says how long sentences are"""
-
-
-def predicted_cost(exact: Experiment, V: int, length: int = PIECES) -> float:
-    """Training FLOPs of a run if every step is full and a sentence has `length` pieces on a side, to order runs by."""
-    tokens = exact.training.tokens
-    near = tokens * LAYERS.traits(exact.model.layer).pairs(exact.model, length) // length
-    pairs = AttentionPairs(near, near, tokens * length, 2 * length * length)
-    return float(exact.training.steps * training_flops(exact.model, V, tokens, tokens, pairs))
-
-
 def value_of(experiment: Experiment, key: str) -> Any:
     """The value of a dotted key."""
     section, _, name = key.partition(".")
@@ -575,7 +585,7 @@ def _unseeded(base: dict[str, Any]) -> dict[str, Any]:
 
 def _plain_row(row: Row) -> dict[str, Any]:
     """With its numbers; what they follow, and what others print, where there is such."""
-    return {key: value for key, value in asdict(row).items() if key not in ("ties", "elsewhere") or value}
+    return {key: value for key, value in asdict(row).items() if key not in ("ties", *WORDS) or value}
 
 
 def _union(old: Iterable[Any], new: Iterable[Any], key: Any) -> list[Any]:

@@ -9,20 +9,23 @@ dataclasses at the top are the schema of both files.
 import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from annotated_types import Ge, Gt, MinLen
 
 from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.strict import Schema
 from lightning_tfm.study import ties
 from lightning_tfm.study.kinds import expect
-from lightning_tfm.study.rows import MAY, Paper, Row, not_of_rows
+from lightning_tfm.study.rows import MAY, Paper, Row, not_of_rows, one_line
 from lightning_tfm.study.space import CANNOT, LISTS_ONLY, Parameter, Spec, Values, grid, read_parameter
-from lightning_tfm.yaml_files import Schema, YamlFile, checked, read_yaml
+from lightning_tfm.yaml_files import YamlFile, checked, read_yaml
 
 __all__ = ["Parameter", "Pruner", "SearchFile", "Sweep", "grid", "is_search", "read_search", "read_sweep"]
 
+SCALE = "miniature.width"
+"""a parameter whose values are scales: a study each, for all rows of one have one width"""
 METRICS = {"dev/ppl": "minimize", "dev/bleu": "maximize"}
 OBJECTIVES = METRICS | {"parameters": "minimize", "seconds": "minimize"}
 """what a finished run is judged by, and the only sensible direction"""
@@ -111,8 +114,16 @@ class Pruner(Schema):
 
 
 @dataclass(frozen=True)
-class _Beside(Schema):
-    """NAME.study.yaml."""
+class _Words(Schema):
+    """NAME.study.yaml: what people call the study and what it asks; they name no run."""
+
+    title: str = ""
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class _Beside(_Words):
+    """That of a search."""
 
     sampler: Sampler | None = None
     seed: Annotated[int, Ge(0)] = 0
@@ -123,6 +134,9 @@ class _Beside(Schema):
     objectives: dict[Literal["dev/ppl", "dev/bleu", "parameters", "seconds"], Goal] = field(default_factory=dict)
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
+
+
+Beside = TypeVar("Beside", bound=_Words)
 
 
 # --- what the files ask for ---
@@ -140,6 +154,10 @@ class Sweep:
     arguments: list[str]
     factors: dict[str, list[Any]]
     """fields with several values, of which every row takes all combinations"""
+    scales: list[int] = field(default_factory=list)
+    """divisors of the paper's widths, a study each; empty: the experiment's own"""
+    title: str = ""
+    question: str = ""
     metric: str = "dev/ppl"
     """what W&B sorts its runs by; a table tests perplexity and BLEU whatever it says"""
 
@@ -156,7 +174,9 @@ class Sweep:
                     raise UserError(f"{where}: row '{row.name}' changes {both[0]} already: it cannot be varied too")
                 words = [f"{key.partition('.')[2]}={value}" for key, value in change.items()]
                 name = ", ".join([row.name] * bool(row.change) + words).replace("/", "-")
-                found.append(Row(name, words[0], row.change | change, Paper(None, None, None), where))
+                label = ", ".join([row.label, *words]) if row.label and row.change else ""
+                change = row.change | change
+                found.append(Row(name, words[0], change, Paper(None, None, None), where, label=label))
         return found
 
 
@@ -183,6 +203,8 @@ class SearchFile:
     """of every trial; empty: the experiment's own alone"""
     ties: dict[str, Any] = field(default_factory=dict)
     """parameters that follow others"""
+    title: str = ""
+    question: str = ""
 
     def with_sampler(self, sampler: str) -> "SearchFile":
         """The same, with another sampler."""
@@ -238,11 +260,13 @@ def read_sweep(path: str | Path) -> Sweep:
     if asked.metric is not None and asked.metric.goal is not None:
         _check_goal(file, ("metric", "goal"), asked.metric.name, asked.metric.goal)
     lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
+    several = len(lists.get(SCALE, ())) > 1
+    scales = lists.pop(SCALE) if several else []
     factors = {key: values for key, values in lists.items() if key not in ("row", "seed") and len(values) > 1}
     if "row" not in lists and not factors:
         raise UserError(f"{file.where('parameters')}: an ablation needs the parameter 'row', or fields with 'values'")
     rows, seeds = lists.pop("row", []), lists.pop("seed", [])
-    for key, values, kind in (("row", rows, str), ("seed", seeds, int)):
+    for key, values, kind in (("row", rows, str), ("seed", seeds, int), (SCALE, scales, int)):
         where = file.where("parameters", key)
         for value in values:
             if type(value) is not kind:
@@ -266,7 +290,9 @@ def read_sweep(path: str | Path) -> Sweep:
     fixed = [f"--{key}={values[0]}" for key, values in lists.items() if key not in factors]
     name, arguments = asked.name or file.path.stem, _command(file, asked.command) + fixed
     metric = asked.metric.name if asked.metric else Sweep.metric
-    return Sweep(name, file.path, rows, seeds, arguments, factors, metric)
+    beside = _beside(file.path, _Words)[1]
+    words = (beside.title, beside.question)
+    return Sweep(name, file.path, rows, seeds, arguments, factors, scales, *words, metric)
 
 
 def read_search(path: str | Path) -> SearchFile:
@@ -282,7 +308,7 @@ def read_search(path: str | Path) -> SearchFile:
         {"min_iter", "max_iter", "s"} & set(file.values["early_terminate"]) not in ({"min_iter"}, {"max_iter", "s"})
     ):
         raise UserError(f"{file.where('early_terminate')}: early_terminate needs either min_iter, or max_iter and s")
-    beside, more = _beside(file.path)
+    beside, more = _beside_search(file.path)
     if beside and early and "pruner" in beside.values:
         raise UserError(
             f"{beside.where('pruner')}: {file.path} already has 'early_terminate'; give only one of the two"
@@ -327,6 +353,8 @@ def read_search(path: str | Path) -> SearchFile:
         file=file,
         seeds=list(more.seeds),
         ties=tied,
+        title=more.title,
+        question=more.question,
     )
 
 
@@ -341,13 +369,22 @@ def check_sampler(sampler: str, method: str, where: str) -> str:
     return sampler
 
 
-def _beside(path: Path) -> tuple[YamlFile | None, _Beside]:
+def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
     """NAME.study.yaml and its content, checked; defaults where there is none."""
     beside = path.with_name(f"{path.stem}.study.yaml")
     if not beside.is_file():
-        return None, _Beside()
+        return None, kind()
     file = read_yaml(beside)
-    asked = checked(_Beside, file)
+    asked = checked(kind, file)
+    for key in ("title", "question"):
+        one_line(getattr(asked, key), key, file.where(key))
+    return file, asked
+
+
+def _beside_search(path: Path) -> tuple[YamlFile | None, _Beside]:
+    file, asked = _beside(path, _Beside)
+    if file is None:
+        return None, asked
     for name, goal in asked.objectives.items():
         _check_goal(file, ("objectives", name), name, goal)
     if len(set(asked.seeds)) < len(asked.seeds) or ("seeds" in file.values and not asked.seeds):

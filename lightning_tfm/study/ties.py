@@ -17,6 +17,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Model, Training, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.study.cost import SOLVE
 
 TIE, OF_BASE, IF = "tie", "of_base", "if"
 LONGEST = 200
@@ -39,7 +40,11 @@ NUMBERS = _numbers()
 def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
     """The values of a change that follow nothing. Raises UserError where one that does is not well said."""
     for key, value in change.items():
-        if isinstance(value, dict):
+        if _is_solved(value):
+            from lightning_tfm.study.solve import check_solve
+
+            check_solve(key, value, where)
+        elif isinstance(value, dict):
             _parsed(key, value, where)
     return {key: value for key, value in change.items() if not isinstance(value, dict)}
 
@@ -50,10 +55,14 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
     Raises UserError where a number does not fit its field, or ties go round in a circle.
     """
     change = {key: value for key, value in change.items() if _acts(base, value)}
-    trees = {key: _parsed(key, value, where) for key, value in change.items() if isinstance(value, dict)}
-    if not trees:
+    solved = [key for key, value in change.items() if _is_solved(value)]
+    tied = {key: value for key, value in change.items() if isinstance(value, dict) and key not in solved}
+    trees = {key: _parsed(key, value, where) for key, value in tied.items()}
+    if not trees and not solved:
         return change
-    found = {key: value for key, value in change.items() if key not in trees}
+    for key, name in ((key, name) for key, tree in trees.items() for name in _names(tree) if name in solved):
+        raise UserError(f"{where}: {key} follows {name}, which is solved for")
+    found = {key: value for key, value in change.items() if key not in (*trees, *solved)}
     for key in [key for key in trees if OF_BASE in change[key]]:
         share, own = _value(trees.pop(key), base, key, where), _field(base, key)
         said = f"{key} is to be {change[key][OF_BASE]} of base's {own}"
@@ -68,7 +77,16 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
             held = ", ".join(f"{name} {_field(experiment, name)}" for name in dict.fromkeys(_names(tree)))
             said = f"{key} is to be {change[key][TIE]}" + (f" with {held}" if held else "")
             found[key] = _fitting(key, _value(tree, experiment, key, where), said, where)
+    for key in solved:
+        from lightning_tfm.study.solve import solve
+
+        found[key] = solve(base, found, key, change[key], where)
     return {key: found[key] for key in change}
+
+
+def _is_solved(value: Any) -> bool:
+    """Whether a value of a change is to make the row cost as much as base (study/solve.py)."""
+    return isinstance(value, dict) and SOLVE in value
 
 
 def _acts(base: Experiment, value: Any) -> bool:

@@ -1,10 +1,54 @@
-"""What the two sides of a tuned study, its making (cli/tuned.py) and its report (report/tuning.py), have in common."""
+"""What the making of a tuned study (queue/tuned.py) and its report (report/tuning.py) have in common."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from lightning_tfm.strict import OPTIONAL, Kept, Number, Overflowing, read_kept
 
 FILE = "tuning.json"
 """in the study's folder: what was tried for each row, what was taken, and what it cost"""
+
+
+@dataclass(frozen=True)
+class TunedRow:
+    """What a row took."""
+
+    row: str
+    value: Any
+    ppl: dict[str, Overflowing]
+    """value -> mean dev PPL over the tuning seeds"""
+    other: float | None = field(default=None, metadata=OPTIONAL)
+    """share of the redrawn choices that take another value (report/choice.py)"""
+
+
+@dataclass(frozen=True)
+class TuningSummary(Kept):
+    """How every row came to its own value of a field."""
+
+    key: str
+    values: list[Any]
+    seeds: list[int]
+    """apart from those of the table"""
+    study: str
+    """of the runs that the choice took"""
+    runs: int | None
+    """None, as `seconds` and `flops`, where this was not kept"""
+    seconds: Number | None
+    flops: Number | None
+    """of all its runs together"""
+    rows: list[TunedRow]
+
+
+def read_tuning(folder: Path) -> TuningSummary | None:
+    """What a study's folder says of its tuning; None where nothing was tuned. Raises UserError for a broken file."""
+    return read_kept(TuningSummary, folder / FILE, "a record of tuning", _with_cost)
+
+
+def _with_cost(plain: dict[str, Any]) -> dict[str, Any]:
+    """The cost of all runs together, which is a part of its own in the file, and not known in old ones."""
+    return dict.fromkeys(("runs", "seconds", "flops")) | plain | (plain.get("cost") or {})
 
 
 def at_edge(value: Any, values: Sequence[Any]) -> bool:

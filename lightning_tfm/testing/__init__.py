@@ -6,9 +6,10 @@ class TestMine(SchemeSuite):
     scheme = "my_module.MyScheme"
 """
 
+from lightning_tfm.testing.attention import AttentionSuite
 from lightning_tfm.testing.corpus import CorpusSuite
 from lightning_tfm.testing.feed_forward import FeedForwardSuite, NormSuite
 from lightning_tfm.testing.layer import LayerSuite
 from lightning_tfm.testing.scheme import SchemeSuite
 
-__all__ = ["CorpusSuite", "FeedForwardSuite", "LayerSuite", "NormSuite", "SchemeSuite"]
+__all__ = ["AttentionSuite", "CorpusSuite", "FeedForwardSuite", "LayerSuite", "NormSuite", "SchemeSuite"]

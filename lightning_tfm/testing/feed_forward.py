@@ -45,10 +45,6 @@ class FeedForwardSuite(_PositionWise):
     """the name in model.feed_forward"""
     field, place, plain = "feed_forward", "feed_forward", "relu"
 
-    @property
-    def named(self) -> str:
-        return self.feed_forward
-
     def times(self, model: Model) -> int:
         return 2 * model.N
 
@@ -59,10 +55,6 @@ class NormSuite(_PositionWise):
     norm_kind: str
     """the name in model.norm_kind"""
     field, place, plain = "norm_kind", "norm", "layer"
-
-    @property
-    def named(self) -> str:
-        return self.norm_kind
 
     def times(self, model: Model) -> int:
         return 5 * model.N + 2 * (model.norm == "pre")

@@ -16,10 +16,6 @@ class LayerSuite(ModelSuite):
     """the name in model.layer"""
     field, place, plain = "layer", "self_attention", "attention"
 
-    @property
-    def named(self) -> str:
-        return self.layer
-
     def parameters(self, model: Model) -> int | None:
         known = self.traits.heads or self.traits.numbers is not None
         return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if known else None

@@ -48,7 +48,7 @@ def compiled_variants(good: int, tried: int, breaks: int) -> str:
 
 def attention_backends(c: Model, device: torch.device, precision: str) -> str:
     """The backends that torch takes for training's attention on `device`: over the memory (padded), in the encoder, in
-    the decoder (causal)."""
+    the decoder (causal); in one stack."""
     kinds = {"bfloat16": torch.bfloat16, "float64": torch.float64}
     kind = kinds.get(precision, torch.float32)
     q = torch.zeros(2, c.h, 64, c.d_k, requires_grad=True, device=device, dtype=kind)
@@ -66,4 +66,7 @@ def attention_backends(c: Model, device: torch.device, precision: str) -> str:
     decoder = taken(bias) if biased else taken(None, True)
     if c.layer != "attention":
         encoder = decoder = taken(padded) if c.layer == "restricted" else f"none ({c.layer})"
+    if c.one_stack:
+        prefix = torch.ones(2, 1, 64, 64, dtype=torch.bool, device=device)
+        return f"attention: {decoder if c.stack == 'causal' else taken(bias if biased else prefix)}"
     return f"attention: memory {taken(padded)}, encoder {encoder}, decoder {decoder}"

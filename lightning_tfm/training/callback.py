@@ -104,7 +104,7 @@ class RunCallback(pl.Callback):
         if self.writer is not None:
             self.writer.check()
         step, when = trainer.global_step, self.events
-        self.tally.here["last"] = step
+        self.tally.this_attempt["last"] = step
         self.tally.add(batch)
         signum, due = self._agreed(trainer, step)
         if signum == ASKED and step < when.steps:

@@ -26,7 +26,7 @@ class SentenceMasks:
         self.d_model = model.d_model
         self.streams = {
             SOURCE: 1 + EncoderLayer.sublayers * model.N,
-            TARGET: 1 + DecoderLayer.sublayers * model.N,
+            TARGET: 1 + (EncoderLayer if model.one_stack else DecoderLayer).sublayers * model.N,
         }
         self.dropped = round(65536 * model.P_drop)
         self.philox = np.random.Philox(key=key("dropout", seed))

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch
@@ -16,7 +17,7 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Keep, Noise, SublayerMasks
 from lightning_tfm.parts import FEED_FORWARDS
 
-FF_SOURCE, FF_TARGET, ENCODER, DECODER, MEMORY = range(2, 7)
+FF_SOURCE, FF_TARGET, ENCODER, DECODER, MEMORY, ONE_STACK = range(2, 8)
 """counter words; 0 and 1 are dropout_masks.SOURCE and TARGET"""
 Where = tuple[int, int]
 """optimizer step and counter word"""
@@ -41,9 +42,13 @@ class InnerMasks:
         m, S, T = self.model, batch.source_lengths_B, batch.target_lengths_B
         none: list[Keep] = [None] * m.N
         encoder = decoder = memory = of_source = of_target = none
-        if m.P_attention:
+        if m.P_attention and m.one_stack and m.layer == "attention":
+            decoder = self._attention((step, ONE_STACK), batch.index_B, S + T, S + T, like)
+            beyond = int(S.max() + T.max() - (S + T).max())  # as wide as the padded source beside the padded target
+            decoder = [F.pad(keep, (0, beyond, 0, beyond)) for keep in decoder if keep is not None]
+        elif m.P_attention:
             memory = self._attention((step, MEMORY), batch.index_B, T, S, like)
-        if m.P_attention and m.layer == "attention":
+        if m.P_attention and m.layer == "attention" and not m.one_stack:
             encoder = self._attention((step, ENCODER), batch.index_B, S, S, like)
             decoder = self._attention((step, DECODER), batch.index_B, T, T, like)
         if m.P_ff:
@@ -51,7 +56,8 @@ class InnerMasks:
             of_target = self._feed_forward((step, FF_TARGET), batch.index_B, T, like)
         if noise is None:  # P_drop is 0: what is not dropped is multiplied with 1
             B, D = len(batch.index_B), m.d_model
-            ones = ((1 + 2 * m.N, B, int(S.max()), D), (1 + 3 * m.N, B, int(T.max()), D))
+            sublayers = 2 if m.one_stack else 3
+            ones = ((1 + 2 * m.N, B, int(S.max()), D), (1 + sublayers * m.N, B, int(T.max()), D))
             noise = Noise(like.new_ones(ones[0]), like.new_ones(ones[1]))
         noise.encoder = [SublayerMasks(*masks) for masks in zip(encoder, none, of_source, strict=True)]
         noise.decoder = [SublayerMasks(*masks) for masks in zip(decoder, memory, of_target, strict=True)]

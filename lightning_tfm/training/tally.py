@@ -10,10 +10,13 @@ from lightning_tfm.training.stopwatch import PARTS
 
 
 class Tally:
-    """`here` says where this attempt runs, `before` where the steps were made that it resumes from (record.Stretch)."""
+    """`this_attempt` says where it runs, `earlier_attempts` where the steps were made that it resumes from, each as
+    record.Segment."""
 
-    def __init__(self, here: dict[str, Any] | None = None, before: Sequence[dict[str, Any]] = ()) -> None:
-        self.here, self.before = dict(here or {}), list(before)
+    def __init__(
+        self, this_attempt: dict[str, Any] | None = None, earlier_attempts: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        self.this_attempt, self.earlier_attempts = dict(this_attempt or {}), list(earlier_attempts)
         self.seconds = {"train": 0.0, "validate": 0.0, "checkpoint": 0.0, "data": 0.0}
         self.parts = dict.fromkeys(PARTS, 0.0)
         """of the seconds of training, those before the last checkpoint"""
@@ -62,7 +65,7 @@ class Tally:
         self.tokens = {side: state["tokens"][side] for side in self.tokens}
         self.pending_tokens = state["pending_tokens"]
         self._began = self.trained()
-        self.before = state.get("ran", self.before)
+        self.earlier_attempts = state.get("ran", self.earlier_attempts)
         self.shares = np.array(state.get("shares") or [[*state["pending"], np.nan]])
         mine = self.shares.sum(0) if rank == 0 else np.zeros(3)
         loss, nll, self.cells = (self.shares[rank] if len(self.shares) == world else mine).tolist()
@@ -70,7 +73,7 @@ class Tally:
 
     def note(self, inexact: list[str]) -> None:
         """Add what is known only now of what may keep another machine from the same numbers."""
-        self.here["inexact"] = list(dict.fromkeys([*self.here.get("inexact", []), *inexact]))
+        self.this_attempt["inexact"] = list(dict.fromkeys([*self.this_attempt.get("inexact", []), *inexact]))
 
     def padding(self) -> float | None:
         """Share of the cells of all ranks' batches, as of the last checkpoint; None where not all were counted."""
@@ -78,8 +81,8 @@ class Tally:
         return None if np.isnan(cells) else round(1 - sum(self.tokens.values()) / cells, 5)
 
     def ran(self) -> list[dict[str, Any]]:
-        """Where all steps were made (record.Stretch), the first ones first."""
-        return [*self.before, self.here | {"seconds": round(self.trained() - self._began, 3)}]
+        """Where all steps were made (record.Segment), the first ones first."""
+        return [*self.earlier_attempts, self.this_attempt | {"seconds": round(self.trained() - self._began, 3)}]
 
     def trained(self) -> float:
         """Seconds of training and its data, of all attempts up to the last checkpoint of each."""

@@ -79,16 +79,13 @@ class Lines:
         self._stamp = now
         data = data[: data.rfind(b"\n") + 1]
         self._read += len(data)
-        for line in data.split(b"\n")[:-1]:
-            self._take(line)
+        lines = data.split(b"\n")[:-1]
+        for found in _at_once(lines) or map(_object, lines):
+            self._take(found)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, found: dict[str, Any] | None) -> None:
         self._count += 1
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and self._whole(found):
+        if found is not None and self._whole(found):
             self.records.append(found)
             return
         self.damaged += 1
@@ -101,6 +98,32 @@ class Lines:
             return ""
         lines = "1 damaged line" if self.damaged == 1 else f"{self.damaged} damaged lines"
         return f"{self._path.name}: {lines} left out, the first is line {self._first}"
+
+
+def _at_once(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The object of each line, read as one array in a quarter of the time; empty where that does not show each by
+    itself.
+
+    Every line holds one brace that opens, its first character: as many objects as lines are one in each.
+    """
+    from pydantic_core import from_json  # a third of json's time, and of no use to those who read no curve
+
+    text = b",".join(lines)
+    if text.count(b"{") != len(lines) or not all(line.startswith(b"{") for line in lines):
+        return []
+    try:
+        found = from_json(b"[%b]" % text)
+    except ValueError:
+        return []
+    return found if len(found) == len(lines) and all(type(one) is dict for one in found) else []
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def tail(path: Path, lines: int, most: int = 65_536) -> str:

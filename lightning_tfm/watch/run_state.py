@@ -6,16 +6,20 @@ Every reader of a run (launcher, `fit`, `status`, `runs list`, `plan`, dashboard
 import math
 import re
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from lightning_tfm.metrics import Metric
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
-from lightning_tfm.runs.record import CURVES, INFINITE, Called, LastWords, Progress, RunRecord, read, read_small
+from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read, read_small
+from lightning_tfm.strict import INFINITE
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.sums import DamagedFile, check_files
-from lightning_tfm.watch.folder import AttemptView, Lines, Stamp, read_attempts, stamp
+from lightning_tfm.watch.folder import AttemptView, Lines, Stamp, read_attempts, read_object, stamp
+from lightning_tfm.watch.memory import CurveSummary, Finished, Memory
 from lightning_tfm.watch.time_left import Left, Took
 
 STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped early", "finished")
@@ -28,6 +32,8 @@ SPARK = 32
 """points of a small curve"""
 RECENT = 20
 """lines whose pace is that of the run"""
+NUMBERS = (int, float)
+"""types of JSON's numbers"""
 Points = list[tuple[float, float]]
 """(step, value)"""
 
@@ -109,6 +115,13 @@ class Curve:
         """Whether the training diverged (runs/divergence.py), of a vocabulary of V pieces."""
         return diverged(self.lines, V)
 
+    def summary(self, V: int | None) -> CurveSummary:
+        """What is kept of it, of a finished run."""
+        course = self.course(V)
+        lost = isinstance(course, Divergence)
+        words = self.words or (str(course) if lost else "")
+        return CurveSummary(words, lost, self.damaged, thinned(self.points(DEV)))
+
     @property
     def per_step(self) -> float | None:
         """Seconds of training for a step, lately: the median, which a night in one of them does not move."""
@@ -118,15 +131,19 @@ class Curve:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) in NUMBERS
 
 
 def _is_record(line: dict[str, Any]) -> bool:
     """Whether it has a whole step, and numbers where the program writes some; INFINITE becomes one."""
-    line |= {key: math.inf for key in CURVES if line.get(key) == INFINITE}
-    step = line.get("step")
-    whole = isinstance(step, int) and not isinstance(step, bool) and step >= 0
-    return whole and all(_is_number(line[key]) for key in CURVES if key in line)
+    for key in CURVES:
+        value = line.get(key, 0)
+        if type(value) not in NUMBERS:
+            if value != INFINITE:
+                return False
+            line[key] = math.inf
+    step = line.get("step", -1)
+    return type(step) is int and step >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +192,7 @@ class RunState:
     """whether its last attempt did not end, and nobody works on it"""
     words: str = ""
     """why it ended, or what is wrong with its files"""
-    outcome: LastWords | None = None
+    outcome: Outcome | None = None
     """how its last attempt ended, where it was not finished"""
     damaged: int = 0
     """lines of its curve that were left out"""
@@ -185,6 +202,8 @@ class RunState:
     """(step, dev perplexity), thinned"""
     record: RunRecord | None = field(default=None, repr=False)
     """of a finished one"""
+    experiment: dict[str, Any] = field(default_factory=dict, repr=False)
+    """what is trained, at its true sizes; empty where a Memory does not keep it"""
 
     @classmethod
     def of(cls, folder: Path) -> "RunState":
@@ -203,6 +222,11 @@ class RunState:
         """Whether it is trained, and its text is translated."""
         return self.phase.startswith(SCORING)
 
+    def score(self, metric: Metric) -> float | None:
+        """Of the dev text, of a finished one."""
+        dev = self.record.scores.get("dev") if self.record else None
+        return metric.of(dev) if dev else None
+
     def after(self, took: Took) -> "RunState":
         """With the time left by what finished runs took."""
         if self.state != "running":
@@ -217,41 +241,77 @@ class RunState:
 class Reader:
     """Follows one run's folder. Once it has ended, a look costs three calls of stat."""
 
-    def __init__(self, folder: Path, curves: bool = True) -> None:
-        """Without `curves`, those of finished runs are not read."""
-        self.folder, self._curves = folder, curves
-        self._looked_at = folder, folder / "attempts", folder / "result.json"
+    def __init__(self, folder: Path, curves: bool = True, memory: Memory | None = None) -> None:
+        """Without `curves`, those of finished runs are not read. With a `memory`, no more is kept than it keeps."""
+        self.folder, self._curves, self._memory = folder, curves, memory
+        self._looked_at = [f"{folder}{part}" for part in ("", "/attempts", "/result.json")]
         self._stamps: list[Stamp] = []
         self._settled = False
         self._curve: Curve | None = None
         self._state: RunState | None = None
+        self._mark = ""
+        """of its files when it was read"""
+        self._experiment: dict[str, Any] = {}
 
     def look(self) -> RunState:
         """The run as it is now."""
         stamps = [stamp(path) for path in self._looked_at]
         if self._state is None or not self._settled or stamps != self._stamps:
             self._stamps = stamps
-            state, (called, wrong) = self._read(), _small(Called, self.folder / "cell.json")
-            state = replace(state, called=called, words=state.words or wrong)
+            self._mark = self._now() if self._memory else ""
+            state = self._recalled() or self._read()
             self._state = self._state if state == self._state else state
         return self._state
 
+    @property
+    def kept(self) -> Finished | None:
+        """What a Memory keeps of a finished run."""
+        found = self._state
+        if found is None or found.record is None:
+            return None
+        curve = CurveSummary(found.words, found.diverged, found.damaged, found.curve)
+        return Finished(self._mark, found.record, curve, found.called)
+
+    def _recalled(self) -> RunState | None:
+        found = self._memory.recall(self.folder.name, self._mark) if self._memory and self._state is None else None
+        if found is None:
+            return None
+        self._settled = True
+        return finished(self.folder.name, found.record, found.curve, found.called)
+
+    def _now(self) -> str:
+        """A mark of the files that a finished run is read from."""
+        more = [stamp(f"{self.folder}/{name}") for name in ("metrics.jsonl", "cell.json", "experiment.json")]
+        return blake2b(repr([self._stamps, more]).encode(), digest_size=8).hexdigest()
+
     def _read(self) -> RunState:
+        state, (called, wrong) = self._as_it_is(), _small(Called, self.folder / "cell.json")
+        return replace(state, called=called, words=state.words or wrong) if called or wrong else state
+
+    def _as_it_is(self) -> RunState:
         record = read(self.folder / "result.json")
         if isinstance(record, RunRecord):
             self._settled, self._curve = True, None
-            curve = Curve.of(self.folder, record) if self._curves else None
+            curve = Curve.of(self.folder, record).summary(record.V) if self._curves else None
+            if self._memory:
+                record = self._memory.slim(record, record.experiment or self._trains())
             return finished(self.folder.name, record, curve)
         attempts = read_attempts(self.folder)
         last = attempts[-1] if attempts else None
         alive = last is not None and last.alive
-        self._settled = not alive and not record.damaged and (last is None or last.surely_over)
+        self._settled = not alive and (last is None or last.surely_over)
         state = self._on_the_way(attempts)
         if record.damaged:
             return replace(state, state="damaged", words=f"result.json: {record.reason}")
         if alive:
             return replace(state, state="running").after(Took())
         return self._ended(state)
+
+    def _trains(self) -> dict[str, Any]:
+        """What its folder says that it trains."""
+        if self._memory and not self._experiment:
+            self._experiment = self._memory.experiment(read_object(self.folder / "experiment.json"))
+        return self._experiment
 
     def _on_the_way(self, attempts: list[AttemptView]) -> RunState:
         curve = self._curve = (self._curve or Curve(self.folder / "metrics.jsonl")).look()
@@ -285,13 +345,14 @@ class Reader:
             words=wrong or curve.words,
             damaged=curve.damaged,
             curve=thinned(curve.points(DEV)),
+            experiment=self._trains(),
         )
 
     def _ended(self, state: RunState) -> RunState:
         found = (re.fullmatch(r"step-(\d+)\.ckpt", path.name) for path in self.folder.glob("checkpoints/*"))
         kept = max((int(name[1]) for name in found if name), default=0)
         state = replace(state, phase="", tokens_per_second=None, kept=kept)
-        last, wrong = _small(LastWords, self.folder / "outcome.json")
+        last, wrong = _small(Outcome, self.folder / "outcome.json")
         if wrong:
             return replace(state, state="damaged", words=wrong)
         if last is None or (last.attempt or state.attempts) < state.attempts:  # an earlier attempt said that
@@ -311,13 +372,12 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
         return None, f"{path.name}: {error}"
 
 
-def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunState:
+def finished(name: str, record: RunRecord, curve: CurveSummary | None = None, called: Called | None = None) -> RunState:
     """What a record says of its run."""
-    dev = record.scores.get("dev")
-    course = curve.course(record.V) if curve else None
-    lost = isinstance(course, Divergence) or (dev is not None and math.isinf(dev.ppl))
+    dev, curve = record.scores.get("dev"), curve or CurveSummary()
     return RunState(
         name=name,
+        called=called,
         state="finished",
         step=record.steps,
         steps=record.steps,
@@ -330,11 +390,12 @@ def finished(name: str, record: RunRecord, curve: Curve | None = None) -> RunSta
         parameters=record.parameters.total,
         attempts=record.attempts or 0,
         tokens_per_second=record.tokens_per_second,
-        words=(curve.words if curve else "") or (str(course) if isinstance(course, Divergence) else ""),
-        diverged=lost,
-        damaged=curve.damaged if curve else 0,
-        curve=thinned(curve.points(DEV)) if curve else (),
+        words=curve.words,
+        diverged=curve.diverged or (dev is not None and math.isinf(dev.ppl)),
+        damaged=curve.damaged,
+        curve=curve.points,
         record=record,
+        experiment=record.experiment,
     )
 
 
@@ -355,15 +416,16 @@ def thinned(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...
 class Runs:
     """The runs of a results folder, each read again where it may be another; finished ones are kept."""
 
-    def __init__(self, root: Path, curves: bool = True) -> None:
-        self._root, self._curves = root, curves
+    def __init__(self, root: Path, curves: bool = True, memory: Memory | None = None) -> None:
+        """As Reader's."""
+        self._root, self._curves, self._memory = root, curves, memory
         self._readers: dict[str, Reader] = {}
 
     def __getitem__(self, training_hash: str) -> RunState:
         """Of one run, by its hash or the name of its folder."""
         name = training_hash[:16]
         if name not in self._readers:
-            self._readers[name] = Reader(self._root / "runs" / name, self._curves)
+            self._readers[name] = Reader(self._root / "runs" / name, self._curves, self._memory)
         return self._readers[name].look()
 
     def all(self) -> dict[str, RunState]:
@@ -373,5 +435,11 @@ class Runs:
         except OSError:
             found = []
         names = [name for name in found if not name.startswith(".")]
-        self._readers = {name: reader for name, reader in self._readers.items() if name in set(names)}
+        there = set(names)
+        self._readers = {name: reader for name, reader in self._readers.items() if name in there}
         return {name: self[name] for name in names}
+
+    @property
+    def kept(self) -> list[Finished]:
+        """Finished runs, for Memory.save."""
+        return [found for reader in self._readers.values() if (found := reader.kept)]

@@ -4,7 +4,6 @@ A queue says which cells wait, failed or were stopped for good; the folders of t
 says comes first. Without a queue (records that came from elsewhere, the dashboard) the folders say all.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+from lightning_tfm.metrics import PPL
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import Owner
@@ -28,7 +28,8 @@ AHEAD = ("waiting", "interrupted")
 """states of cells that nobody works on, and that will be taken"""
 ALWAYS = ("finished", "running", "waiting", "failed")
 """what is counted even where there is none"""
-ELSE = ("stopped early", "interrupted", "damaged", "gone")
+ELSE = ("stopped early", "interrupted", "damaged")
+REMOVED = "it was finished, but its folder is gone"
 UNKNOWN = ""
 """state of a cell of which no queue says anything"""
 
@@ -44,7 +45,7 @@ class CellState:
 
     cell: Cell
     state: str = UNKNOWN
-    """waiting, running, done, pruned or failed; gone, interrupted or damaged where a reader looked at the runs, too"""
+    """waiting, running, done, pruned or failed; interrupted or damaged where a reader looked at the runs, too"""
     reason: str = ""
     owner: Owner | None = None
     attempt: int = 0
@@ -52,6 +53,10 @@ class CellState:
     """length of the try that ended with done or pruned"""
     values: tuple[float, ...] = ()
     """of a finished one: a value for each objective"""
+    recorded: bool = False
+    """whether the storage of its queue holds its records, which need no folder here"""
+    again: bool = False
+    """whether a failed one will be tried again"""
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ class StudyState:
     @property
     def ended(self) -> int:
         """Cells that will not go on by themselves."""
-        return len(self.cells) - sum(self.counts.get(word, 0) for word in ("running", *AHEAD))
+        ahead = sum(self.counts.get(word, 0) for word in ("running", *AHEAD))
+        return len(self.cells) - ahead - sum(s.again for s in self.cells)
 
     @property
     def state(self) -> str:
@@ -208,7 +214,8 @@ class Watch:
 
 
 def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:
-    """A cell's state with what its runs show."""
+    """A cell's state with what its runs show, whose word is the same where no queue is known: a finished run that was
+    removed waits, and one that failed is failed, whether or not a queue will have it tried again."""
     words = [run.state for run in runs]
     records = [run.record for run in runs if run.record]
     if len(records) == len(runs):
@@ -216,11 +223,11 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
         attempt = s.attempt or max(record.attempts or 1 for record in records)
         values = tuple(fmean(record.measured(aim) for record in records) for aim in _aims(study))
         return replace(s, state="done", reason="", owner=None, attempt=attempt, seconds=seconds, values=values)
-    if s.state in ("failed", "pruned", "gone"):
+    if s.state in ("failed", "pruned"):
         return s
     if "damaged" in words and s.state in ("done", "waiting", UNKNOWN):
         return replace(s, state="damaged", reason=next(run.words for run in runs if run.state == "damaged"))
-    if s.state == "done":
+    if s.state == "done" and s.recorded:
         return s
     if "running" in words:
         return replace(s, state="running")
@@ -229,9 +236,13 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
         if gone or any(run.abandoned for run in runs):
             return replace(s, state="interrupted", reason=f"{s.owner or 'its owner'} is gone")
         return s
-    first = next(word for word in STATES if word in words)
-    if s.state == UNKNOWN or first == "interrupted":
-        shown = next(run for run in runs if run.state == first)
+    first = "failed" if "failed" in words else next(word for word in STATES if word in words)
+    shown = next(run for run in runs if run.state == first)
+    if first == "failed" and s.state == "waiting":
+        return replace(s, state="failed", reason=f"{shown.words}; will be tried again", again=True)
+    if s.state == "done":
+        s = replace(s, reason=shown.words or REMOVED, seconds=None, values=())
+    if s.state in (UNKNOWN, "done") or first == "interrupted":
         state = "waiting" if first == "finished" else first
         return replace(s, state=MEANT.get(state, state), reason=s.reason or shown.words)
     return s
@@ -258,17 +269,10 @@ def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]
             rows.pop(s.cell.row, None)
     if not rows:
         return None
-    means = {row: mean_of([s.values[0] for s in found]) for row, found in rows.items()}
+    means = {row: PPL.mean([s.values[0] for s in found]) for row, found in rows.items()}
     row = (min if direction == "minimize" else max)(means, key=lambda one: means[one])
     (first, *more) = rows[row]
     return Best(row, None if more or first.cell.more else first.cell.seed, name, means[row])
-
-
-def mean_of(perplexities: Sequence[float]) -> float:
-    """Their geometric mean: rows are compared by the logarithm. One alone, of whatever kind, is itself."""
-    if len(perplexities) == 1:
-        return perplexities[0]
-    return math.exp(fmean(math.log(value) for value in perplexities))
 
 
 def _took(cells: list[CellState], runs: dict[str, RunState]) -> Took:

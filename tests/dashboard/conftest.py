@@ -13,6 +13,7 @@ import pytest
 
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import listen, server
 
 
@@ -36,14 +37,16 @@ class Served:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
+    def get(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
         """The path as it is, not made harmless as a browser would; `Host` may be overridden or, by "-", left out."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         link.putrequest(method, path, skip_host="Host" in headers)
         for key, value in headers.items():
             if value != "-":
                 link.putheader(key.replace("_", "-"), value)
-        link.endheaders()
+        if body:
+            link.putheader("Content-Length", str(len(body)))
+        link.endheaders(body or None)
         found = link.getresponse()
         answer = Answer(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read().decode())
         link.close()
@@ -55,9 +58,9 @@ def serve() -> Iterator[Callable[..., Served]]:
     """serve(root): a dashboard of that folder, which looks again at every request."""
     running = []
 
-    def started(root: Path, texts: bool = True, elsewhere: Any = None) -> Served:
-        own, board = listen(0), Board(root, elsewhere, every=0)
-        answering = server(Dashboard(board, texts).app())
+    def started(root: Path, texts: bool = True, elsewhere: Any = None, token: str = "") -> Served:
+        own, board = listen(0), Board(root, elsewhere, every=0, own=OwnFiles.of(root))
+        answering = server(Dashboard(board, texts).app(token))
         own.listen()
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [own]}, daemon=True)
         thread.start()

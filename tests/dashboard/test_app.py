@@ -1,13 +1,17 @@
 """The dashboard answers its own pages on loopback and nobody else, changes no byte, and sends what is new."""
 
+import gzip
 import json
 import os
 import re
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lightning_tfm.dashboard.marks import Mark
+from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
@@ -52,7 +56,17 @@ def everything(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def addresses(served) -> list[str]:
     runs = names(served)
-    found = ["/", "/news?since=0", "/study/table", "/study/table/news", "/study/search", "/study/broken"]
+    found = [
+        "/",
+        "/news?since=0",
+        f"/rows?run={runs[0]}",
+        "/study/table",
+        "/study/table/news",
+        "/study/search",
+        "/study/broken",
+    ]
+    found += ["/curves?where=study+%3D%3D+table&by=h", "/curves/news?where=study+%3D%3D+table", "/curves?measure=loss"]
+    found += ["/query?where=ppl+%3C+9&column=d_model&column=study"]
     found += [f"/run/{name}" for name in runs] + [f"/run/{name}/news" for name in runs]
     pair = f"run={runs[0]}&run={runs[1]}&run={runs[2]}"
     found += [f"/diff?{pair}", f"/diff/news?{pair}", "/diff?study=table&study=search"]
@@ -67,6 +81,8 @@ def test_all_pages_are_whole_and_not_a_byte_of_the_folder_changes(served, made):
         if answer.headers["content-type"].startswith("text/html"):
             parsed = Parser(answer.text)
             assert parsed.open == [] and all(link.startswith(("/", "#", "data:")) for link in parsed.links), address
+        assert "content-security-policy" in answer.headers or "text/html" not in answer.headers["content-type"]
+    assert served.get("/nothing").headers["content-security-policy"].startswith("default-src 'none'")
     assert served.get("/study/table/report").status in (200, 503)
     assert everything(made.root) == before
 
@@ -80,7 +96,8 @@ def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
     plain["scores"]["dev"] |= {"ppl": "Infinity", "nll": 812_000.0}
     lost.result.write_text(json.dumps(plain))
     served = serve(made.root)
-    assert served.get("/study/lost").text.count(">∞<") == 2  # its cell, and the mean of its row
+    page = served.get("/study/lost").text
+    assert page.count(">∞<") == 1 and "diverged (1 of 2)" in page, "its cell; its row has no mean"
     assert "∞" in served.get(f"/run/{lost.path.name}").text and served.get("/").status == 200
 
 
@@ -128,6 +145,58 @@ def test_pages_of_other_origins_are_refused(served, headers, status):
     assert served.get("/news?since=0", **headers).status == status
 
 
+def test_only_a_page_of_its_own_may_mark_a_run_and_the_folder_is_not_written(served, made):
+    before, run = everything(made.root), names(served)[0]
+
+    def marked(body: object, **headers: str) -> int:
+        return served.get("/mark", "POST", json.dumps(body).encode(), **{"Origin": served.url} | headers).status
+
+    for key in (f"run/{run}", "study/table"):
+        assert marked({"key": key, "star": True}) == 204 == marked({"key": key, "note": "odd </script> \u2603"})
+        assert served.board.look().marks[key] == Mark(True, "odd </script> \u2603")
+    assert served.get("/query?where=starred+and+%27ODD%27+in+note").json["name"] == [run]
+    for page in ("/", f"/run/{run}", "/study/table"):
+        assert 'aria-pressed="true"' in served.get(page).text and "odd &lt;/script&gt;" in served.get(page).text
+    refused = [{"key": "run/none", "star": True}, {"key": f"run/{run}", "star": 1}, {"key": f"run/{run}", "x": 1}]
+    refused += [[], {"key": f"run/{run}", "note": "x" * 3000}, {"key": "../secret", "star": True}]
+    assert [marked(body) for body in refused] == [400] * 6
+    assert served.get("/mark", "POST", b"{", Origin=served.url).status == 400
+    assert marked({"key": f"run/{run}", "star": False}, Origin="-") == 403
+    assert marked({"key": f"run/{run}", "star": False}, Origin="http://evil.example") == 403
+    assert marked({"key": f"run/{run}", "star": False}, Sec_Fetch_Site="cross-site") == 403
+    assert served.get("/mark").status == 405
+    assert served.board.look().marks[f"run/{run}"].star and everything(made.root) == before
+    for key in (f"run/{run}", "study/table"):
+        assert marked({"key": key, "star": False, "note": ""}) == 204
+    assert served.board.look().marks == {}
+
+
+def test_a_damaged_file_of_marks_is_named_and_not_written_over(serve, tmp_path):
+    served = serve(Folder(tmp_path).run(BASE).path.parent.parent)
+    file = OwnFiles.of(tmp_path).marks
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"marks": ')
+    (run,) = names(served)
+    assert "not the stars and notes" in served.get("/").text
+    body = json.dumps({"key": f"run/{run}", "star": True}).encode()
+    answer = served.get("/mark", "POST", body, Origin=served.url)
+    assert answer.status == 400 and str(file) in answer.text and file.read_text() == '{"marks": '
+
+
+def test_with_a_token_only_who_has_the_address_is_answered(serve, made):
+    served = serve(made.root, token="secret")
+    for path in ("/", "/?token=other", "/news?since=0", "/static/x.css", "/rows?run=x"):
+        answer = served.get(path)
+        assert answer.status == 403 and "token is missing" in answer.text
+    assert served.get("/", Cookie=f"lightning_tfm_{served.port}=other").status == 403
+    answer = served.get("/study/table?token=secret&x=1")
+    assert answer.status == 303 and answer.headers["location"] == "/study/table?x=1"
+    assert served.get("//evil.example/?token=secret").headers["location"] == "/evil.example/", "here, nowhere else"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+    assert served.get("/study/table", Cookie=cookie.partition(";")[0]).status == 200
+
+
 def test_its_own_origin_is_welcome_and_answers_forbid_frames_and_foreign_scripts(served):
     answer = served.get("/", Origin=served.url)
     assert answer.status == 200
@@ -140,7 +209,7 @@ def test_its_own_origin_is_welcome_and_answers_forbid_frames_and_foreign_scripts
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_but_looking_is_allowed(served, method):
-    assert served.get("/", method).status == 405
+    assert served.get("/", method, Origin=served.url).status == 405
 
 
 @pytest.mark.parametrize(
@@ -194,11 +263,56 @@ def test_who_has_the_newest_state_is_told_so_and_others_get_what_is_new(serve, t
     for path, tag in tags.items():
         assert served.get(path, If_None_Match=f'"{tag}"').status == 200
     news = served.get(f"/news?since={tags['/news?since=0']}").json
-    assert len(news["rows"]["table-runs"]["rows"]) == 2 == news["rows"]["table-runs"]["count"]
+    index = news["rows"]["table-runs"]["index"]
+    assert len(index["name"]) == 2 == news["rows"]["table-runs"]["count"] and 1.25 in index["ppl"]
+    assert 'data-v="1.25"' in served.get(f"/rows?run={name}&run=nobody").json[name]
     assert len(news["rows"]["table-studies"]["rows"]) == 1
     chart = served.get(f"/run/{name}/news").json["charts"]["chart-dev"]
     assert chart["series"][0]["points"][-1] == [1999, 1.25]
     assert "1.25" in served.get("/study/table").text
+
+
+def test_of_many_runs_all_are_sent_as_numbers_and_the_newest_as_rows(serve, tmp_path):
+    made = Folder(tmp_path)
+    for seed in range(130):
+        made.run(replace(BASE, training=replace(BASE.training, seed=seed)), texts=False)
+    served = serve(tmp_path)
+    page = served.get("/").text
+    index = json.loads(re.search(r'id="index">(.*?)</script>', page)[1])
+    assert {len(column) for column in index.values()} == {130} and page.count('<tr id="run-') == 100
+    assert index["changed"] == sorted(index["changed"], reverse=True)
+    assert f'<tr id="run-{index["name"][0]}"' in page and f'<tr id="run-{index["name"][129]}"' not in page
+    rest = served.get("/rows?" + "&".join(f"run={name}" for name in index["name"])).json
+    assert list(rest) == index["name"][:100], "no more at once"
+    with urllib.request.urlopen(urllib.request.Request(served.url, headers={"Accept-Encoding": "gzip"})) as packed:
+        assert len(gzip.decompress(sent := packed.read())) >= len(page) > 8 * len(sent)
+
+
+def test_a_condition_is_answered_with_names_and_values_or_with_what_is_wrong(served):
+    runs = served.board.look().runs
+    found = served.get("/query?where=state+%3D%3D+finished&column=d_model&column=study&column=diverged").json
+    assert found["name"] == [name for name, view in runs.items() if view.state == "finished"]
+    assert set(found["columns"]["model.d_model"]) == {64} and set(found["columns"]["study"]) == {"table", "search", ""}
+    assert found["columns"]["diverged"] == [False] * len(found["name"])
+    assert len(served.get("/query?where=").json["name"]) == len(runs)
+    for asked, words in (("where=d_modl+%3E+3", "d_model"), ("where=ppl+%3C+3&column=nothing", "'nothing'")):
+        answer = served.get(f"/query?{asked}")
+        assert answer.status == 400 and words in answer.text and answer.headers["content-type"].startswith("text/plain")
+
+
+def test_curves_of_groups_are_their_means_and_of_too_many_one_is_told_what_to_do(served):
+    plain = served.get("/curves/news?where=study+%3D%3D+table+and+state+%3D%3D+finished&by=row").json
+    (chart,) = plain["charts"].values()
+    assert {"flops", "seconds", "target_tokens"} == set(chart["series"][0]["across"])
+    assert [one["name"] for one in chart["series"]] == ["A-h4 (1)"], "the only finished one"
+    assert "d_model" in served.get("/curves?where=d_modl+%3E+3").text
+    assert "Nothing of this was logged" in served.get("/curves?where=ppl+%3E+1e9").text
+
+
+def test_studies_beside_each_other_lead_to_their_curves(served):
+    link = re.search(r'href="(/curves[^"]+)"', served.get("/diff?study=table&study=search").text)
+    page = served.get(link.group(1).replace("&amp;", "&"))
+    assert page.status == 200 and '"name":"table (1)"' in page.text and '"name":"search (1)"' in page.text
 
 
 def test_a_style_sheet_may_be_kept_for_ever_under_its_own_name(served):

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.index_page import Index
 from lightning_tfm.dashboard.page import Frame
 from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
@@ -76,10 +76,10 @@ def test_an_absurd_number_is_damage_that_the_pages_name(made, value):
         (folder.path / name).write_text(json.dumps(plain | {key: value}))
         board = Board(made.root, every=0)
         seen = board.look()
-        Index().page(Frame(made.root), seen)
+        index_page.page(Frame(made.root), seen)
         RunPages(board).page(seen, folder.path.name)
         words = seen.runs[folder.path.name].words
-        assert name != "progress.json" or f"progress.json: its record is malformed: its {key} is" in words
+        assert name != "progress.json" or f"progress.json: its record is malformed: {key}=" in words
         (folder.path / name).write_text(json.dumps(plain))
 
 
@@ -112,14 +112,19 @@ def test_what_has_ended_is_not_read_again_and_versions_rise_where_something_diff
     study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
     made.fill(study, ["finished", "failed"])
     going = made.run(replace(BASE, training=replace(BASE.training, seed=99)), "running")
+    damaged = made.run(replace(BASE, training=replace(BASE.training, seed=98)), "damaged")
     read = []
     kept = run_state.read
     monkeypatch.setattr(run_state, "read", lambda path: read.append(path.parent.name) or kept(path))
     board = Board(made.root, every=0)
     first = board.look()
-    assert sorted(read) == sorted(first.runs) and len(read) == 5
+    assert sorted(read) == sorted(first.runs) and len(read) == 6
     read.clear()
     assert board.look() is first and read == [going.path.name]
+    damaged.result.write_text('{"status": ')
+    read.clear()
+    assert board.look() != first and sorted(read) == sorted([going.path.name, damaged.path.name]), "once more"
+    first = board.look()
     with going.metrics.open("a") as file:
         file.write('{"step": 1999, "dev_ppl": 1.5}\n')
     second = board.look()
@@ -169,7 +174,7 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     assert seen.studies["pieces"].best is None and seen.studies["table"].best is not None
     page = StudyPages(made.root).page(seen, "pieces")
     assert [row.against is None for row in page.data["rows"]] == [True, False, True]
-    assert page.data["rows"][2].ppl is not None
+    assert page.data["rows"][2].ppl.mean is not None
     assert [curve.name for curve in page.charts["chart-dev"].curves] == ["base", "A-h1"]
     assert "without rows that have other pieces" in page.charts["chart-dev"].note
     names = [cell.training_hash[:16] for cell in study.cells()]

@@ -15,7 +15,8 @@ from lightning_tfm.data import build as module
 from lightning_tfm.data import word_encoder
 from lightning_tfm.data.cleaning import Rules, Seen
 from lightning_tfm.data.prepare import BUILDING, prepare
-from lightning_tfm.data.tokenizer import RESERVED, Tokenizer, count_words, train_tokenizer
+from lightning_tfm.data.tokenizer import Tokenizer
+from lightning_tfm.data.vocabulary import RESERVED, count_words, train_tokenizer
 from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.errors import UserError
 
@@ -214,7 +215,7 @@ def _kill(name: str, call: int, data: Data, root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("count_words", 30), ("train_tokenizer", 1), ("Tokenizer", 1), ("_encode", 3), ("write_atomic", 4)]
+    [("count_words", 30), ("train_tokenizer", 1), ("open_tokenizer", 1), ("_encode", 3), ("write_atomic", 4)]
     + [("write_atomic", call) for call in (2, 6, 9)],
 )
 def test_killed_anywhere_it_goes_on_to_the_same_store(files, tmp_path, forks, name, call, monkeypatch):

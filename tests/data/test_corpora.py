@@ -14,8 +14,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.testing import CorpusSuite
 
-NEED_TEXT = ("FilesCorpus", "OfficialCorpus")
-"""the suite has these below, and in wmt/test_official.py"""
+NEED_TEXT = ("FilesCorpus", "OfficialCorpus", "TreebankCorpus", "ScanCorpus")
+"""the suite has these below, in wmt/test_official.py in test_trees.py and in test_scan.py"""
 
 
 @pytest.mark.parametrize("check", [check for check in dir(CorpusSuite) if check.startswith("test_")])
@@ -183,6 +183,9 @@ def test_data_prepare_and_fit_take_a_class_from_the_working_directory(tmp_path, 
     assert main(["data", "prepare", "my_own_module.Mine", *options]) == 0
     said = capsys.readouterr().out
     assert "my_own_module.Mine, en -> de; 30 pieces" in said and "40 pairs of 40" in said
+    assert "data.max_len=256 leaves out 0 of 40 training pairs" in said
+    assert main(["data", "prepare", "my_own_module.Mine", *options, "--data.max_len=2"]) == 0
+    assert "data.max_len=2 leaves out 40 of 40 training pairs" in capsys.readouterr().out
     settings = parse(make_parser("fit", "test"), ["--data.corpus=my_own_module.Mine", *options])
     assert str(prepare(settings.exact.data, settings.out).folder) in said
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_tfm.config import Data, Experiment, Model, override
-from lightning_tfm.data import chains
+from lightning_tfm.data import chains, long
 from lightning_tfm.data.builtin import SPLITS, Builtin
 from lightning_tfm.data.chains import BuiltinChains
 from lightning_tfm.data.corpora import make_corpus
@@ -19,6 +19,10 @@ from tests.tiny import experiment, write_corpus
 
 DATA = Data(pairs=500, max_len=32)
 REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
+
+
+def test_the_text_made_for_it_reaches_as_far_as_is_scored():
+    assert long.FARTHEST == chains.FARTHEST
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,12 @@ def test_learned_positions_must_reach_what_is_scored(tmp_path):
         with pytest.raises(UserError, match=f"row: the longest line of 'more' takes {longest} .*max_positions to"):
             check_reach(positioned(e, kind, longest - 1), prepared, "row")
     check_reach(positioned(e, "sinusoidal", 1), prepared, "row")
+    of_both = text.source_lengths + text.target_lengths + 2
+    longest = int(max(2 * (text.source_lengths.max() + 1) + extra, of_both.max()))
+    one = override(e, {"model.stack": "prefix"}, "test")
+    check_reach(positioned(one, "learned", longest), prepared, "row")
+    with pytest.raises(UserError, match=f"row: the longest line of 'more' takes {longest} .*max_positions to"):
+        check_reach(positioned(one, "learned", longest - 1), prepared, "row")
     with pytest.raises(UserError, match="the longest line of 'val'"):
         check_reach(positioned(e, "learned", 5), prepared, "row")
 

@@ -7,9 +7,10 @@ import pytest
 
 from lightning_tfm.config import EOS, UNK, Data, Experiment
 from lightning_tfm.contradictions import check
-from lightning_tfm.data.pieces import joined, read_vocabulary
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.textset import TextSet
+from lightning_tfm.data.tokenizer import joined
+from lightning_tfm.data.vocabulary import read_vocabulary
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import PAPER, measured
 from tests.records import DEV

@@ -16,7 +16,8 @@ from lightning_tfm.config import Data
 from lightning_tfm.data import build as building
 from lightning_tfm.data import prepare as module
 from lightning_tfm.data.builtin import Builtin
-from lightning_tfm.data.prepare import BUILDING, Prepared, prepare
+from lightning_tfm.data.prepare import BUILDING, prepare
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.data.tokenizer import Tokenizer
 from lightning_tfm.errors import UserError
 from tests.waiting import wait_for

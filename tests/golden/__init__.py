@@ -54,16 +54,18 @@ def views(folder: str, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def comparison(root: Path) -> Iterator[tuple[str, str]]:
-    """(file, content) of two studies side by side."""
+    """(file, content) of two studies side by side, and of five texts pooled."""
     places = []
-    for folder in ("miniature", "tatoeba-8-epochs"):
+    for folder in ("miniature", "tatoeba-8-epochs", "tatoeba", "multi30k", "manpages"):
         said(
             "records", "unpack", str(ROOT / f"experiments/results/{folder}/records.tar.xz"), "--out", str(root / folder)
         )
         places += [str(path.parent) for path in (root / folder).glob("studies/*/study.json")]
     for kind, end in {"text": "txt", "markdown": "md", "csv": "csv", "json": "json"}.items():
-        yield f"compare.{end}", said("compare", *places, "--format", kind, "--to", "-")
-    yield "compare.page.txt", visible(said("compare", *places, "--format", "html", "--to", "-"))
+        yield f"compare.{end}", said("compare", *places[:2], "--format", kind, "--to", "-")
+    yield "compare.page.txt", visible(said("compare", *places[:2], "--format", "html", "--to", "-"))
+    for kind, end in {"text": "txt", "json": "json", "latex": "tex"}.items():
+        yield f"pool.{end}", said("pool", *places, "--format", kind)
 
 
 def plain() -> Iterator[tuple[str, str]]:

@@ -46,6 +46,19 @@ def test_a_layer_without_attention_shows_none():
     assert found["encoder"].size == found["decoder"].size == 0 and found["cross"].shape == (2, 3, 7, 8)
 
 
+@pytest.mark.parametrize(
+    ("change", "seen"), [({"stack": "prefix"}, 8), ({"stack": "causal", "attention": "talking"}, 1)]
+)
+def test_one_stack_shows_three_parts_of_its_weights(change, seen):
+    """Between source and source, target and target, target and source, whose queries see all keys."""
+    found = shown(**change)
+    shapes = {kind: weights.shape for kind, weights in found.items()}
+    assert shapes == {"encoder": (2, 3, 8, 8), "decoder": (2, 3, 7, 7), "cross": (2, 3, 7, 8)}
+    assert ((found["encoder"] != 0).any((0, 1)).sum(-1)[0], (found["decoder"] != 0).any((0, 1)).sum(-1)[0]) == (seen, 1)
+    if "attention" not in change:
+        assert abs(found["decoder"].sum(-1) + found["cross"].sum(-1) - 1000).max() <= 8
+
+
 # --- footnote 4 ---
 
 
@@ -53,12 +66,14 @@ def test_a_softmax_is_saturated_by_the_trace_of_its_jacobian():
     """Uniform, one of 0.98 and one of 0.992 among three keys; traces 0.67, 0.039 and 0.016."""
     p_HTS = torch.tensor([[[1 / 3] * 3, [0.98, 0.01, 0.01], [0.992, 0.004, 0.004]]])
     gradient_HTS = torch.tensor([[[1.0, 0.0, -1.0], [3.0, 0.0, 0.0], [0.0, 5.0, 0.0]]])
-    found = dict(zip(COUNTS, counted(p_HTS, gradient_HTS, "cross")[0].tolist(), strict=True))
+    found = dict(zip(COUNTS, counted(p_HTS, gradient_HTS, torch.full((3,), 3).double())[0].tolist(), strict=True))
     entropy = sum(-sum(x * math.log(x) for x in p) for p in p_HTS[0].tolist()) / math.log(3)
     assert found == pytest.approx(
         {"softmaxes": 3, "entropy": entropy, "saturated": 1, "gradient": 10, "gradient_saturated": 5}, rel=1e-5
     )
-    causal = counted(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), torch.ones(1, 2, 2), "decoder")[0].tolist()
+    causal = counted(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), torch.ones(1, 2, 2), torch.arange(1, 3).double())[
+        0
+    ].tolist()
     assert causal == pytest.approx([1, 1, 0, 2, 0]), "the first query sees one key alone and is left out"
 
 
@@ -86,6 +101,18 @@ def test_softmaxes_are_those_of_the_model_and_are_left_as_they_were(change):
     for kind, layers in found.items():
         queries = 6 + 10 + 15 - (3 if kind == "decoder" else 0)
         assert all(head[0] == queries and 0 < head[1] <= queries and head[3] > 0 for layer in layers for head in layer)
+
+
+@pytest.mark.parametrize(("stack", "alone"), [("prefix", 0), ("causal", 3)])
+def test_softmaxes_of_one_stack_are_those_of_source_and_target(stack, alone):
+    """Entropies are over the logarithm of the keys that each sees: of equal scores all are 1."""
+    model = Transformer(Model(**SIZES, stack=stack), 31).eval()
+    for layer in model.decoder:
+        layer.self_attention.W_QKV.weight.data[:12] = 0.0
+    found = measured(model, some_lines(Text(), 3))
+    assert not found["encoder"] and not found["cross"] and len(found["decoder"]) == 2
+    for count, entropy, *_ in (head for layer in found["decoder"] for head in layer):
+        assert count == 2 * (6 + 10 + 15) - alone and entropy == pytest.approx(count, rel=1e-6)
 
 
 def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
@@ -123,6 +150,13 @@ def test_embeddings_are_drawn_as_they_are_and_wide_ones_by_every_other_channel()
         expected = sinusoids(48, width, "interleaved")[:, ::step].numpy()
         assert np.array(found["encoder"]["values"]) == pytest.approx(expected, abs=1e-3)
     assert told("none") == {}
+
+
+def test_positions_of_one_stack_are_told_once():
+    assert list(told("sinusoidal", stack="prefix")) == list(told("rotary", stack="causal")) == ["decoder"]
+    prefix, causal = (told("alibi", stack=stack)["decoder"] for stack in ("prefix", "causal"))
+    assert (prefix["first"], len(prefix["values"][0])) == (-29, 44), "the source sees what comes after it"
+    assert (causal["first"], len(causal["values"][0])) == (-29, 30)
 
 
 def test_a_rotation_is_drawn_by_its_cosines():

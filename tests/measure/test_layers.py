@@ -23,7 +23,8 @@ from lightning_tfm.measure.layers import (
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.parts import LAYERS
 from lightning_tfm.report.layer_figure import to_svg
-from lightning_tfm.report.layer_table import lines, read, to_json, to_text
+from lightning_tfm.report.layer_table import blocks, read, to_json
+from lightning_tfm.report.render.text import to_text
 
 NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}
 
@@ -117,7 +118,7 @@ def test_a_crossing_of_operations_is_exact():
 
 @pytest.mark.parametrize(("layer", "between", "whole"), [("gru", 2.25, 0.75), ("lstm", 3.0, 1.5)])
 def test_the_crossings_of_the_documents_are_those_of_whole_layers_and_between_positions(layer, between, whole):
-    """The paper's n = d compares orders of what happens between positions."""
+    """the paper's n = d compares orders of what happens between positions."""
     d, lengths = 64, (16, 32, 64, 128, 256)
     ours, other = ({n: operations(sized(Model(layer=name), d), n) for n in lengths} for name in ("attention", layer))
     found = [crossing(*({n: float(c[i]) for n, c in counts.items()} for counts in (ours, other))) for i in (0, 1)]
@@ -125,9 +126,9 @@ def test_the_crossings_of_the_documents_are_those_of_whole_layers_and_between_po
 
 
 def test_the_text_says_which_operations_and_what_is_the_papers_table():
-    text = " ".join(to_text(table()).split())
-    assert "95 %" not in text and "± misfit" in text and "in operations of whole layers" in text
-    assert "The paper's n = d compares n² d with n d²: between positions" in text
+    text = " ".join(to_text(blocks(table()), 80).split())
+    assert "95 %" not in text and "± misfit" in text and "of whole layers" in text
+    assert "the paper's n = d compares n² d with n d²: between positions" in text
     assert "n / k *" in text and "*: the paper's text; its table has log_k n" in text
     assert "A product over n keys is one operator" in text
 
@@ -155,7 +156,7 @@ def table() -> LayerTable:
 
 
 def test_the_text_fits_a_terminal_and_says_what_is_not_measured():
-    text = to_text(table())
+    text = to_text(blocks(table()), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "MyVeryLongL" in text and "2049" in text and "n1.87±.17" in text
     assert text.count("below 64") == 7 and text.count(" 300") == 7 and "-" in text
@@ -169,7 +170,6 @@ def test_json_and_figure_hold_every_row(tmp_path):
     assert len(root.findall(".//{*}polyline")) == 16 and "".join(root.itertext()).count("n = d = 512") == 2
     (tmp_path / "layers.json").write_text(to_json(table()))
     assert read(tmp_path / "layers.json") == table() and read(tmp_path / "none.json") is None
-    assert [line.name for line in lines(table())][:2] == ["attention", "restricted"]
     (tmp_path / "layers.json").write_text("{}")
     with pytest.raises(UserError, match="lightning-tfm layers makes it again"):
         read(tmp_path / "layers.json")

@@ -1,12 +1,14 @@
 """The two ways through attention, products one after the other and torch's fused kernel, give the same."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from lightning_tfm.config import Model
 from lightning_tfm.model import attention
-from lightning_tfm.model.attention import attend
+from lightning_tfm.model.attention import CrossAttention, attend
 
 B, H, K, V = 4, 3, 5, 6
 
@@ -48,6 +50,18 @@ def test_attention_is_equation_1():
     (q, k, v), allowed = inputs(6, 11, True, False)
     score = (q @ k.mT / math.sqrt(K)).masked_fill(~allowed, -math.inf)
     torch.testing.assert_close(attend(q, k, v, allowed, False, None), score.softmax(-1) @ v, atol=1e-14, rtol=1e-12)
+
+
+def test_a_mean_over_the_memory_is_attention_to_its_mean_alone():
+    c = Model(N=1, d_model=12, h=3, d_k=4, d_v=4, attention="mean", attention_where="cross")
+    layer, one = CrossAttention(c).double(), CrossAttention(replace(c, attention="softmax")).double()
+    one.load_state_dict(layer.state_dict())
+    x_BTD, memory_BSD = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
+    lengths = torch.tensor([7, 4])
+    allowed = (torch.arange(7) < lengths[:, None])[:, None, None]
+    vector_B1D = ((memory_BSD * allowed[:, 0, 0, :, None]).sum(1) / lengths[:, None])[:, None]
+    found = layer(x_BTD, *layer.keys_values(memory_BSD), allowed)
+    torch.testing.assert_close(found, one(x_BTD, *one.keys_values(vector_B1D), None), atol=1e-14, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("T", "S", "dtype"), [(1, 9, torch.float32), (9, 65, torch.float32), (9, 9, torch.bfloat16)])

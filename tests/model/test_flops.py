@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lightning_tfm.config import Model
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES
+from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 B, V = 3, 31
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 9, "clip": 3}
@@ -17,8 +17,13 @@ CHANGES = [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"nor
 CHANGES += [{"kv_heads": 1, "tie": "none"}, {"scores": "additive"}, {"P_attention": 0.1}]
 CHANGES += [{"feed_forward": name} for name in FEED_FORWARDS]
 CHANGES += [{"positions": name} for name in SCHEMES] + [{"layer": name} for name in LAYERS]
+CHANGES += [{"attention": name} for name in ATTENTIONS] + [{"attention": "gated", "attention_where": "cross"}]
 CHANGES += [{"layer": "restricted", "positions": "rotary", "neighbourhood": 10}]
 CHANGES += [{"layer": "convolution", "kernel": 6, "bias": False}, {"layer": "gru", "bias": False}]
+CHANGES += [{"stack": "prefix"}, {"stack": "causal"}, {"stack": "prefix", "tie": "none", "kv_heads": 1, "norm": "pre"}]
+CHANGES += [{"stack": "prefix", "positions": name} for name in ("shaw_values", "fire", "rotary")]
+CHANGES += [{"stack": "causal", "attention": name} for name in ("talking", "gated")]
+CHANGES += [{"stack": "causal", "layer": name} for name in LAYERS if name != "attention"]
 CHANGES += [
     {"layer": name, "layer_width": "parameters"} for name, part in LAYERS.items() if "layer_width" in part.reads
 ]
@@ -31,7 +36,7 @@ def counted_by_torch(model: Transformer, S: int, T: int) -> int:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         F.cross_entropy(model(source, target).flatten(0, 1), target.flatten()).backward()
     found = counter.get_total_flops()
-    for layers, n in ((model.encoder, S), (model.decoder, T)):
+    for layers, n in ((model.encoder, S), (model.decoder, S + T if model.config.one_stack else T)):
         for module in (module for layer in layers for module in layer.self_attention.modules()):
             if isinstance(module, torch.nn.RNNBase):
                 found += 2 * B * module.weight_hh_l0.numel()

@@ -1,13 +1,16 @@
 """Kernels: equal to their formulas in Triton's interpreter; on a CPU nobody meets them."""
 
 import os
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from lightning_tfm.accel import choose, kernels
+from lightning_tfm.accel import choose, kernels, on_gpu
+from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
@@ -32,7 +35,7 @@ def test_on_a_cpu_numpy_draws_and_triton_is_not_imported(monkeypatch):
     assert type(backend) is Backend and backend.masks(formula, CPU) is formula
 
 
-@pytest.mark.parametrize(("triton", "wanted", "remedy"), [(False, "masks", "triton"), (True, "none", "kernels masks")])
+@pytest.mark.parametrize(("triton", "wanted", "remedy"), [(False, "auto", "triton"), (True, "none", "kernels auto")])
 def test_masks_that_a_gpu_waits_for_are_said(monkeypatch, capsys, triton, wanted, remedy):
     monkeypatch.setattr(kernels, "has_triton", lambda: triton)
     formula, gpu = SentenceMasks(Model(N=1, d_model=16), 1), torch.device("cuda:0")
@@ -53,3 +56,71 @@ def test_kernels_that_do_not_run_here_are_refused_not_replaced(monkeypatch):
     with pytest.raises(UserError, match=r"training\.precision=tfloat32 needs an NVIDIA GPU.* this machine has none"):
         check_accelerator(Hardware(), "tfloat32")
     check_accelerator(Hardware(accelerator="cpu"))
+
+
+def test_a_loss_kernel_that_does_not_run_or_is_wrong_is_refused_with_the_flag_to_give(monkeypatch):
+    if not kernels.has_triton():
+        pytest.skip("NOT TESTED: Triton is not installed")
+    from lightning_tfm.accel.kernels import loss
+
+    def wrong(z, y, q_y, b):
+        found, nll, gradient = loss.formula(z.clone(), y, q_y, b)
+        z.copy_(gradient)
+        return 1.0001 * found, nll
+
+    def broken(*_):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(kernels, "runs_on", lambda device: True)
+    for way, said in (
+        (wrong, "lies 1.0e-04 from its formula"),
+        (broken, "does not run .RuntimeError: Failed to find C"),
+    ):
+        monkeypatch.setattr(loss, "over_rows", way)
+        for wanted in ("auto", "all"):
+            with pytest.raises(UserError, match=said + ".*--trainer.kernels masks"):
+                choose.backend(Hardware(kernels=wanted), "float32", CPU)
+        choose.backend(Hardware(kernels="masks"), "float32", CPU)
+
+
+def test_masks_whose_kernel_does_not_run_are_numpys_the_same_bits_and_that_is_said(monkeypatch, capsys):
+    if not kernels.has_triton():
+        pytest.skip("NOT TESTED: Triton is not installed")
+    from lightning_tfm.accel.kernels import masks
+
+    def broken(*_):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(kernels, "runs_on", lambda device: True)
+    monkeypatch.setattr(masks, "masks", broken)
+    formula, backend = (
+        SentenceMasks(Model(N=1, d_model=16), 1),
+        choose.backend(Hardware(kernels="masks"), "float32", CPU),
+    )
+    assert backend.masks(formula, CPU) is formula and backend.describe() == []
+    assert "the masks' kernel does not run on cpu (RuntimeError: Failed to find C compiler)" in capsys.readouterr().err
+
+
+def test_doctor_says_what_kernels_give_on_a_gpu_and_what_was_never_tested(monkeypatch, capsys):
+    """A device that is told of and is not there: nothing runs on it, and each line has its remedy."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H100")
+    monkeypatch.setattr(torch.cuda, "nccl", SimpleNamespace(version=lambda: (2, 27, 5)))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(kernels, "has_triton", lambda: True)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^gpus +NVIDIA H100$", said, re.MULTILINE)
+    assert re.search(r"^kernels on 0 +dropout masks by NumPy, the same bits: \w+: ", said, re.MULTILINE)
+    assert re.search(r"loss that Triton's kernel computes on cuda:0 does not run \(.*--trainer.kernels masks", said)
+    assert re.search(r"^MPS +no nvidia-cuda-mps-control: runs of one GPU take turns", said, re.MULTILINE)
+    assert re.search(r"^NCCL +2\.27\.5; this program has not been tested on several GPUs", said, re.MULTILINE)
+    monkeypatch.setattr(on_gpu, "loss_apart", lambda device: 9.4e-7)
+    monkeypatch.setattr(on_gpu, "DeviceMasks", lambda formula, device: None)
+    assert on_gpu.compared(torch.device("cuda")) == [
+        "dropout masks: NumPy's in every bit",
+        "loss: 9e-07 from its formula in float32",
+    ]
+    monkeypatch.setattr(kernels, "has_triton", lambda: False)
+    assert on_gpu.compared(torch.device("cuda"))[0].startswith("none: pip install triton")

@@ -94,6 +94,7 @@ def test_a_training_compiles_nothing_after_its_first_step(gpu, monkeypatch, d_mo
     """Steps, sides, sentences and lengths vary; one variant of each kernel serves them all."""
     monkeypatch.setattr(kernels, "runs_on", lambda device: True)
     monkeypatch.setattr(on_gpu.DeviceMasks, "_check", lambda self: None)
+    monkeypatch.setattr(on_gpu, "loss_apart", lambda device: 0.0)
     e = Experiment(model=Model(N=1, d_model=d_model, d_ff=8, h=2, d_k=4, d_v=4), training=Training(seed=5))
     backend = choose.backend(Hardware(kernels="all"), "float32", torch.device("cpu"))
     module, number = TransformerModule(e, 37, backend).train(), random.Random(1)

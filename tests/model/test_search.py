@@ -129,6 +129,19 @@ def test_it_does_stop_early(monkeypatch):
     assert len(steps) < 20
 
 
+def test_a_device_is_read_twice_a_step_at_most_however_many_hypotheses_finish(monkeypatch):
+    """Each read lets the host wait for the device."""
+    steps, reads, model, source_BS = [], [], build(11, 1), pad(sources(11, 9, 5))
+    step, tolist = CachedDecoder.step, torch.Tensor.tolist
+    monkeypatch.setattr(CachedDecoder, "step", lambda self, *a: steps.append(1) or step(self, *a))
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: reads.append(1) or tolist(self))
+    for name in ("item", "__float__", "__int__", "__bool__", "nonzero", "cpu", "numpy"):
+        there = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda self, *a, there=there: reads.append(1) or there(self, *a))
+    found = beam_search(model, source_BS, 4, 0.6, 6, n_best=4)
+    assert sum(map(len, found)) == 36 and len(steps) < len(reads) <= 1 + 2 * len(steps)
+
+
 def test_sentences_leave_the_batch_one_by_one(monkeypatch):
     widths = []
     step = CachedDecoder.step

@@ -6,19 +6,20 @@ from typing import Any
 import pytest
 
 from lightning_tfm.config import Model
-from lightning_tfm.parts import FEED_FORWARDS, KINDS, LAYERS, NORMS, SCHEMES
-from lightning_tfm.testing import FeedForwardSuite, LayerSuite, NormSuite, SchemeSuite
+from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, KINDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.testing import AttentionSuite, FeedForwardSuite, LayerSuite, NormSuite, SchemeSuite
 from lightning_tfm.testing.model import ModelSuite
 
 SUITES = {SCHEMES.field: SchemeSuite, FEED_FORWARDS.field: FeedForwardSuite}
-SUITES |= {NORMS.field: NormSuite, LAYERS.field: LayerSuite}
-SLOW = "relu gelu geglu layer attention gru separable restricted learned_scaled kerple".split()
+SUITES |= {NORMS.field: NormSuite, LAYERS.field: LayerSuite, ATTENTIONS.field: AttentionSuite}
+SLOW = "relu gelu geglu layer attention gru separable restricted learned_scaled kerple softmax".split()
 """what differs little from another that is held to its suite each time"""
 SIZES: dict[str, dict[str, Any]] = {
     "gru": {"layer_width": "parameters"},
     "convolution": {"layer_width": "parameters", "kernel": 4},
     "restricted": {"neighbourhood": 3},
     "shaw_values": {"clip": 3},
+    "mean": {"attention_where": "cross"},  # within one text it would see no order
 }
 OTHERS = [
     (SCHEMES, "sinusoidal", {"sinusoid_layout": "concatenated"}),

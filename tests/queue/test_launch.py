@@ -23,7 +23,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import RunFailed
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import children
-from lightning_tfm.runs.record import LastWords, read_small
+from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState
@@ -186,7 +186,7 @@ def test_a_failing_run_is_named_and_the_study_goes_on(
     assert (found["r1"].state, found["r0"].state, len(fake.notes("tried"))) == ("done", "failed", tries)
     assert words in found["r0"].reason and words in shown(tmp_path)
     folder = RunFolder(tmp_path, make_cells(1)[0].training_hash)
-    outcome = read_small(LastWords, folder.outcome)
+    outcome = read_small(Outcome, folder.outcome)
     assert outcome is not None and words in outcome.reason and outcome.attempt == tries
     log = folder.log.read_text()
     unexpected = isinstance(error, (ValueError, SystemExit))  # what has a name is told in a line
@@ -308,7 +308,7 @@ def test_a_stop_signal_lets_runs_write_a_checkpoint_and_hands_them_back(
     assert {state.state for state in states(tmp_path).values()} == {"waiting"}
     saved = [RunFolder(tmp_path, cell.training_hash) for cell in make_cells(2)]
     assert all((folder.path / "saved").exists() and folder.owner() is None for folder in saved)
-    assert {read_small(LastWords, folder.outcome).outcome for folder in saved} == {"interrupted"}
+    assert {read_small(Outcome, folder.outcome).outcome for folder in saved} == {"interrupted"}
     fake.let_go()
     study(tmp_path, train, 3, workers=2)
     assert_whole(tmp_path, fake, 3)

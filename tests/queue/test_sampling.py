@@ -24,7 +24,7 @@ from lightning_tfm.queue.sharing import publish
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import LastWords, read_small
+from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import gains
 from lightning_tfm.study.rows import Fingerprints
@@ -157,8 +157,8 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     report(made, tmp_path, storage)
     for state in pruned:
         folder = RunFolder(tmp_path, state.cell.training_hash)
-        assert not folder.finished() and read_small(LastWords, folder.outcome).outcome == "pruned"
-        assert f"stopped after step {read_small(LastWords, folder.outcome).step}" in state.reason
+        assert not folder.finished() and read_small(Outcome, folder.outcome).outcome == "pruned"
+        assert f"stopped after step {read_small(Outcome, folder.outcome).step}" in state.reason
         assert "median at step" in state.reason
     lines = trials(tmp_path)
     assert Counter(line["state"] for line in lines)["pruned"] == len(pruned)
@@ -184,7 +184,7 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
         told = trial.intermediate_values
         assert decided in (1, 2, 4, 8) and decided in told, "a rung"
         assert all(told[step] == pytest.approx(loss(state.cell.change) + 1 / step) for step in told)
-        assert trial.user_attrs["stopped_at"] == read_small(LastWords, folder.outcome).step >= decided
+        assert trial.user_attrs["stopped_at"] == read_small(Outcome, folder.outcome).step >= decided
         assert state.reason == f"{kind} at step {decided}; stopped after step {trial.user_attrs['stopped_at']}"
         assert not folder.finished()
     report(made, tmp_path)
@@ -337,7 +337,7 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
         queue.enqueue([cell], shown=shown(search(space=SPACE[:1])))
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
-    assert found[0]["why not"] == "2 finished trials are too few to tell (at least 10 are needed)"
+    assert found[0].why_not == "2 finished trials are too few to tell (at least 10 are needed)"
 
 
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> No
         assert any_alive([Job()]) == alive, script
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_submitted_job_runs_the_verb_work(tmp_path: Path) -> None:
     (job,) = submit(Slurm(minutes=5), "nothing", ["--out", str(tmp_path)], tmp_path, cluster="local")
@@ -174,6 +175,7 @@ class Cluster:
         return "\n".join(path.read_text() for path in sorted((self.folder / "slurm").glob("*_log.*")))
 
 
+@pytest.mark.alone
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellation(tmp_path: Path, cluster) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.cli.status import short
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue, link
 from lightning_tfm.queue.storage import find_storage
@@ -15,8 +16,8 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
-from lightning_tfm.study.rows import Paper, Row
-from lightning_tfm.study.study import LOOKS, save
+from lightning_tfm.study.rows import Paper, Row, apply
+from lightning_tfm.study.study import LOOKS, load, save
 from tests.dashboard.made import FAR, Folder
 from tests.launching import ablation
 from tests.records import leave, record
@@ -40,18 +41,18 @@ def test_a_finished_run_whose_folder_is_gone_is_not_counted_as_done(tmp_path: Pa
         return capsys.readouterr().out
 
     (head,) = status().splitlines()
-    assert head.startswith("s: 3 finished, 0 running, 0 waiting, 0 failed") and "gone" not in head
+    assert head.startswith("s: 3 finished, 0 running, 0 waiting, 0 failed")
     for cell in cells[1:]:
         shutil.rmtree(RunFolder(tmp_path, cell.training_hash).path)
     head, line = status().splitlines()
-    assert head.startswith("s: 2 finished, 0 running, 0 waiting, 0 failed, 1 gone")
-    assert line.startswith("gone     r1 seed 1  its folder below")
+    assert head.startswith("s: 2 finished, 0 running, 1 waiting, 0 failed")
+    assert line == "waiting  r1 seed 1  it was finished, but its folder is gone"
     found = json.loads(status("--json"))
-    assert [cell["state"] for cell in found["cells"]] == ["finished", "gone", "finished"]
-    assert "1 gone" in status("--watch")
+    assert [cell["state"] for cell in found["cells"]] == ["finished", "waiting", "finished"]
+    assert "1 waiting" in status("--watch")
     save(ablation("s"), tmp_path)
     (line,) = (line for line in listed(tmp_path, capsys) if line.startswith("s "))
-    assert " 2 of 3 interrupted" in line and line.endswith("1 gone"), "as the study's own status has it"
+    assert " 2 of 3 interrupted" in line, "as the study's own status has it"
 
 
 def listed(root: Path, capsys) -> list[str]:
@@ -104,6 +105,25 @@ def test_a_table_that_came_without_a_queue_is_told_from_its_records(tmp_path: Pa
     assert listed(tmp_path, capsys)[2].startswith("more table 4 of 6 interrupted 20")
 
 
+def test_a_study_has_ended_when_nothing_that_failed_will_be_tried_again(tmp_path: Path, capsys) -> None:
+    made = Folder(tmp_path)
+    study = made.table("t", ["base", "A-h1"], [1])
+    queue = Queue("t", find_storage("", tmp_path / "studies" / "t"))
+    queue.enqueue(study.cells())
+    for cell in study.cells():
+        made.run(apply(study.base, next(row for row in study.rows if row.name == cell.row), 1), "failed")
+    states = []
+    while claim := queue.claim():
+        queue.fail(claim, "refused" if claim.cell.row == "base" else "out_of_memory", "it failed")
+        states.append(listed(tmp_path, capsys)[1].split()[5])
+        assert main(["status", "t", "--out", str(tmp_path)]) == 0
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert "2 failed" in head and [line.split()[0] for line in lines] == ["failed", "failed"]
+        ahead = sum(state.state == "waiting" for state in queue.states())
+        assert sum(line.endswith("; will be tried again") for line in lines) == ahead
+    assert states[-1] == "ended" and set(states[:-1]) == {"interrupted"}
+
+
 def test_cells_that_looks_never_asked_for_are_not_counted(tmp_path: Path, capsys) -> None:
     made = Folder(tmp_path)
     study = made.table("auto", ["base", "A-h1"], [1, 2, 3])
@@ -133,7 +153,8 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
 
     assert "no studies in" in said() and "lightning-tfm sweep sweeps/table3.yaml" in said()
     rows = [Row(f"r{n}", "r", {"model.h": 2**n} if n else {}, Paper(None, None, None), "here:1") for n in range(3)]
-    tables = [save(replace(ablation(name), rows=rows, seeds=[1]), tmp_path) for name in ("fresh", "half", "whole")]
+    names = ("fresh", "half", "whole")
+    tables = [save(replace(ablation(name), rows=rows, seeds=[i]), tmp_path) for i, name in enumerate(names, 1)]
     (tmp_path / "studies" / "torn").mkdir()
     (tmp_path / "studies" / "torn" / "study.json").write_text("{")
     for table, count in zip(tables[1:], (1, 3), strict=True):
@@ -141,8 +162,8 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
         queue.enqueue(table.cells())
         for _ in range(count):
             claim = queue.claim()
-            if not (folder := RunFolder(tmp_path, claim.cell.training_hash)).finished():
-                leave(folder.claim())
+            scored = load(tmp_path, table.name).evaluation(claim.cell, tmp_path)
+            leave(RunFolder(tmp_path, claim.cell.training_hash).claim(), evaluation_hash=scored)
             assert queue.finish(claim, 2.0)
     found = {line.split()[0]: " ".join(line.split()) for line in said().splitlines()}
     assert found["fresh"].startswith("fresh table 0 of 3 not started 20")
@@ -180,3 +201,8 @@ def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
         assert " ".join(lines).split() == " ".join(whole).split(), "the same words"
     assert said("status", study.name, *out)[-1].startswith("waiting  A-h1/1, A-h4/2, ")
     assert len(said("status", study.name, *out)[-1]) > 80
+
+
+def test_waiting_cells_of_combined_fields_are_named_by_their_values():
+    assert short("norm=pre, warmup=150, lr_factor=0.35") == "pre·150·0.35"
+    assert short("A-h1, warmup=150") == "A-h1·150" and short("A-h1") == "A-h1"

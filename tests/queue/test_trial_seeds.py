@@ -12,10 +12,9 @@ from statistics import mean, stdev
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.plan import text as planned
 from lightning_tfm.cli.status import as_json, as_text
-from lightning_tfm.cli.studies import states_of
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.forecast import text as planned
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.search_results import report
 from lightning_tfm.report.search import make
@@ -135,7 +134,7 @@ def test_the_gain_over_base_has_the_noise_of_these_seeds(done) -> None:
 def test_status_and_plan_count_trials_and_runs(done, capsys) -> None:
     root, states, _ = done
     queue = open_queue(root, "s")
-    assert as_text("s", Watch(root).look(states_of(queue, root))).startswith(
+    assert as_text("s", Watch(root).look(queue.states())).startswith(
         "s: 5 finished, 0 running, 0 waiting, 0 failed, best: dev/ppl 1.017 (t0000)"
     )
     cells = [cell for trial in several().cells() for cell in trial.runs]
@@ -143,7 +142,8 @@ def test_status_and_plan_count_trials_and_runs(done, capsys) -> None:
     assert sum(cell.cost for cell in cells) == pytest.approx(sum(trial.cost for trial in several().cells()))
     folder = RunFolder(root, states[1].cell.runs[2].training_hash)
     folder.path.rename(folder.path.with_name("gone"))
-    assert [s.state for s in states_of(queue, root)].count("gone") == 1
+    (again,) = [s for s in Watch(root).look(queue.states()).cells if s.state != "done"]
+    assert (again.state, again.reason) == ("waiting", "it was finished, but its folder is gone")
     folder.path.with_name("gone").rename(folder.path)
     assert main(["report", "s", "--format", "csv", "--out", str(root)]) == 0
 

@@ -20,8 +20,8 @@ HARDWARE = Hardware(accelerator="cpu", devices=2, threads=1, validate_every=4, l
 def search_with_two_ranks(root: str) -> list:
     from lightning_tfm.queue.launch import run_study
     from lightning_tfm.queue.resources import Resources
+    from lightning_tfm.queue.training import Training
     from lightning_tfm.queue.worker import Job
-    from lightning_tfm.runs.train import Training
 
     out = Path(root) / "out"
     base = experiment(write_corpus(Path(root) / "text"), training__steps=60, training__warmup=5)
@@ -67,20 +67,24 @@ def test_both_ranks_stop_at_the_same_step(tmp_path: Path, monkeypatch) -> None:
 def ranks_that_differ(root: str) -> str:
     import os
 
+    from lightning_tfm.accel import choose
     from lightning_tfm.config import training_hash, training_identity
     from lightning_tfm.runs.outcome import RunFailed
     from lightning_tfm.runs.ranks import fork_ranks
+    from lightning_tfm.runs.result import Result
     from lightning_tfm.runs.train import Run
 
     out = Path(root) / "out"
     base = experiment(write_corpus(Path(root) / "text"))
-    identity = training_identity(base, prepare(base.data, out).train_fingerprint, {})
+    prepared = prepare(base.data, out)
+    identity = training_identity(base, prepared.train_fingerprint, {})
     attempt = RunFolder(out, training_hash(identity)).claim()
     attempt.write_json(attempt.folder.identity, identity)
 
     def one_rank() -> None:
         other = experiment(Path(root) / "text", training__lr_factor=2.0)
-        Run(base if os.environ["RANK"] == "0" else other, HARDWARE, attempt, out).train()
+        asked = base if os.environ["RANK"] == "0" else other
+        Run(asked, HARDWARE, attempt, prepared.folder, choose.backend, Result()).train()
 
     try:
         fork_ranks(one_rank, 2, 1)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,32 @@ def test_one_run_each_with_our_values_and_a_resumed_one_repeats_no_step(tmp_path
         assert [h["dev/bleu"] for h in history if "dev/bleu" in h] == [11.0]
 
 
-def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path, forks) -> None:
+def test_a_row_that_was_renamed_has_its_new_name_there_and_is_sent_once_more(tmp_path: Path, forks) -> None:
+    folder, (cell, shared) = tmp_path / "studies" / "s", CELLS
+    write_run(tmp_path, cell, range(1, 4), whole=True)
+    write_run(tmp_path, shared, range(1, 4), whole=True)
+
+    def look(group: str, *cells: Cell) -> None:
+        mirror = Mirror(folder, "offline", group)
+        mirror.look(tmp_path, list(cells))
+        mirror.close()
+
+    renamed = replace(cell, row="wide")
+    assert forks.join(forks.start(lambda: look("s", cell, shared))) == 0
+    for _ in range(2):
+        assert forks.join(forks.start(lambda: look("s", renamed, shared))) == 0
+    assert forks.join(forks.start(lambda: look("another", replace(shared, row="theirs")))) == 0
+    items = [item for item in read_all(folder)[cell.training_hash[:16]] if item["type"] == "run"]
+    assert [item["run"]["display_name"] for item in items] == ["r0 seed 1", "wide seed 1"], "once"
+    summary = [
+        item["summary"]["update"] for item in read_all(folder)[cell.training_hash[:16]] if item["type"] == "summary"
+    ]
+    assert [one["row"] for one in summary if "row" in one][-1] == "wide"
+    (theirs,) = [item for item in read_all(folder)[shared.training_hash[:16]] if item["type"] == "run"]
+    assert theirs["run"]["display_name"] == "r1 seed 1", "the study that sent a run names it"
+
+
+def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tmp_path: Path, forks) -> None:
     folder, said = tmp_path / "studies" / "s", []
     cells = [Cell("base", 1, CELLS[0].training_hash, 1.0), Cell("r1", 1, CELLS[1].training_hash, 1.0)]
     for cell in cells:
@@ -104,20 +130,10 @@ def test_summaries_say_what_a_run_is_and_the_verdicts_are_a_table(tmp_path: Path
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
     (path,) = folder.glob("wandb/offline-run-*-table-s/files/media/table/verdicts*.json")
     assert json.loads(path.read_text()) == {"columns": heads, "data": rows}, "numbers as numbers"
-
-
-def test_a_line_of_the_translations_is_a_line_of_the_table_whatever_it_holds(tmp_path: Path, forks) -> None:
-    folder = tmp_path / "studies" / "s"
-    write_run(tmp_path, CELLS[0], range(1, 3), whole=True)
-
-    def send() -> None:
-        mirror = Mirror(folder, "offline", "s")
-        mirror.look(tmp_path, CELLS[:1])
-        mirror.close()
-
-    assert forks.join(forks.start(send)) == 0
-    (path,) = folder.glob("wandb/offline-run-*/files/media/table/dev/translations*.json")
-    assert json.loads(path.read_text())["data"] == [[i, line] for i, line in enumerate(TRANSLATIONS)]
+    tables = [json.loads(p.read_text()) for p in folder.glob("wandb/*/files/media/table/dev/translations*.json")]
+    assert [table["data"] for table in tables] == [[[i, line] for i, line in enumerate(TRANSLATIONS)]] * 3, (
+        "one was scored otherwise"
+    )
 
 
 def test_a_mirror_that_died_is_started_again_once_and_sends_all(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from lightning_tfm import config
 from lightning_tfm.data.module import StepLoader, TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import learning_rate
@@ -35,7 +36,7 @@ def losses(root: Path) -> list[float]:
     """Smoothed loss of each step, summed over its target tokens, in a plain loop on one thread."""
     torch.set_num_threads(1)
     experiment = load_experiment(Path(__file__).with_name("miniature.yaml"), seed=0).scaled()
-    data = TranslationData(experiment, root)
+    data = TranslationData(experiment, prepare(experiment.data, root))
     module = TransformerModule(experiment, data.prepared.tokenizer.V).train()
     optimizer = module.configure_optimizers()
     loader = StepLoader(data.plan(), data.prepared.split("train"), 0, 0, 1, 0)

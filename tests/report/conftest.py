@@ -1,9 +1,11 @@
 """Synthetic studies (see synthetic.py)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import pytest
 
+from lightning_tfm.counting import Bleu
 from tests.report.synthetic import Generator
 
 
@@ -20,4 +22,23 @@ def few_seeds() -> Iterator[None]:
     """Two seeds are enough for a verdict, so that studies are small; the rule has tests of its own, in test_verdict."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lightning_tfm.report.statistics.LEAST", 2)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def counted_once() -> Iterator[None]:
+    """The studies of a module share most translations: all its counters of one text remember what one has counted."""
+    begin = Bleu.__init__
+
+    @cache
+    def counter(references: tuple[str, ...], tokenize: str) -> Bleu:
+        made = Bleu.__new__(Bleu)
+        begin(made, references, tokenize)
+        return made
+
+    def share(self: Bleu, references: Sequence[str], tokenize: str) -> None:
+        self.__dict__ = counter(tuple(references), tokenize).__dict__
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bleu, "__init__", share)
         yield

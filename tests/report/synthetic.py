@@ -1,25 +1,22 @@
 """Studies as they would lie on disk, with planted effects and noise, without any training."""
 
+import atexit
 import json
 import math
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.config import (
-    Data,
-    Experiment,
-    Hardware,
-    Miniature,
-    Training,
-    to_dict,
-    training_hash,
-)
+from lightning_tfm.config import Data, Experiment, Hardware, Miniature, Training, to_dict, training_hash
 from lightning_tfm.counting import Bleu
-from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.queue.row_data import rows_data
 from lightning_tfm.runs.directory import RunFolder
@@ -36,6 +33,14 @@ BASE = Experiment(
     training=Training(tokens=800, warmup=400, steps=100_000),
     miniature=Miniature(width=8, depth=2, steps=1000),
 )
+
+
+@cache
+def store_of(data: Data) -> Path:
+    """The token store of `data`, made once in a process."""
+    root = tempfile.mkdtemp(prefix="stores")
+    atexit.register(shutil.rmtree, root)
+    return prepare(data, Path(root)).folder
 
 
 class Generator:
@@ -55,6 +60,8 @@ class Generator:
         known = all_rows()
         chosen = [row if isinstance(row, Row) else known[row] for row in rows]
         self.root, self.rng = root, np.random.default_rng(8)
+        made = store_of(base.data)
+        shutil.copytree(made, root / "data" / made.name, dirs_exist_ok=True)
         self.prepared: Prepared = prepare(base.data, root)
         prints = Fingerprints(self.prepared.train_fingerprint, self.prepared.fingerprint("val"))
         store = self.prepared.folder.name

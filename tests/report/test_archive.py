@@ -25,6 +25,14 @@ def made(tmp_path_factory):
     return made
 
 
+@pytest.fixture(scope="module")
+def packed(made):
+    """The study's archive."""
+    file = made.root.parent / "good.xz"
+    assert main(["records", "pack", "made", str(file), "--out", str(made.root)]) == 0
+    return file
+
+
 def said(root):
     study = load_as(Ablation, root, "made")
     return summarise(read_cells(study, root, collect(study, root)))
@@ -161,10 +169,9 @@ def left_by(root):
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(made, tmp_path, capsys, what):
+def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(packed, tmp_path, capsys, what):
     """A member `runs/<16 hex>//ABSOLUTE/PATH` wrote any file that the user could write."""
-    assert main(["records", "pack", "made", str(tmp_path / "good.xz"), "--out", str(made.root)]) == 0
-    good = list(unpacked(tmp_path / "good.xz").items())
+    good = list(unpacked(packed).items())
     (tmp_path / "outside").mkdir()
     (tmp_path / "bad.xz").write_bytes(tarred(HOSTILE[what](good, str(tmp_path / "outside"))))
     capsys.readouterr()
@@ -176,9 +183,8 @@ def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(made, tmp_pat
 
 
 @pytest.mark.parametrize("bad", ["half of one", "nothing", "zeros", "no tar"])
-def test_what_is_no_archive_is_refused_in_a_line(made, tmp_path, capsys, bad):
-    assert main(["records", "pack", "made", str(tmp_path / "good.xz"), "--out", str(made.root)]) == 0
-    good = (tmp_path / "good.xz").read_bytes()
+def test_what_is_no_archive_is_refused_in_a_line(packed, tmp_path, capsys, bad):
+    good = packed.read_bytes()
     made_of = {"half of one": good[: len(good) // 2], "nothing": b"", "zeros": bytes(500)}
     (tmp_path / "bad.xz").write_bytes(made_of.get(bad, lzma.compress(b"no tar")))
     capsys.readouterr()

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.cli import auto
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import rounds
 from lightning_tfm.queue.join import MORE
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import sequential
 from lightning_tfm.report.build import make
+from lightning_tfm.report.interim import look
 from lightning_tfm.study.study import file_of, folder_of
 
 ROWS = ["base", "A-h1", "A-h4"]
@@ -46,8 +47,8 @@ class Trainer:
         return []
 
     def run(self, options=ASKED):
-        course, seeds = auto.begin(self.study, options, self.made.root)
-        return auto.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES)
+        course, seeds = rounds.begin(self.study, options, self.made.root)
+        return rounds.rounds(course, self.study, seeds, options["max_runs"], self.made.root, RESOURCES, look)
 
     @property
     def more(self):
@@ -63,7 +64,7 @@ class Trainer:
 def trainer(generator, monkeypatch):
     def make(hopeless=0.0, **how):
         found = Trainer(generator, **how)
-        monkeypatch.setattr(auto, "work", found)
+        monkeypatch.setattr(rounds, "work", found)
         monkeypatch.setattr(sequential, "HOPELESS", hopeless)
         return found
 
@@ -138,13 +139,13 @@ def test_what_would_break_the_correction_is_refused(trainer, generator):
     with pytest.raises(UserError, match=r"--max-seeds=7.*began with 5"):
         found.run(NONE | {"max_seeds": 7})
     with pytest.raises(UserError, match="rows base, A-h1, A-h4, and they are fixed"):
-        auto.begin(replace(found.study, rows=found.study.rows[:2]), NONE, found.made.root)
+        rounds.begin(replace(found.study, rows=found.study.rows[:2]), NONE, found.made.root)
     fixed = generator(ROWS, [1, 2, 3, 4, 5, 6], "fixed").study
     with pytest.raises(UserError, match=r"fixed beforehand.*--name"):
-        auto.begin(replace(fixed, seeds=[1]), NONE, found.made.root)
+        rounds.begin(replace(fixed, seeds=[1]), NONE, found.made.root)
 
 
 def test_seeds_are_the_files_and_then_those_after_them():
-    assert auto.pool([11, 12], 4) == [11, 12, 13, 14]
-    assert auto.pool([5, 1], 3) == [5, 1, 6]
-    assert auto.pool([1, 2, 3], 2) == [1, 2]
+    assert rounds.pool([11, 12], 4) == [11, 12, 13, 14]
+    assert rounds.pool([5, 1], 3) == [5, 1, 6]
+    assert rounds.pool([1, 2, 3], 2) == [1, 2]

@@ -9,7 +9,7 @@ import pytest
 
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.data.long import LongText
-from lightning_tfm.report import archive, beyond_figure, beyond_text, formats
+from lightning_tfm.report import archive, beyond_figure, beyond_text
 from lightning_tfm.report.beyond import (
     CARRIES,
     CONTRADICTED,
@@ -20,12 +20,13 @@ from lightning_tfm.report.beyond import (
     UNTESTABLE,
     judged,
 )
-from lightning_tfm.report.blocks import Table
-from lightning_tfm.report.build import make
+from lightning_tfm.report.blocks import Widest
+from lightning_tfm.report.build import make, render_table
+from lightning_tfm.report.panels import row_classes
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.summary import Interval
-from lightning_tfm.report.text import to_words
+from lightning_tfm.report.row import Interval
+from lightning_tfm.report.words import to_words
 from lightning_tfm.runs.record import Score, to_plain
 from lightning_tfm.runs.scored import Scored, by_length
 from lightning_tfm.study.rows import Paper, Row, all_rows
@@ -120,21 +121,21 @@ def test_every_format_says_it(report, capsys):
     long_names = [replace(row, row=f"{row.row}-{'n' * 20}") for row in report.summary.beyond.rows]
     named = to_text(beyond_text.section(replace(report.summary.beyond, rows=long_names)).blocks, 80).splitlines()
     assert max(map(len, named)) <= 80 and any("[+0." in line and "falls off" in line for line in named)
-    text, markdown = to_words(report.summary, 80), formats.to_markdown(report.summary)
+    text, markdown = to_words(report.summary, 80), render_table(report.summary, "markdown")
     assert max(map(len, text.splitlines())) <= 80
     for told in (text, markdown, report.render("html")):
         assert "supported in part" in told and "falls off" in told and "alibi/4" in told
-    plain = json.loads(formats.to_json(report.summary))["beyond the training length"]
+    plain = json.loads(render_table(report.summary, "json"))["beyond the training length"]
     assert plain["limit"] == LIMIT and {row["row"] for row in plain["rows"]} == set(RISES)
 
 
 def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(report):
-    found = beyond_figure.pictures(report.summary.beyond)
+    found = beyond_figure.pictures(report.summary.beyond, report.summary.rows)
     assert len(found) == 6
     for picture, title in found:
         assert picture.count('class="band"') == len(RISES) and "length" in title
-    many = [replace(report.summary.beyond.rows[1], row=f"r{i}") for i in range(9)]
-    classes = beyond_figure.colours([report.summary.beyond.rows[0], *many])
+    many = [replace(report.summary.rows[1], name=f"r{i}", base=False) for i in range(9)]
+    classes = row_classes([replace(many[0], name="base", base=True), *many])
     assert len(set(classes.values())) == 10 and classes["r7"] == "g1 again"
 
 
@@ -178,8 +179,8 @@ def test_one_seed_tests_nothing_and_without_a_control_the_rise_itself_counts(mad
     found = again(made, RISES | {"base": 0.2}, [("seen", seed) for seed in SEEDS])
     base = found.rows[0]
     assert found.control is None and base.excess.lower < 0.5 < base.excess.upper and base.word == FALLS_OFF
-    tables = [block for block in beyond_text.section(found).blocks if isinstance(block, Table)]
-    assert "rise [95 %]" in [column.head for column in tables[0].columns]
+    tables = [block for block in beyond_text.section(found).blocks if isinstance(block, Widest)]
+    assert "rise [95 %]" in [column.head for column in tables[0].tables[0][0].columns]
 
 
 def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_word(made):

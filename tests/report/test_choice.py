@@ -10,8 +10,8 @@ import pytest
 from lightning_tfm.report import choice
 from lightning_tfm.report.build import make
 from lightning_tfm.report.statistics import SentenceNoise, compare
-from lightning_tfm.report.summary import TunedRow, TuningSummary
 from lightning_tfm.report.tuning import notes, weighed
+from lightning_tfm.study.tuned import TunedRow, TuningSummary
 from tests.report.synthetic import Generator
 
 VALUES = [0.5, 1.0, 2.0]

@@ -30,7 +30,7 @@ def at(z, se=0.001, centre=0.0):
 
 def word(says, **rows):
     (found,) = weigh([Claim("a claim", says)], [(rows, 1.0)])
-    return found.word
+    return found.verdict
 
 
 def test_a_claim_about_several_rows_needs_all_of_them():
@@ -70,22 +70,22 @@ def test_holm_over_the_claims_and_the_looks():
     p = {name: 2 * stats.t.sf(z, 1000) for name, z in (("a", 3), ("b", 2.2), ("c", 0.5))}
     found = weigh(family, [(rows, 1.0)])
     assert [f.p for f in found] == pytest.approx([3 * p["a"], 2 * p["b"], p["c"]])
-    assert [f.word for f in found] == [SUPPORTED, UNDECIDED, UNDECIDED]
+    assert [f.verdict for f in found] == [SUPPORTED, UNDECIDED, UNDECIDED]
     halved = weigh(family, [(rows, 0.5)])
     assert halved[0].p == pytest.approx(6 * p["a"])
     later = weigh(family, [(rows, 0.5), ({"a": at(0), "b": at(-5), "c": at(0)}, 0.5)])
-    assert later[0].p == halved[0].p and later[0].word == SUPPORTED  # a word once said stays
-    assert later[1].word == CONTRADICTED
+    assert later[0].p == halved[0].p and later[0].verdict == SUPPORTED  # a word once said stays
+    assert later[1].verdict == CONTRADICTED
     missing = weigh(family, [({"a": at(3)}, 1.0)])
     assert missing[0].p == found[0].p  # what could not be tested still counts in the family
-    assert [f.word for f in missing[1:]] == [UNTESTABLE] * 2 and missing[1].findings[0].p != missing[1].findings[0].p
+    assert [f.verdict for f in missing[1:]] == [UNTESTABLE] * 2 and missing[1].findings[0].p != missing[1].findings[0].p
 
 
 def test_the_family_is_of_claims_whose_rows_the_study_has():
     assert asked(list(all_rows())) == list(CLAIMS) and len(CLAIMS) == 6
     assert asked(["base", "A-h1", "B-dk16"]) == [CLAIMS[0]]
     assert asked(["base", "A-h1", "A-h32"], heads=4) == [CLAIMS[1]]  # "worse than eight" says nothing about four
-    assert weigh([], [({}, 1.0)]) == [] and weigh(asked(["A-h1"]), [])[0].word == UNTESTABLE
+    assert weigh([], [({}, 1.0)]) == [] and weigh(asked(["A-h1"]), [])[0].verdict == UNTESTABLE
     assert "C-N8" not in {name for claim in CLAIMS for name in claim.says}
 
 

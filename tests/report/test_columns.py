@@ -9,13 +9,11 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.report import facts
-from lightning_tfm.report.build import make
-from lightning_tfm.report.formats import table_csv, table_json, table_markdown
-from lightning_tfm.report.latex import table_latex
+from lightning_tfm.report.build import make, render_table
+from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.summarise import tabulate
-from lightning_tfm.report.text import to_text
-from lightning_tfm.report.verdicts import columns_and_rows
+from lightning_tfm.report.table_data import columns_and_rows
 from lightning_tfm.study.rows import Paper, Row, all_rows
 
 NOT_PRINTED = Paper(None, None, None)
@@ -48,12 +46,16 @@ def table_of(made):
 
 
 def test_what_rows_change_are_columns_of_the_text(study):
-    lines = to_text(table_of(study), 80).splitlines()
+    lines = render_table(table_of(study), "text", 80).splitlines()
     assert max(map(len, lines)) <= 80
     heads = " ".join(" ".join(lines[:2]).split())
     assert "train" in heads and "warm-" in heads and "norm" in heads and "lr" in heads and "factor" in heads
     assert "paper" not in "".join(lines).replace("miniature of the paper", "")
-    words = {line.split()[0]: line.split()[1:] for line in lines if line.split()[0] in ("base", "pre-short", "slow")}
+    words = {
+        line.split()[0]: line.split()[1:]
+        for line in filter(None, lines)
+        if line.split()[0] in ("base", "pre-short", "slow")
+    }
     assert words["base"][:4] == ["100", "post", "400", "1.0"]
     assert words["pre-short"][:2] == ["pre", "200"] and words["slow"][:2] == ["200", "0.5"]
     assert "the same in every row: N=3, d_model=64, d_ff=256, h=8, d_k=8" in " ".join(" ".join(lines).split())
@@ -61,16 +63,16 @@ def test_what_rows_change_are_columns_of_the_text(study):
 
 def test_and_of_markdown_csv_json_and_latex(study):
     built, report = table_of(study), make("made", study.root)
-    heads = table_markdown(built).splitlines()[0]
+    heads = render_table(built, "markdown").splitlines()[0]
     assert heads == "| group | row | train steps | norm | warmup | lr_factor | params | n | dev PPL | dev BLEU |"
-    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(table_csv(built)))}
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(render_table(built, "csv")))}
     assert (rows["slow"]["norm"], rows["slow"]["warmup"], rows["slow"]["lr_factor"]) == ("post", "200", "0.5")
     assert rows["slow"]["d_model"] == "64" and "paper PPL" not in rows["slow"]
-    found = {row["row"]: row for row in json.loads(table_json(built))["rows"]}
+    found = {row["row"]: row for row in json.loads(render_table(built, "json"))["rows"]}
     assert found["pre"]["norm"] == "pre" and found["base"]["paper"]["PPL"] is None
     tex = report.render("latex")
-    assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & ours & $\Delta$\,\%" in tex
-    assert "The same in every row: N=3" in tex
+    assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & mean ($\pm$\,\%) & $\Delta$\,\%" in tex
+    assert "The same in every row: $N$~3" in tex
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(report.render("csv")))}
     assert rows["pre-short"]["norm"] == "pre" and rows["pre-short"]["warmup"] == "200"
     assert "norm=pre, warmup=200" in report.render("markdown")
@@ -82,20 +84,23 @@ def test_and_of_the_page(study):
         assert f'<button type="button"><bdi>{name}</bdi></button>' in page
     assert '<td class="c-f1 wide" data-v="pre"><bdi>pre</bdi></td>' in page
     assert "<bdi>norm pre, warmup 200</bdi>" in page
-    assert "d_model 64" in page and "<bdi>PPL against</bdi> <bdi>base</bdi>" in page and "paper PPL" not in page
+    assert "d_model 64" in page and "<bdi>PPL against base</bdi>" in page and "paper PPL" not in page
 
 
 def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study):
-    added = facts.Fact("n", "counted", "how many", "{:.0f} of them".format, brief=True)
+    added = facts.Fact("body", "counted", "how many", "{:.0f} of them".format, brief=True)
     facts.FACTS.append(added)
     try:
         built, report = table_of(study), make("made", study.root)
-        views = [to_text(built, 200), table_markdown(built), table_latex(built)]
+        views = [render_table(built, "text", 200), render_table(built, "markdown"), to_latex(built)]
         views += [report.render(kind) for kind in ("markdown", "latex", "html")]
-        assert all("counted" in view and "3 of them" in view for view in views)
-        assert all(view.splitlines()[0].split(",").count("n") == 2 for view in (table_csv(built), report.render("csv")))
+        assert all("counted" in view and " of them" in view for view in views)
+        assert all(
+            view.splitlines()[0].split(",").count("body") == 1
+            for view in (render_table(built, "csv"), report.render("csv"))
+        )
         heads, rows = columns_and_rows(report.summary)
-        assert {row[heads.index("counted")] for row in rows} == {3}
+        assert [row[heads.index("counted")] for row in rows] == [row.body for row in report.summary.rows]
     finally:
         facts.FACTS.remove(added)
 
@@ -103,12 +108,14 @@ def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study):
 def test_beside_rows_of_the_paper_all_its_columns_stand(generator):
     made = generator([all_rows()[name] for name in ("base", "A-h4")] + MINE[:2], [1])
     built = table_of(made)
-    heads = table_markdown(built).splitlines()[0]
-    assert heads.startswith("| group | row | N | d_model | d_ff | h | d_k | d_v | P_drop | eps_ls | positions | train")
+    heads = render_table(built, "markdown").splitlines()[0]
+    assert heads.startswith(
+        "| group | row | label | N | d_model | d_ff | h | d_k | d_v | P_drop | eps_ls | positions | train"
+    )
     assert "| norm | warmup | params |" in heads and heads.endswith("| paper PPL | paper BLEU | paper params |")
-    text = to_text(built, 80)
+    text = render_table(built, "text", 80)
     assert max(map(len, text.splitlines())) <= 80 and "norm=pre" in text
-    wide = to_text(built, 120).splitlines()
+    wide = render_table(built, "text", 120).splitlines()
     (line,) = [line for line in wide if line.startswith("pre-short ")]
     assert line.split()[1:3] == ["pre", "200"]
 
@@ -131,7 +138,12 @@ def test_a_class_of_the_users_is_not_cut_to_three_letters(generator):
 def test_nothing_of_the_papers_stands_beside_rows_that_it_does_not_print(study):
     report, built = make("made", study.root), table_of(study)
     shown = [report.render(kind) for kind in ("html", "markdown", "csv", "latex")]
-    shown += [to_text(built, 80), to_text(built, 120), table_markdown(built), table_csv(built)]
+    shown += [
+        render_table(built, "text", 80),
+        render_table(built, "text", 120),
+        render_table(built, "markdown"),
+        render_table(built, "csv"),
+    ]
     for one in shown:
         told = re.sub(r"<(style|script|svg).*?</\1>", "", one, flags=re.DOTALL)
         assert not re.search("paper|reproduced|contradicted|section 6.2|[^ -]4[.]92[^0-9]", told)
@@ -146,7 +158,7 @@ def test_long_names_of_combinations_fit_eighty_columns(generator):
     rows = [own(name, norm="pre", warmup=150 + i, lr_factor=0.35) for i, name in enumerate(names)]
     made = generator([all_rows()["base"], *rows], [1, 2, 3])
     made.write_all()
-    lines = to_text(table_of(made), 80).splitlines()
+    lines = render_table(table_of(made), "text", 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("norm=pre, warmup=150, ") for line in lines) and "lr_factor=0.35" in lines
 
@@ -155,6 +167,6 @@ def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be
     built = tabulate(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {})
     rows = [replace(row, values=row.values | {"N": n}) for row, n in zip(built.rows, (3, 1), strict=True)]
     told = "sizes are those trained, row names the paper's"
-    assert told in to_text(replace(built, scale="", rows=rows), 200)
+    assert told in render_table(replace(built, scale="", rows=rows), "text", 200)
     full = [replace(row, values=row.values | dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64)) for row in rows]
-    assert told not in to_text(replace(built, scale="", rows=full), 200)
+    assert told not in render_table(replace(built, scale="", rows=full), "text", 200)

@@ -18,7 +18,8 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, compare, minus
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.summary import Difference
+from lightning_tfm.report.render.analysis import render
+from lightning_tfm.report.row import Difference
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import save
 from tests.records import summary_row
@@ -58,14 +59,14 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     assert main(["compare", "one", "other", "--out", str(root), "--format", "json", "--to", str(root / "x.json")]) == 0
     written = json.loads((root / "x.json").read_text())
     assert written["rows"][0]["places"][1]["against"]["ppl"]["p"] == pytest.approx(ppl.p)
-    text = comparison_text.render(found, "text")
+    text = render(comparison_text.analysis(found), "text")
     assert all(len(line) <= 80 for line in text.splitlines()) and "C-N2: only in one" in text
     line = next(x for x in text.splitlines() if x.startswith("A-h1"))
     assert f"{100 * math.expm1(ppl.estimate):+.1f}" in line and "3/4" in line
-    read = list(csv.DictReader(io.StringIO(comparison_text.render(found, "csv"))))
+    read = list(csv.DictReader(io.StringIO(render(comparison_text.analysis(found), "csv"))))
     assert len(read) == 2 * 2 * 2 and float(read[2]["difference of differences"]) == pytest.approx(ppl.estimate)
-    assert "<script>alert" not in comparison_text.render(found, "html") and "A-h1" in comparison_text.render(
-        found, "markdown"
+    assert "<script>alert" not in render(comparison_text.analysis(found), "html") and "A-h1" in render(
+        comparison_text.analysis(found), "markdown"
     )
 
 
@@ -89,8 +90,8 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     found = compare([make("one", tmp_path), make("again", tmp_path)])
     assert len(found.shared) == 6 and found.rows[0].same_runs == 3
     assert found.rows[0].places[1].against["ppl"].why == "the same runs"
-    assert "6 runs are shared (A-h1 3)" in " ".join(comparison_text.render(found, "text").split())
-    page = comparison_text.render(found, "html")
+    assert "6 runs are shared (A-h1 3)" in " ".join(render(comparison_text.analysis(found), "text").split())
+    page = render(comparison_text.analysis(found), "html")
     assert "the same runs" in page and page.count("<svg") == 2
 
 
@@ -159,7 +160,7 @@ def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_p
     assert {(one.p, one.why) for one in told.values()} == {(None, "not testable")}
     assert told["A-h1"].lower > 0.1 and told["A-h4"].lower < 0 < told["A-h4"].upper
     for kind in ("text", "markdown", "html"):
-        assert comparison_text.render(found, kind).count("not testable") == 6
+        assert render(comparison_text.analysis(found), kind).count("not testable") == 6
 
 
 def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():

@@ -15,9 +15,8 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.row_data import raw_fingerprint, rows_data
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.formats import table_csv, table_json, table_markdown
-from lightning_tfm.report.text import to_text, to_words
+from lightning_tfm.report.build import make, render_table, write_table
+from lightning_tfm.report.words import to_words
 from lightning_tfm.scoring import text_size
 from lightning_tfm.study.rows import Paper, Row, all_rows, load_rows
 from lightning_tfm.study.study import Ablation, from_plain, load_as, save
@@ -127,10 +126,12 @@ def test_every_format_has_them(report, made):
     assert "small" not in drawn and "wide" in drawn, "pictures of perplexity leave them out"
     assert "nll per word, 3 rows: 1 better; 1 worse; 1 undecided" in to_words(report.summary, 200)
     table = write_table(made.study, made.root)
-    text = to_text(table, 80)
+    text = render_table(table, "text", 80)
     assert "nll/" in text and "NOT comparable" in " ".join(text.split()) and max(map(len, text.splitlines())) <= 80
-    assert "nll/character" in table_markdown(table) and "nll per word" in table_csv(table).splitlines()[0]
-    assert json.loads(table_json(table))["other pieces"] == ["small", "less"]
+    assert (
+        "nll/char" in render_table(table, "markdown") and "nll per word" in render_table(table, "csv").splitlines()[0]
+    )
+    assert json.loads(render_table(table, "json"))["other pieces"] == ["small", "less"]
 
 
 def test_factors_of_the_data_are_compared_by_words(tmp_path):
@@ -145,7 +146,7 @@ def test_factors_of_the_data_are_compared_by_words(tmp_path):
     cells = {row.name: row.word.mean for row in report.summary.rows}
     assert cross.estimate == pytest.approx(cells["both"] - cells["wide"] - cells["small"] + cells["base"], abs=1e-6)
     assert cross.lower < cross.estimate < cross.upper and cross.p < 0.05
-    assert "nll per word by data.vocab_size" in report.render("html")
+    assert "Dev nll per word by vocab_size and" in report.render("html")
 
 
 def test_another_reference_turns_it_round(made):
@@ -168,9 +169,13 @@ def test_beside_perplexity_in_a_table_of_one_vocabulary_and_blank_in_old_records
         one = Generator(tmp_path, ["base", "A-h1"], [1], name, by_word)
         one.write_all()
         table, summary = write_table(one.study, tmp_path), make(name, tmp_path)
-        assert ("nll/\nword" in to_text(table, 200).replace(" ", "")) or ("nll/" in to_text(table, 200)) == by_word
-        assert "nll/" not in to_text(table, 80), "the paper's columns fill a terminal: PPL says the same there"
-        for text in (table_markdown(table), table_csv(table), table_json(table)):
+        assert ("nll/\nword" in render_table(table, "text", 200).replace(" ", "")) or (
+            "nll/" in render_table(table, "text", 200)
+        ) == by_word
+        assert "nll/" not in render_table(table, "text", 80), (
+            "the paper's columns fill a terminal: PPL says the same there"
+        )
+        for text in (render_table(table, "markdown"), render_table(table, "csv"), render_table(table, "json")):
             assert ("nll" in text) == by_word
         for kind in ("markdown", "csv", "json", "html"):
             assert (("nll/word" in summary.render(kind)) or ("nll per word" in summary.render(kind))) == by_word, kind
@@ -194,7 +199,7 @@ def test_a_row_may_not_change_what_is_scored(tmp_path, made):
 
 
 def test_unknown_pieces_of_the_references_are_refused_with_the_remedy(tmp_path, monkeypatch, made):
-    from lightning_tfm.data.prepare import Prepared
+    from lightning_tfm.data.prepared import Prepared
 
     monkeypatch.setattr(Prepared, "unknown_references", lambda self, split: 3)
     with pytest.raises(UserError, match=r"row 'small' \(data.vocab_size=200\): 3 pieces .*data.byte_fallback=true"):
@@ -203,7 +208,7 @@ def test_unknown_pieces_of_the_references_are_refused_with_the_remedy(tmp_path, 
 
 
 def test_unknown_pieces_of_the_test_text_count_where_vocabularies_differ(monkeypatch, made):
-    from lightning_tfm.data.prepare import Prepared
+    from lightning_tfm.data.prepared import Prepared
 
     monkeypatch.setattr(Prepared, "unknown_references", lambda self, split: 3 * (split == "test"))
     prepared = prepare(BASE.data, made.root)

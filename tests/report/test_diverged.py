@@ -7,10 +7,10 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.study_page import StudyPages
-from lightning_tfm.report.build import make
+from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.summarise import tabulate
-from lightning_tfm.report.text import to_text, to_words
+from lightning_tfm.report.words import to_words
 
 ROWS, SEEDS = ["base", "A-h1", "A-h4", "C-N2", "D-Pdrop0.0"], [1, 2, 3, 4]
 
@@ -57,7 +57,7 @@ def test_it_has_no_mean_of_its_survivors_and_no_word_but_diverged(studies):
 def test_every_format_says_so_and_no_number_is_wider_than_its_column(studies):
     made, one, _ = studies
     found = collect(made.study, made.root)
-    text = to_text(tabulate(made.study, found), 100)
+    text = render_table(tabulate(made.study, found), "text", 100)
     assert "diverged (2 of 4)" in text and max(map(len, text.splitlines())) <= 100
     for kind in ("markdown", "html", "latex"):
         assert "diverged" in one.render(kind)

@@ -18,10 +18,12 @@ from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.report import export
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search, save
 from lightning_tfm.study.sweeps import Pruner
+from lightning_tfm.watch.run_state import Curve
 from tests.records import leave
 from tests.report.synthetic import BASE, SPACE, Generator
 
@@ -90,6 +92,20 @@ def test_csv_has_a_line_for_each_run_and_for_each_step(tmp_path: Path, capsys) -
     call(cells[0].training_hash[:8], "--to=csv", "--folder", str(tmp_path / "one"), "--out", str(tmp_path))
     (alone,) = csv.DictReader((tmp_path / "one" / "runs.csv").read_text().splitlines())
     assert (alone["study"], alone["row"], alone["dev/bleu"]) == ("fit", "base", "11.0")
+
+
+def test_a_finished_curve_is_read_once(tmp_path: Path, monkeypatch) -> None:
+    write_table(tmp_path)
+    read: list[Path] = []
+
+    def of(folder: Path, record: RunRecord | None) -> Curve:
+        read.append(folder)
+        return Curve(folder / "metrics.jsonl").look()
+
+    monkeypatch.setattr(export.Curve, "of", of)
+    found = export.collect("two", tmp_path)
+    export.Csv(tmp_path / "csv").write(found)
+    assert len(read) == len(found) > 1 and all(run.curve.lines for run in found)
 
 
 def test_rows_of_other_data_bring_their_own_runs_and_what_was_scored_otherwise_is_left_out(tmp_path, capsys) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from lightning_tfm.report import factors, statistics
 from lightning_tfm.report.build import make
-from lightning_tfm.report.heat_map import shaded
+from lightning_tfm.report.factors import Effect
+from lightning_tfm.report.heat_map import heat_map
 from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.summary import Effect
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.study import Ablation
 from tests.report.synthetic import Generator
@@ -81,7 +81,7 @@ def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch)
         if ": 800 against 400" in line or "pre against post" in line
     ]
     assert len(lines) == 6 and all(", not testable" in line and ", p " not in line for line in lines)
-    assert "<td>not testable</td>" in report.render("html")
+    assert "<td><bdi>not testable</bdi></td>" in report.render("html")
 
 
 def test_effects_that_are_there_are_found_and_shown(tmp_path):
@@ -98,13 +98,15 @@ def test_effects_that_are_there_are_found_and_shown(tmp_path):
         shown = report.render(kind)
         assert "pre against post" in shown and "800 against 400" in shown
         assert kind == "json" or "differs with training.warmup, read the combinations" in shown
-    assert "heat map" in report.render("html")
+    page = report.render("html")
+    assert "norm pre × warmup 800" in page and page.index("section-factors") < page.index("section-table")
+    assert 'aria-label="Dev perplexity by norm and warmup"' in page and "norm post, warmup 800: " in page
     assert report.summary.factors.maps[0].values[0][0] == pytest.approx(5, rel=0.1)
 
 
 def test_one_cell_that_diverged_leaves_the_others_their_shades():
-    cells = shaded("t", ["a"], list("wxyz"), [[2.0, 2.1, None, 900.0]], less=True).rows[0][1]
-    assert [shade for _, shade in cells] == [40, 20, 0, 0] and cells[2][0] == "–"
+    found = heat_map("t", ["a"], list("wxyz"), [[2.0, 2.1, None, 900.0]], less=True)
+    assert found.shades == [[0, 40, 20, 0, 0]] and found.rows[0][3] == "–"
 
 
 def test_a_main_effect_names_only_fields_with_which_it_interacts_beyond_chance():
@@ -178,6 +180,5 @@ def test_the_pages_say_how_often_effects_and_comparisons_are_false():
     rates = [[float(x) for x in re.findall(r" (\d+\.\d)(?= |$)", row[13:])] for row in rows]
     assert {len(found) for found in rates} == {10}
     effects, comparisons = (max(max(found[part]) for found in rates) for part in (slice(8), slice(8, 10)))
-    page = (root / "lightning_tfm/report/templates/parts/factors.html").read_text()
-    assert f"at most {effects} % of such families" in page
+    assert f"at most {effects} % of such families" in factors.ABOUT
     assert f"at most {comparisons} % of metrics" in (root / "lightning_tfm/report/comparison_text.py").read_text()

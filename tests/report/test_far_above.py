@@ -1,10 +1,14 @@
 """Seeds far above the others of their row are marked, and nothing else is."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
 from lightning_tfm.report.build import make
-from lightning_tfm.report.far_above import far_above
-from lightning_tfm.report.text import to_words
+from lightning_tfm.report.far_above import far_above, phrases
+from lightning_tfm.report.words import to_words
+from tests.records import summary_row
 
 
 def test_a_seed_far_above_its_row_is_marked_and_one_below_is_not():
@@ -36,7 +40,7 @@ def test_the_report_says_it_everywhere(generator):
     report = make("made", made.root)
     assert [r.far_above for r in report.summary.rows] == [[], [3], []]
     for text in (report.render("html"), report.render("markdown"), to_words(report.summary, 80)):
-        assert "1 of 4 seeds far above the others" in text
+        assert re.search("seed 3 of A-h1 is far above the others of its row", text, re.IGNORECASE)
     assert ",3," in report.render("csv").splitlines()[2]
 
 
@@ -65,3 +69,13 @@ def test_more_seeds_are_no_remedy_where_base_is_missing(generator):
     assert to_words(make("made", made.root).summary, 100).splitlines() == [
         "No row of this study is base, so nothing is compared."
     ]
+
+
+def test_a_seed_that_is_far_above_in_many_rows_is_said_once():
+    rows = [replace(summary_row(f"r{i}", "undecided"), far_above=[1]) for i in range(4)]
+    rows.append(replace(summary_row("s", "undecided"), far_above=[2]))
+    assert phrases(rows) == [
+        "seed 1 is far above the others in 4 rows",
+        "seed 2 of s is far above the others of its row",
+    ]
+    assert phrases(rows[:2]) == ["seeds 1 of r0, 1 of r1 are far above the others of their rows"]

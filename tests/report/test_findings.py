@@ -1,11 +1,14 @@
-"""The sentences on top of a report, over made-up summaries: they say what the verdicts say, and nothing else."""
+"""The headline of a report, over made-up summaries: it says what the verdicts say, and nothing else."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.report.findings import findings
-from lightning_tfm.report.summary import Difference, LastEighth, Percent, Scores
+from lightning_tfm.report.agreement import LastEighth
+from lightning_tfm.report.factors import Effect, FactorSummary
+from lightning_tfm.report.findings import headline, trust
+from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.verdict import Word
 from tests.records import summary, summary_row
 
@@ -25,36 +28,37 @@ def report(*rows, base=True, **changes):
     return replace(summary([*first, *rows]), **whole)
 
 
-def test_verdicts_effects_and_seeds():
-    found = findings(
+def test_the_largest_effects_in_words_of_the_rows_then_the_verdicts():
+    assert headline(
         report(
-            row("a", "reproduced", 12.0),
+            row("a", "reproduced", 12.0, label="half the width"),
             row("b", "contradicted", -4.0),
             row("c", "undecided", -30.0),
-            row("d", "reproduced", 20.0),
+            row("d", "reproduced", 20.0, label="no dropout"),
+            row("e", "reproduced", 8.0),
+            row("f", "same direction", 2.0),
         )
-    )
-    assert found == [
-        "In perplexity, of 4 rows beside base, 2 reproduce the paper's difference to base (a, d), 1 goes against the "
-        "paper's (b) and 1 is undecided (over seeds: this corpus, this scale).",
-        "The largest gain found is b, -4.0 % PPL [-6.0, -2.0]; the largest loss d, +20.0 % PPL [+18.0, +22.0].",
-        "The rows stand on 5 seeds each.",
+    ) == [
+        "No dropout, half the width and e cost most (+20, +12, +8.0 % perplexity). b gains (-4.0 % perplexity).",
+        "Of 6 rows 3 are reproduced, 1 goes in the same direction (f), 1 is contradicted (b) and 1 is undecided "
+        "(over seeds: this corpus, this scale).",
     ], "the undecided row is no gain, however large its estimate"
+    assert trust(report(row("a", "reproduced", 1.0))) == "The rows stand on 5 seeds each."
 
 
 def test_nothing_found_says_what_would_have_been():
-    first, second, _ = findings(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
-    assert first == "In perplexity, of 2 rows beside base, 2 are undecided (over seeds: this corpus, this scale)."
-    assert second == (
+    first, second = headline(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
+    assert first == (
         "No row is found to differ from base; a true difference of 4.0 % PPL would typically have been found with a "
         "probability of about 70%."
     )
-    assert findings(report(row("a", "worse", 3.0)))[1].startswith("No row is found to be better than base; the largest")
-    assert findings(report(row("a", "better", -3.0)))[1].endswith("; no row is found to be worse.")
+    assert second == "Of 2 rows 2 are undecided (over seeds: this corpus, this scale)."
+    (beyond_all, _) = headline(report(row("a", "undecided", 1.0, smallest=284.0)))
+    assert "; a true perplexity 3.8 times as high would typically have been found" in beyond_all
 
 
 def test_one_seed_has_numbers_and_no_verdict():
-    found = findings(report(row("a", "not testable", -40.0, n=1)))
+    found = headline(report(row("a", "not testable", -40.0, n=1)))
     assert found[0] == "No difference to base can be tested: a single seed."
     assert found[1] == "The lowest mean perplexity is that of a, 4.60 (base 5.00), without a test."
 
@@ -62,23 +66,22 @@ def test_one_seed_has_numbers_and_no_verdict():
 @pytest.mark.parametrize("count, said", [(1, "1 of 10 cells is empty: out of memory (1)"), (3, "3 of 10 cells are")])
 def test_failed_cells_come_first(count, said):
     missing = {str(seed): "out of memory" for seed in range(count)}
-    found = findings(report(row("a", "worse", 3.0, n=5 - count, missing=missing), finished=10 - count))
-    assert found[2].startswith(said) and found[2].endswith(f"the rows stand on {5 - count} to 5 seeds.")
+    found = trust(report(row("a", "worse", 3.0, n=5 - count, missing=missing), finished=10 - count))
+    assert found.startswith(said) and found.endswith(f"the rows stand on {5 - count} to 5 seeds.")
 
 
 def test_many_reasons_are_counted_and_long_ones_cut():
     missing = {"1": "x" * 500, "2": "x" * 500, "3": "b", "4": "c", "5": "d"}
-    third = findings(report(row("a", "undecided", missing=missing, n=0), finished=5))[2]
-    assert third.startswith("5 of 10 cells are empty: xxx") and "… (2), b (1), and 2 other reasons" in third
-    assert len(third) < 300
+    found = trust(report(row("a", "undecided", missing=missing, n=0), finished=5))
+    assert found.startswith("5 of 10 cells are empty: xxx") and "… (2), b (1), and 2 other reasons" in found
+    assert len(found) < 300
 
 
 def test_warnings_before_figures():
     still = LastEighth(0.11, 0.05, True)
-    third = findings(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still))[2]
-    assert third == (
-        "1 seed of big is far above the others of its row, which all numbers include; base still fell 11.0 % over "
-        "the last eighth of its training: this table shows the speed of learning; the rows stand on 5 seeds each."
+    assert trust(report(row("big", "undecided", 1.0, far_above=[25]), last_eighth=still)) == (
+        "Seed 25 of big is far above the others of its row; base still fell 11.0 % over the last eighth of its "
+        "training: this table shows the speed of learning; the rows stand on 5 seeds each."
     )
 
 
@@ -89,36 +92,50 @@ def test_rows_of_other_pieces_are_judged_by_nll_per_word():
         for word, by in (("worse", 0.5), ("better", -0.25))
     ]
     rows = [replace(r, more={"word": Scores(3.0, 0.1, {}, d)}) for r, d in zip(rows, words, strict=True)]
-    first, second, _ = findings(replace(report(*rows), foreign=["a", "b"]))
-    assert first == (
-        "In nll per word, of 2 rows beside base, 1 is better than base (b) and 1 is worse than base (a) "
-        "(over seeds: this corpus, this scale)."
-    )
-    assert second.startswith(
-        "The largest gain found is b, -0.250 nats per word [-0.350, -0.150]; the largest loss a, +0.5"
-    )
+    assert headline(replace(report(*rows), foreign=["a", "b"])) == [
+        "a costs (+0.500 nll per word). b gains (-0.250 nll per word).",
+        "In nll per word, of 2 rows 1 is better (b) and 1 is worse (a) (over seeds: this corpus, this scale).",
+    ]
 
 
 def test_no_run_no_base_no_other_row():
-    empty = findings(report(row("a", "not testable"), finished=0))
+    empty = headline(report(row("a", "not testable"), finished=0))
     assert empty[0] == "No run has finished, so nothing is known yet."
-    assert findings(report(row("a", "worse", 3.0), base=False))[0].startswith("No row of this study is base")
-    assert findings(report())[0] == "There is no row beside base, so nothing is compared."
+    assert headline(report(row("a", "worse", 3.0), base=False))[0].startswith("No row of this study is base")
+    assert headline(report())[0] == "There is no row beside base, so nothing is compared."
 
 
-def test_another_reference_is_named_and_a_name_with_braces_stays():
-    rows = [row("{to}", "better", -3.0), replace(summary_row("ref", base=False), name="ref")]
+def test_another_reference_is_named():
+    rows = [row("a", "better", -3.0), replace(summary_row("ref", base=False), name="ref")]
     made = replace(report(*rows), reference="ref")
     made = replace(
         made,
         rows=[r.with_metrics({"ppl": replace(r.ppl, difference=None)}) if r.name == "ref" else r for r in made.rows],
     )
-    assert findings(made)[0] == (
-        "In perplexity, of 1 row beside ref, 1 is better than ref ({to}) (over seeds: this corpus, this scale)."
-    )
+    assert headline(made)[1] == "Of 1 row beside ref 1 is better (a) (over seeds: this corpus, this scale)."
 
 
 def test_every_verdict_has_words():
     for word in Word:
-        (first, *_) = findings(report(row("a", word, 1.0), row("b", "undecided", 1.0)))
-        assert first.count("beside base") == 1 and "{" not in first
+        *_, last = headline(report(row("a", word, 1.0), row("b", "undecided", 1.0)))
+        assert last.startswith("Of 2 rows ") and word.clause[word == "undecided"] in last
+
+
+def effect(kind, words, estimate, p=None, **changes):
+    log = [math.log1p(x / 100) for x in (estimate, estimate - 5, estimate + 5)]
+    return replace(Effect(kind, "ppl", words, *log, p), **changes)
+
+
+def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
+    norm, late = "model.norm: pre against post", "training.warmup: 8 against 4"
+    effects = [effect("main", [norm], -24.7, 0.012), effect("main", [late], 2.0, 0.4)]
+    made = replace(report(row("a", "undecided", 1.0, smallest=3.0)), factors=FactorSummary([], effects, []))
+    said = "Over all levels of the other fields: norm pre instead of post gives -24.7 % perplexity [-29.7 %, -19.7 %]."
+    assert headline(made)[0] == said
+    both = [replace(e, p=None) for e in (*effects, effect("interaction", [norm, late], 30.0))]
+    assert headline(replace(made, factors=FactorSummary([], both, [])))[0] == (
+        f"{said} But effects differ with the other fields (norm × warmup): read the combinations. These are intervals "
+        "without a test: too few seeds."
+    )
+    nothing = replace(made, factors=FactorSummary([], effects[1:], []))
+    assert headline(nothing)[0] == "No field by itself is found to act."

@@ -10,7 +10,8 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.latex import TESTS, Layout, latex, table_latex, to_latex
+from lightning_tfm.report.latex import TESTS, Layout, to_latex
+from lightning_tfm.report.render.latex import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.report.synthetic import Generator
 
@@ -50,7 +51,7 @@ def test_change_spread_verdict_and_the_papers_numbers(report):
     assert heads[0] == "row" and heads[-2:] == ["paper", r"$n$ \\"] and heads.count("paper") == 3
     row = next(r for r in report.rows if r.name == "C-N2")
     ppl, d = row.ppl, row.ppl.difference
-    assert rf"\textbf{{{ppl.mean:.2f}}}\,$\pm$\,{ppl.sd:.2f}" in n2, "the least perplexity is bold"
+    assert rf"\textbf{{{ppl.mean:.2f}}}\,$\pm$\,{ppl.sd:.1f}" in n2, "the least perplexity is bold"
     assert sum(r"\textbf" in cell for line in (base, h1, n2, learned, mine) for cell in line) == 2, "one in a metric"
     shown = d.percent
     up, down = shown.upper - shown.estimate, shown.estimate - shown.lower
@@ -77,8 +78,10 @@ def test_the_verbs(made, capsys):
     assert r"\label{tab:x}" in said and "$p$" in said and "5.29" not in said
     assert main(["table", "m_1", "--format", "latex", "--caption", "Two.", *out]) == 0
     assert r"\caption{Two.}" in capsys.readouterr().out
-    assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 2
-    assert "report m_1 --format latex" in capsys.readouterr().err
+    assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 0
+    assert "$p$" in capsys.readouterr().out
+    assert main(["table", "m_1", "--plain", "--format", "latex", "--tests", "p", *out]) == 2
+    assert "--tests=p: with --plain the table has means alone" in capsys.readouterr().err
 
 
 def test_what_has_no_glyph_is_named(report):
@@ -99,7 +102,7 @@ def test_pdftex_takes_it(made, report, tmp_path):
         warnings.warn("NO LATEX WAS COMPILED: pdflatex is missing", stacklevel=1)
         pytest.skip("pdflatex is missing: apt-get install texlive-latex-recommended")
     tables = [to_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
-    tables.append(table_latex(write_table(made.study, made.root)))
+    tables.append(to_latex(write_table(made.study, made.root)))
     (tmp_path / "t.tex").write_text(DOCUMENT % "\n\\clearpage\n".join(tables))
     done = subprocess.run(
         [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True

@@ -12,7 +12,7 @@ from lightning_tfm.cli.formats import OF_REPORTS
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import make
 from lightning_tfm.report.document import environment
-from lightning_tfm.report.latex import latex
+from lightning_tfm.report.render.latex import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.report.synthetic import Generator
 

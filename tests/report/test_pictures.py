@@ -12,13 +12,14 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report import architecture, archive, attention, layer_table, probes, translations
 from lightning_tfm.report.build import make
-from lightning_tfm.report.curves import POINTS, below, curves, thinned
+from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
 from lightning_tfm.report.forest import forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.summary import Difference, Scores
+from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
@@ -81,10 +82,11 @@ def test_a_curve_has_few_points_and_its_last():
     assert thinned([1, 5, 9]) == [1, 5, 9]
 
 
-def test_the_axis_is_logarithmic_at_first_where_one_row_dwarfs_the_rest(made, generator):
+def test_the_axis_is_logarithmic_at_first_where_curves_fall_far(made, generator):
+    assert falls(2.0, 4.1) and not falls(2.0, 3.9)
     report = make("made", made.root)
     found = curves(report.summary, report.cells)
-    assert not found.log and len(found.panels) == 3 and found.together is not None and not found.narrow
+    assert found.log and len(found.panels) == 3 and found.together is not None and not found.narrow
     few = generator(["base", "A-h1", "A-h4"], [1])
     few.write_all({"A-h1": 2.0})
     one = make("made", few.root)
@@ -103,6 +105,9 @@ def test_what_is_far_out_stands_at_the_edge_with_its_number():
     assert "\N{LEFTWARDS ARROW} -50" in picture and "far: -50.00 [-51.00, -49.00]" in picture
     ticks = [float(x) for x in re.findall(r'class="tick">(-?[\d.]+)<', picture)]
     assert min(ticks) > -10, "the others are not squeezed together"
+    names = re.findall(r'text-anchor="end" class="label">(far|r\d)<', picture)
+    assert names == ["far", *(f"r{i}" for i in range(8))], "the worst first"
+    assert [">+1.7<" in picture, ">-50.0<" in picture] == [True, True], "each with its number"
 
 
 SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
@@ -260,7 +265,7 @@ def test_what_was_collected_travels_with_the_records(asking, tmp_path):
     assert there.summary.softmax == report.summary.softmax and there.extras == report.extras
 
 
-@pytest.mark.parametrize("file", ["table3", "layers", "scores", "modern", "positions"])
+@pytest.mark.parametrize("file", ["table3", "layers", "scores", "modern", "positions", "stack"])
 def test_the_boxes_of_an_architecture_hold_all_its_parameters(file):
     base = load_experiment("experiments/miniature.yaml", seed=1)
     for row in load_rows(f"experiments/{file}.yaml"):
@@ -282,6 +287,12 @@ def test_what_a_row_changes_of_the_architecture_stands_out():
     assert "changed" not in architecture.architecture(base.scaled(), "base", base.scaled())
     t5 = architecture.architecture(apply(base, rows["P-t5"]).scaled(), "P-t5", base.scaled())
     assert t5.count("box changed") == 4 and "t5 positions" in t5, "both embeddings and both self-attentions"
+    stack = all_rows(["experiments/stack.yaml"])["prefix-flops"]
+    one = apply(base, stack).scaled()
+    drawn = architecture.architecture(one, "prefix", base.scaled())
+    assert "source, xa, then target, xb" in drawn and "sees the whole source" in drawn and "memory" not in drawn
+    assert drawn.count("box changed") == 3, "one embedding, self-attention with a prefix, a wider feed-forward"
+    assert "Attention over the memory" in architecture.architecture(base.scaled(), "base", one)
     assert not architecture.drawn_alike(apply(base, rows["C-N2"]).scaled(), base.scaled())
     assert architecture.drawn_alike(apply(base, rows["D-eps0.0"]).scaled(), base.scaled())
 
@@ -351,3 +362,19 @@ def test_no_colour_of_a_row_is_one_of_a_verdict():
     rows = {value for name, value in colours if re.fullmatch(r"g\d", name)}
     verdicts = {value for name, value in colours if name in ("good", "bad", "found", "less")}
     assert len(rows) == 16 and len(verdicts) == 8 and not rows & verdicts
+
+
+def test_positions_are_drawn_without_training(tmp_path, capsys):
+    draw = ["draw", "--config", "experiments/miniature.yaml", "--positions", "--to", "-"]
+    drawn = {}
+    for scheme in SCHEMES:
+        if scheme == "none":
+            assert main([*draw, "--model.positions", scheme]) == 2
+            assert "model.positions=none: no positions are given" in capsys.readouterr().err
+            continue
+        assert main([*draw, "--model.positions", scheme]) == 0, scheme
+        drawn[scheme] = capsys.readouterr().out
+        assert drawn[scheme].startswith("<svg") and f"{scheme} positions of miniature" in drawn[scheme]
+        assert drawn[scheme].count("<path") > 2, scheme
+    assert "channel" in drawn["sinusoidal"] and "distance" in drawn["rotary"]
+    assert "key's position minus the query's" in drawn["alibi"]

@@ -9,7 +9,7 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.provenance import facts
 from lightning_tfm.report.records import FilledCell
-from lightning_tfm.runs.record import Machine, Stretch, from_plain, to_plain
+from lightning_tfm.runs.record import Machine, Segment, from_plain, to_plain
 from lightning_tfm.watch.run_state import Curve
 from tests.records import record
 
@@ -45,13 +45,13 @@ MALFORMED = {
     "no scores": (without("scores"), "'scores'"),
     "no identity": (without("identity"), "'identity'"),
     "no flops": (without("flops"), "'flops'"),
-    "no total": (without("seconds", "total"), "'total'"),
-    "no signature": (without("scores", "dev", "signature"), "'signature'"),
+    "no total": (without("seconds", "total"), "the key 'seconds.total' is missing"),
+    "no signature": (without("scores", "dev", "signature"), "the key 'scores.dev.signature' is missing"),
     "scores a text": (with_("x", "scores"), "is malformed"),
-    "ppl a text": (with_("x", "scores", "dev", "ppl"), "dev ppl is x"),
-    "ppl NaN": (with_(float("nan"), "scores", "dev", "ppl"), "dev ppl is nan"),
-    "ppl huge": (with_(10**400, "scores", "dev", "ppl"), "too large"),
-    "git a text": (with_("abc", "git"), "git is not an object"),
+    "ppl a text": (with_("x", "scores", "dev", "ppl"), "scores.dev.ppl='x': expected a number"),
+    "ppl NaN": (with_(float("nan"), "scores", "dev", "ppl"), "scores.dev.ppl=nan: expected a finite number"),
+    "ppl huge": (with_(10**400, "scores", "dev", "ppl"), ": expected a number below 1e+300"),
+    "git a text": (with_("abc", "git"), "git='abc': expected the keys commit, changed"),
     "pruned": (with_("pruned", "status"), "pruned"),
 }
 
@@ -143,10 +143,10 @@ def test_the_page_says_where_all_attempts_ran():
     two = Machine(cpu="a CPU", processes=2, threads=1)
     one = Machine(cpu="a CPU", processes=1, threads=1)
     parts = [
-        Stretch(last=40),
-        Stretch(attempt=2, first=41, last=90, hardware=two, versions={"torch": "2.12"}),
-        Stretch(attempt=3, first=91, last=90, hardware=one, versions={"torch": "2.14"}),
-        Stretch(attempt=4, first=91, last=120, hardware=one, versions={"torch": "2.12"}),
+        Segment(last=40),
+        Segment(attempt=2, first=41, last=90, hardware=two, versions={"torch": "2.12"}),
+        Segment(attempt=3, first=91, last=90, hardware=one, versions={"torch": "2.14"}),
+        Segment(attempt=4, first=91, last=120, hardware=one, versions={"torch": "2.12"}),
     ]
     made = record(ran=parts)
     assert from_plain(to_plain(made)) == made

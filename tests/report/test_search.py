@@ -15,7 +15,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report import contour
 from lightning_tfm.report import search_figures as figures
 from lightning_tfm.report.links import beside
-from lightning_tfm.report.search import best, make
+from lightning_tfm.report.search import make
+from lightning_tfm.study.trials import best
 from tests.report.synthetic import SPACE, write_search
 from tests.report.test_page import HOSTILE, Parser
 
@@ -132,7 +133,7 @@ def test_two_listed_parameters_have_a_heat_map_of_means(root):
     assert "training.lr_factor (down)" not in page and "training.lr_factor (across)" not in page
     own = [t for t in report.trials if t.change["model.N"] == 4 and t.change["model.positions"] == "learned"]
     values = [t.values["dev/ppl"] for t in own if t.values["dev/ppl"] is not None]
-    assert f">{sum(values) / len(values):.4g}</td>" in page
+    assert f"<bdi>{sum(values) / len(values):.4g}</bdi></td>" in page
 
 
 def test_marks_lie_where_their_values_are(root):

@@ -10,15 +10,16 @@ import pytest
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
-from lightning_tfm.report.sequential import BUDGET, FIRST, further, hopeless_rows, open_rows, over_looks
-from lightning_tfm.report.summary import ClaimFinding, ClaimSummary
+from lightning_tfm.report.claims import ClaimSummary, Finding
+from lightning_tfm.report.sequential import further, hopeless_rows, open_rows, over_looks
+from lightning_tfm.report.statistics import LEAST
 from lightning_tfm.report.verdict import Evidence
-from lightning_tfm.study.looks import Course, Look, Plan, late, linear, looks_to_json, read_looks
+from lightning_tfm.study.looks import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
 from tests.records import summary, summary_row
 
 
 def test_new_studies_keep_most_of_the_level_for_the_last_look():
-    assert late(FIRST, BUDGET) == Plan((5, 6, 8), (0.1, 0.2, 0.7))
+    assert late(FIRST, BUDGET) == Plan((5, 6, 8), (0.1, 0.2, 0.7)) and FIRST == LEAST
     assert late(3, 8) == Plan((3, 5, 8), (0.1, 0.2, 0.7))
     assert late(3, 20) == Plan((3, 8, 20), (0.1, 0.2, 0.7))
     assert late(2, 3) == Plan((2, 3), (0.3, 0.7))  # nothing lies between
@@ -122,9 +123,7 @@ def test_a_row_is_open_by_its_word_in_perplexity_its_claims_and_its_prospects():
         summary_row("alone", "not testable"),
         summary_row("neither", "no difference, as in the paper", holm=1.0),
     ]
-    claimed, certain, found = (
-        ClaimFinding(name, "", None, None, None, None) for name in ("claimed", "certain", "found")
-    )
+    claimed, certain, found = (Finding(name, "", None, None, None, None) for name in ("claimed", "certain", "found"))
     claims = [
         ClaimSummary("", "undecided", None, [claimed, certain]),
         ClaimSummary("", "supported", None, [found]),

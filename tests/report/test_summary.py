@@ -10,14 +10,13 @@ import pytest
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report import records
-from lightning_tfm.report.build import write_table
+from lightning_tfm.report.build import render_table, write_table
 from lightning_tfm.report.evidence import _differences, bootstraps, corrected
-from lightning_tfm.report.formats import to_json
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.records import read_cells
 from lightning_tfm.report.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
-from lightning_tfm.report.summary import rounded
 from lightning_tfm.report.verdict import Evidence, judge
 from lightning_tfm.study.rows import Paper, Row
 from tests.records import SIGNATURE, summary, summary_row
@@ -81,9 +80,9 @@ def test_rows_without_a_base_are_shown_without_tests(generator):
 @pytest.mark.parametrize(
     "changes, reason",
     [
-        ({"ppl": math.nan}, "its dev ppl is nan"),
-        ({"bleu": math.inf}, "its dev bleu is inf"),
-        ({"ppl": "5"}, "its dev ppl is 5"),
+        ({"ppl": math.nan}, "scores.dev.ppl=nan: expected a finite number"),
+        ({"bleu": math.inf}, "scores.dev.bleu=inf: expected a finite number"),
+        ({"ppl": "5"}, "scores.dev.ppl='5': expected a number"),
         ({"evaluation_hash": "0" * 64}, "scored by a different evaluation"),
         ({"signature": "nrefs:1|case:lc"}, "BLEU with a different signature: nrefs:1|case:lc"),
         ({"nll": 1.0}, "do not add up"),
@@ -149,7 +148,7 @@ def test_missing_or_torn_sentences_are_refused(generator):
 def test_same_records_same_summary(generator):
     made = generator(["base", "A-h1"], [1, 2])
     made.write_all()
-    assert to_json(summarise(read(made))) == to_json(summarise(read(made)))
+    assert render_table(summarise(read(made)), "json") == render_table(summarise(read(made)), "json")
 
 
 def test_a_row_of_the_users_own_has_no_paper(generator):
@@ -207,7 +206,7 @@ def test_full_size_is_the_papers_sizes_and_steps():
 
 
 def test_verdicts_as_columns_and_rows():
-    from lightning_tfm.report.verdicts import columns_and_rows
+    from lightning_tfm.report.table_data import columns_and_rows
 
     rows = [
         summary_row("base", base=True),

@@ -3,16 +3,16 @@
 import csv
 import io
 import json
+import math
 from statistics import stdev
 
 import pytest
 
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import parameters
-from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.report.build import render_table
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summarise import tabulate
-from lightning_tfm.report.text import to_text
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.rows import Fingerprints, all_rows, apply
 from lightning_tfm.study.study import Ablation
@@ -44,7 +44,7 @@ def full(seeds=(1,), miniature=True):
 
 
 def test_one_seed_fits_eighty_columns_with_every_column_of_the_paper():
-    text = to_text(tabulate(*full()), 80)
+    text = render_table(tabulate(*full()), "text", 80)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     heads = " ".join(lines[:3])
@@ -77,24 +77,24 @@ def test_one_seed_fits_eighty_columns_with_every_column_of_the_paper():
 
 @pytest.mark.parametrize(("seeds", "miniature"), [((1, 2, 3), True), ((1,), False), ((1, 2), False)])
 def test_where_it_does_not_fit_the_changes_are_spelled_out(seeds, miniature):
-    text = to_text(tabulate(*full(seeds, miniature)), 80)
+    text = render_table(tabulate(*full(seeds, miniature)), "text", 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "pos=learned" in text
     assert "h=16" in text and "4.91 25.8" in text
 
 
 def test_a_wide_terminal_shows_all_columns_of_the_full_size():
-    text = to_text(tabulate(*full(miniature=False)), 120)
+    text = render_table(tabulate(*full(miniature=False)), "text", 120)
     (big,) = [line for line in text.splitlines() if line.startswith("big ")]
     assert big.split() == ["big", "1024", "4096", "16", "0.3", "300K", "176.8M", "3.41", "59.1", "4.33", "26.4", "213"]
 
 
 def test_several_seeds_are_mean_and_deviation():
     s, found = full((1, 2, 4))
-    row = json.loads(table_json(tabulate(s, found)))["rows"][1]
+    row = json.loads(render_table(tabulate(s, found), "json"))["rows"][1]
     ppl = [found["A-h1", seed].scores["dev"].ppl for seed in (1, 2, 4)]
-    assert row["dev PPL"]["mean"] == pytest.approx(sum(ppl) / 3)
-    assert row["dev PPL"]["sd"] == pytest.approx(stdev(ppl))
+    assert row["dev PPL"]["mean"] == pytest.approx(math.prod(ppl) ** (1 / 3))
+    assert row["dev PPL"]["sd %"] == pytest.approx(100 * stdev(map(math.log, ppl)))
     assert row["dev PPL"]["by seed"] == {"1": ppl[0], "2": ppl[1], "4": ppl[2]}
     assert row["n"] == 3
 
@@ -102,8 +102,8 @@ def test_several_seeds_are_mean_and_deviation():
 def test_the_same_records_give_the_same_bytes_in_any_order():
     s, found = full((1, 2))
     a, b = tabulate(s, found), tabulate(s, dict(reversed(found.items())))
-    for make in (to_text, table_markdown, table_csv, table_json):
-        assert make(a) == make(b)
+    for kind in ("text", "markdown", "csv", "json"):
+        assert render_table(a, kind) == render_table(b, kind)
 
 
 def test_empty_cells_say_why():
@@ -112,13 +112,18 @@ def test_empty_cells_say_why():
     found["big", 1] = record(s, all_rows()["base"], 1, 1.0, 99.0)  # another row's record
     del found["C-N2", 1]
     built = tabulate(s, found)
-    for text in (to_text(built, 80), table_markdown(built), table_csv(built), table_json(built)):
+    for text in (
+        render_table(built, "text", 80),
+        render_table(built, "markdown"),
+        render_table(built, "csv"),
+        render_table(built, "json"),
+    ):
         flat = " ".join(text.split())
         assert "running at step 5 of 1000" in flat
         assert "a different experiment" in flat and "the cell asks for" in flat
         assert "not asked for" in flat
         assert "99.0" not in flat
-    (h1,) = [line for line in to_text(built, 80).splitlines() if line.startswith("A-h1 ")]
+    (h1,) = [line for line in render_table(built, "text", 80).splitlines() if line.startswith("A-h1 ")]
     assert h1.split()[-4:] == ["–", "–", "5.29", "24.9"]
 
 
@@ -133,12 +138,12 @@ def test_a_record_of_another_seed_or_evaluation_is_refused():
 
 def test_csv_and_markdown_hold_every_row_and_column():
     built = tabulate(*full())
-    rows = list(csv.DictReader(io.StringIO(table_csv(built))))
+    rows = list(csv.DictReader(io.StringIO(render_table(built, "csv"))))
     assert [r["row"] for r in rows] == list(all_rows())
     assert rows[7]["N"] == "1" and rows[7]["d_model"] == "64" and rows[7]["paper PPL"] == "6.11"
-    heads = table_csv(built).splitlines()[0].split(",")
-    assert len(set(heads)) == len(heads) and "dev PPL sd" in heads
-    cells = [line.count("|") for line in table_markdown(built).splitlines() if line.startswith("|")]
+    heads = render_table(built, "csv").splitlines()[0].split(",")
+    assert len(set(heads)) == len(heads) and "dev PPL sd %" in heads
+    cells = [line.count("|") for line in render_table(built, "markdown").splitlines() if line.startswith("|")]
     assert len(cells) == 22 and len(set(cells)) == 1
 
 

@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from lightning_tfm.cli.tuned import Tuning, chosen, variants
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.tuned import Tuning, chosen, variants
 from lightning_tfm.report import archive
-from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.formats import table_csv, table_json, table_markdown
-from lightning_tfm.report.text import to_text
+from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.study.rows import all_rows
 from tests.report.synthetic import Generator
 
@@ -53,9 +51,9 @@ def test_the_report_in_all_formats(made):
 
 def test_the_table_too(made):
     table = write_table(made.study, made.root)
-    assert COST in " ".join(to_text(table, 80).split()) and COST in table_markdown(table)
-    assert "best training.lr_factor" in table_csv(table).splitlines()[0]
-    assert json.loads(table_json(table))["tuning"]["flops"] == 3.5e12
+    assert COST in " ".join(render_table(table, "text", 80).split()) and COST in render_table(table, "markdown")
+    assert "best training.lr_factor" in render_table(table, "csv").splitlines()[0]
+    assert json.loads(render_table(table, "json"))["tuning"]["flops"] == 3.5e12
 
 
 def test_an_archive_carries_it(made, tmp_path):
@@ -76,7 +74,7 @@ def test_a_study_that_was_not_tuned_says_nothing_and_a_broken_record_is_named(ma
         assert all("tun" not in report.render(kind) for kind in ("markdown", "csv", "json", "latex"))
         assert "section-tuning" not in report.render("html")
         path.write_text('{"key": 1}')
-        with pytest.raises(UserError, match=r"tuning.json: not a record of tuning \(KeyError"):
+        with pytest.raises(UserError, match=r"tuning.json: not a record of tuning \(key=1: expected text"):
             make("made", made.root)
     finally:
         path.write_text(before)

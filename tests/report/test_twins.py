@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.cli.plan import text as planned
-from lightning_tfm.report.build import make, write_table
-from lightning_tfm.report.formats import table_csv, table_json, table_markdown
+from lightning_tfm.queue.forecast import text as planned
+from lightning_tfm.report.build import make, render_table, write_table
 from lightning_tfm.report.records import collect
 from lightning_tfm.report.sequential import further
 from lightning_tfm.report.summarise import summarise, tabulate
-from lightning_tfm.report.text import to_text
-from lightning_tfm.report.verdicts import columns_and_rows
+from lightning_tfm.report.table_data import columns_and_rows
 from lightning_tfm.study.looks import Course, Look, late
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import save
@@ -81,12 +79,14 @@ def test_every_format_says_so(pair):
     made = pair[1]
     table = tabulate(made.study, collect(made.study, made.root))
     for width in (80, 140):
-        flat = " ".join(to_text(table, width).split())
+        flat = " ".join(render_table(table, "text", width).split())
         assert "also-base is base, also-h4 is A-h4, empty is base: the same runs, so no comparison of their own" in flat
         assert flat.count("is A-h4") == 2
-    assert "`also-h4` (is `A-h4`)" in table_markdown(table)
-    assert table_csv(table).splitlines()[1].endswith(",base") and table_csv(table).splitlines()[0].endswith(",is")
-    assert [row.get("is") for row in json.loads(table_json(table))["rows"]][:3] == ["base", None, None]
+    assert "also-h4 (is A-h4)" in render_table(table, "markdown")
+    assert render_table(table, "csv").splitlines()[1].endswith(",base") and render_table(table, "csv").splitlines()[
+        0
+    ].endswith(",is")
+    assert [row.get("is") for row in json.loads(render_table(table, "json"))["rows"]][:3] == ["base", None, None]
     report = make(made.study.name, made.root)
     heads, rows = columns_and_rows(report.summary)
     words = {row[0]: row[heads.index("PPL verdict")] for row in rows}
@@ -96,7 +96,7 @@ def test_every_format_says_so(pair):
     words = {row[0]: row[heads.index("BLEU verdict")] for row in rows}
     assert words["A-h4"] == "reference" and words["base"] not in ("base", "reference")
     assert "<bdi>is A-h4: the same runs, no comparison</bdi>" in report.render("html")
-    assert "| also-h4 (is A-h4) | is A-h4 | n=3 |" in report.render("markdown")
+    assert "| also-h4 (is A-h4) |  | is A-h4 | 3 |" in report.render("markdown")
     assert "also-h4 (is A-h4)" in report.render("latex")
     assert report.render("csv").splitlines()[1].endswith(",base")
     assert json.loads(report.render("json"))["rows"][0]["is"] == "base"
@@ -126,7 +126,8 @@ def test_what_others_print_stands_beside_the_table_and_is_compared_with_nothing(
     assert json.loads(after.render("json"))["rows"][2]["elsewhere"] == said
     table = write_table(study, tmp_path)
     assert (
-        line in " ".join(to_text(table, 80).split()) and json.loads(table_json(table))["rows"][2]["elsewhere"] == said
+        line in " ".join(render_table(table, "text", 80).split())
+        and json.loads(render_table(table, "json"))["rows"][2]["elsewhere"] == said
     )
     silent = replace(after.summary, rows=[replace(row, elsewhere=None) for row in after.summary.rows])
     assert silent == before.summary

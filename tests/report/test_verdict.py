@@ -13,7 +13,7 @@ import lightning_tfm
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
 from lightning_tfm.report.evidence import may_be_equal
-from lightning_tfm.report.summary import Difference
+from lightning_tfm.report.row import Difference
 from lightning_tfm.report.verdict import (
     BETTER,
     CONTRADICTED,

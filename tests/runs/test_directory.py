@@ -15,7 +15,7 @@ from lightning_tfm.durable import LockTimeout, locked
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.owner import Owner, me
-from lightning_tfm.runs.record import LastWords, Progress, read_small
+from lightning_tfm.runs.record import Outcome, Progress, read_small
 from lightning_tfm.watch.run_state import Curve
 from tests.records import leave
 from tests.waiting import wait_for
@@ -233,7 +233,7 @@ def test_a_full_disk_leaves_no_half_line_and_no_half_file(folder: RunFolder) -> 
 
 
 def test_records_are_read_back(folder: RunFolder) -> None:
-    assert (folder.read_result(), folder.read_progress(), read_small(LastWords, folder.outcome)) == (None, None, None)
+    assert (folder.read_result(), folder.read_progress(), read_small(Outcome, folder.outcome)) == (None, None, None)
     attempt = folder.claim()
     before = time.time()
     attempt.write_progress(3, 10, 123.0, "train")
@@ -241,7 +241,7 @@ def test_records_are_read_back(folder: RunFolder) -> None:
     progress = folder.read_progress()
     assert progress is not None and before <= progress.time <= time.time()
     assert progress == Progress(3, 10, 123.0, "train", progress.time, 1)
-    assert read_small(LastWords, folder.outcome) == LastWords("nan_loss", "loss is nan", 3, 1)
+    assert read_small(Outcome, folder.outcome) == Outcome("nan_loss", "loss is nan", 3, 1)
     assert not folder.finished()
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.data.prepare import prepare
+from lightning_tfm.queue.training import Training
 from lightning_tfm.runs.attempt import Task, attempted
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import LastWords, read_small
-from lightning_tfm.runs.train import Training
+from lightning_tfm.runs.record import Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation
@@ -50,7 +50,7 @@ def test_cells_of_a_study_whose_text_was_edited_are_refused_until_it_is_back(tmp
     for cell in others:
         assert in_child(run, study, cell, tmp_path) == 2
         folder = RunFolder(tmp_path, cell.training_hash)
-        said = read_small(LastWords, folder.outcome)
+        said = read_small(Outcome, folder.outcome)
         assert said is not None and f"changed since: {text};" in said.reason and "to resume" in said.reason
         assert not folder.finished() and not folder.metrics.exists()
     assert sorted((tmp_path / "data").iterdir()) == stores, "the new text was encoded before it was refused"

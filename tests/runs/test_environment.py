@@ -8,6 +8,7 @@ import torch
 from lightning_tfm.config import Experiment, Hardware, Training
 from lightning_tfm.runs import environment
 from lightning_tfm.runs.environment import inexact, matrix_rate
+from lightning_tfm.runs.record import without_folders
 
 
 def test_a_rate_is_measured_once_and_kept(tmp_path, monkeypatch):
@@ -32,7 +33,7 @@ def test_a_rate_is_measured_once_and_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("broken", ["", "{}", "[1]", '{"flops_per_second": "fast"}'])
 def test_a_damaged_one_is_measured_again(tmp_path, monkeypatch, broken):
-    monkeypatch.setattr(environment, "_measured_rate", lambda precision, gpu, products: 7.0)
+    monkeypatch.setattr(environment, "_measured_rate", lambda precision, gpu, product: 7.0)
     assert matrix_rate("float32", False, tmp_path) == 7.0
     (path,) = (tmp_path / "machines").iterdir()
     path.write_text(broken)
@@ -47,3 +48,19 @@ def test_what_keeps_another_machine_from_the_same_bits(monkeypatch):
     ]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert len(inexact(Experiment(), Hardware())) == 1 and inexact(Experiment(), Hardware(accelerator="cpu")) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("/home/me/.venv/bin/lightning-tfm", "lightning-tfm"),
+        ("/srv/me/results", "results"),
+        ("--out=/srv/me/results/", "--out=results"),
+        ("--data.files=/srv/a.en,/srv/a.de", "--data.files=a.en,a.de"),
+        ("results/mine", "results/mine"),
+        ("--storage=postgresql://host/studies", "--storage=postgresql://host/studies"),
+        ("model.d_ff=64", "model.d_ff=64"),
+    ],
+)
+def test_the_command_in_a_record_names_no_folder_of_the_machine(word, kept):
+    assert without_folders(word) == kept

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli.study import make_resources
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs import nodes
@@ -123,6 +123,7 @@ def states(folder: Path) -> list[CellState]:
     return Queue("nodes", find_storage("", folder), lambda text: None, create=False).states()
 
 
+@pytest.mark.alone
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_runs_over_two_nodes_are_those_of_two_processes_and_outlive_a_death_on_either(tmp_path: Path, cluster) -> None:

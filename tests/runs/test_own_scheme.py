@@ -36,11 +36,18 @@ class Gated(ReLU):
 
 
 class Cumulative(ReLU):
-    """Sees the mean of the positions up to its own."""
+    """Sees the mean of the positions up to its own, which decoding piece by piece does not give it."""
 
     def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
         count = torch.arange(1, x_BTD.shape[1] + 1)[None, :, None]
         return super().forward(x_BTD.cumsum(1) / count)
+
+
+class Reversed(ReLU):
+    """A sound one: channels in the other order."""
+
+    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+        return super().forward(x_BTD.flip(2), keep)
 
 
 class Backwards(Cumulative):
@@ -82,7 +89,8 @@ def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
         ("Peeking", "positions 0 to 2 changed with the piece at position 3"),
         ("Gated", "positions 0 to 2 changed with the piece at position 3"),
         ("Backwards", "with 4 more columns of padding, the result is off by "),
-        ("Cumulative", None),
+        ("Cumulative", "decoded with a cache, the piece at position 1 is off by "),
+        ("Reversed", None),
     ],
 )
 def test_a_class_that_sees_what_it_may_not_is_refused_by_its_name(sizes, name, words):

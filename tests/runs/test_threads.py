@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from lightning_tfm.cli.study import make_resources
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs import threads
 from lightning_tfm.runs.threads import FAR, asked_threads, check_cores, wait_quietly, waiting
 

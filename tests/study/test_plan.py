@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.plan import Pace, measured, text
 from lightning_tfm.config import Experiment, override
+from lightning_tfm.queue.forecast import Pace, measured, text
 from lightning_tfm.queue.queue import Claim, Queue, link
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.view import clock
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Ablation, Search, predicted_cost
+from lightning_tfm.study.study import Ablation, Search
 from tests.records import record_of
 from tests.tiny import TINY, write_corpus
 
@@ -80,7 +81,8 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
         said = capsys.readouterr()
         assert "was started with a different experiment" in said.err and not said.out
         assert call("sweep", tmp_path, MINE, *change) == 2
-        assert capsys.readouterr().err == said.err
+        first, _, rest = capsys.readouterr().err.partition("\n")
+        assert first == "small: 2 rows at 1 seed" and rest == said.err
 
 
 def test_one_seed_where_seeds_are_listed_is_refused(tmp_path: Path, capsys) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli import command, resume
 from lightning_tfm.cli.main import main
+from lightning_tfm.queue import command
 from lightning_tfm.study.study import load
 from tests.study.test_plan import MINE, SEARCH, call
 
@@ -37,7 +37,7 @@ def begin(tmp_path: Path, *more: str) -> Path:
 def test_the_last_line_of_a_stopped_study_resumes_it_from_anywhere(tmp_path: Path, capsys, monkeypatch, worked) -> None:
     out = begin(tmp_path, "--workers", "1")
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"stopped; to go on: lightning-tfm resume small --out {out}"
+    assert last == f"stopped; to resume: lightning-tfm resume small --out {out}"
     before = load(out, "small")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -77,7 +77,7 @@ def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
     ):
         assert main(["resume", "small", "--out", str(out), *given]) == 2
         assert words in capsys.readouterr().err and len(worked) == 1
-    (out / "studies" / "small" / resume.FILE).unlink()
+    (out / "studies" / "small" / command.FILE).unlink()
     assert main(["resume", "small", "--out", str(out)]) == 2
     assert "type the command that started it once more" in capsys.readouterr().err
     assert main(["resume", "smal", "--out", str(out)]) == 2
@@ -132,5 +132,5 @@ def test_a_worker_that_is_stopped_says_how_it_joins_again(monkeypatch, capsys) -
     with pytest.raises(SystemExit):
         main(["work", "mine", "--workers", "1", "--storage", "postgresql+psycopg://me:secret@host/db"])
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("stopped; to go on: lightning-tfm work mine --workers 1 --storage postgresql")
+    assert last.startswith("stopped; to resume: lightning-tfm work mine --workers 1 --storage postgresql")
     assert last.endswith("//me@host/db")

@@ -10,13 +10,7 @@ import pytest
 from lightning_tfm.config import Experiment, Miniature, to_dict, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.rows import (
-    Fingerprints,
-    all_rows,
-    apply,
-    find_row,
-    load_rows,
-)
+from lightning_tfm.study.rows import Fingerprints, all_rows, apply, find_row, load_rows
 
 MINIATURE = Miniature(width=8, depth=2, steps=100)
 BASE = Experiment(miniature=MINIATURE)
@@ -57,7 +51,7 @@ def test_the_twenty_rows_are_the_papers():
         assert list(map(str, sizes)) == [line[k] for k in list(line)[1:11]], row.name
         assert (row.paper.ppl, row.paper.bleu) == (float(line["PPL"]), float(line["BLEU"]))
         assert row.paper.params == (int(line["params"]) if line["params"] else None)
-        assert row.group == row.name.partition("-")[0]
+        assert row.group.partition(":")[0] == row.name.partition("-")[0]
 
 
 def test_all_rows_fit_the_shipped_miniature_and_differ():
@@ -81,7 +75,7 @@ def write(folder: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("X: {group: X, chnge: {}}", r"mine\.yaml:1: row 'X': unknown key 'chnge': did you mean 'change'"),
+        ("X: {group: X, chnge: {}}", r"mine\.yaml:1: row 'X': unknown key 'chnge' \(value {}\): did you mean 'change'"),
         ("X: {group: X, change: {model.heads: 4}}", r"mine\.yaml:1: row 'X': unknown key 'model\.heads'"),
         ("X: {group: X, change: {model.h: four}}", "row 'X': model.h='four': expected a whole number"),
         ("X: {group: X, change: {model.norm: pr}}", "did you mean 'pre'"),
@@ -89,11 +83,12 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("X: {group: X, change: {evaluation.beam: 1}}", "'evaluation.beam'.*same for all rows"),
         ("X: {group: X, change: {training.seed: 2}}", "'training.seed'.*same for all rows"),
         ("X: {group: X, change: {}}\nX: {group: X, change: {}}", "mine.yaml:2: 'X' appears twice, first on line 1"),
-        ("X: {group: X}", "needs the key 'change'"),
-        ("X: {change: {}}", "needs the key 'group'"),
-        ("X: 3", "row 'X': expected"),
+        ("X: {group: X}", "row 'X': the key 'change' is missing"),
+        ("X: {change: {}}", "row 'X': the key 'group' is missing"),
+        ("X: 3", "row 'X': 3: expected the keys group, change"),
         ("X: {group: X, change: {}, PPL: low}", "PPL='low': expected a number"),
-        ("X: {group: X, change: {}, elsewhere: 25.8}", "elsewhere=25.8: expected one line"),
+        ("X: {group: X, change: {}, elsewhere: 25.8}", "elsewhere=25.8: expected text"),
+        ("X: {group: X, change: {}, elsewhere: 'two\n\n  lines'}", "expected one line of words"),
         ("X: {group: X, change: {}, params: 6.5}", "params=6.5: expected a whole number"),
         ("X: {group: X, change: {}", "mine.yaml:1: not YAML"),
         ("- X", "expected keys and values"),
@@ -120,7 +115,7 @@ def test_a_name_that_is_taken(tmp_path):
 
 
 def test_unknown_row_and_missing_file(tmp_path):
-    with pytest.raises(UserError, match="no row 'A-h2': did you mean 'A-h"):
+    with pytest.raises(UserError, match="no row 'A-h2': near it: A-h32, A-h4, A-h1, A-h16"):
         find_row(all_rows(), "A-h2")
     with pytest.raises(
         UserError, match=r"no such file: experiments/tabel3.yaml.*did you mean 'experiments/table3.yaml'"

@@ -1,10 +1,14 @@
 """Sweep files: the shipped one, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from lightning_tfm.cli.sweep import only
+from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.rows import all_rows
+from lightning_tfm.study.rows import Fingerprints, all_rows
+from lightning_tfm.study.study import Ablation, load, save
 from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import read_yaml
 
@@ -119,3 +123,40 @@ def test_malformed(tmp_path, old, new, message):
     assert old in GOOD
     with pytest.raises(UserError, match=message):
         read(tmp_path, GOOD.replace(old, new, 1))
+
+
+def test_words_of_a_study_stand_beside_its_sweep_file_and_name_no_run(tmp_path):
+    (tmp_path / "sweep.study.yaml").write_text("title: Mine\nquestion: Which?\n")
+    sweep = read(tmp_path, GOOD)
+    assert (sweep.title, sweep.question) == ("Mine", "Which?")
+    for text, why in (
+        ("titel: Mine\n", r"sweep.study.yaml:1: unknown key 'titel' \(value 'Mine'\): did you mean 'title'"),
+        ("title: 3\n", "sweep.study.yaml:1: title=3: expected text"),
+        ("question: |\n  one\n  two\n", r"sweep.study.yaml:1: question='one\\ntwo\\n': expected one line of words"),
+        ("title: Mine\ntrials: 4\n", "sweep.study.yaml:2: unknown key 'trials'"),
+    ):
+        (tmp_path / "sweep.study.yaml").write_text(text)
+        with pytest.raises(UserError, match=why):
+            read(tmp_path, GOOD)
+
+
+def test_labels_go_with_the_combinations_of_a_row(tmp_path):
+    sweep = read(tmp_path, GOOD.replace("{value: 40}", "{values: [40, 80]}"))
+    rows = sweep.crossed([all_rows()[name] for name in sweep.rows])
+    assert {row.name: row.label for row in rows if row.label} == {
+        f"A-h1, warmup={n}": f"one head, warmup={n}" for n in (40, 80)
+    }
+
+
+def test_new_words_enter_a_study_and_old_ones_stay_where_none_come(tmp_path):
+    rows = [all_rows()[name] for name in ("base", "A-h1")]
+    prints = Fingerprints("t", "d")
+    study = Ablation(name="s", base=Experiment(), rows=rows, seeds=[1], prints=prints, V=9, store="", title="Old")
+    hashes = [cell.training_hash for cell in study.cells()]
+    save(study, tmp_path)
+    bare = [replace(row, label="") for row in rows]
+    found = save(replace(study, title="", question="Why?", rows=bare), tmp_path)
+    assert (found.title, found.question, found.rows[1].label) == ("Old", "Why?", "one head")
+    found = save(replace(study, title="New", rows=[rows[0], replace(rows[1], label="a head")]), tmp_path)
+    assert load(tmp_path, "s") == found and (found.title, found.rows[1].label) == ("New", "a head")
+    assert [cell.training_hash for cell in found.cells()] == hashes

@@ -195,10 +195,19 @@ def test_a_row_of_the_users_may_follow_base_where_the_papers_sizes_do_not_fit(tm
 
 
 def test_tuning_a_field_that_sizes_follow_moves_the_sizes():
-    from lightning_tfm.cli.tuned import Tuning, variants, with_choices
+    from lightning_tfm.queue.tuned import Tuning, variants, with_choices
 
     made = study([all_rows()[name] for name in ("base", "C-dmodel256")])
     tried = study(variants(Tuning("model.h", [4, 8], [1]), made.rows))
     assert [row.change["model.d_k"] for row in tried.rows if "d_k" in str(row.change)] == [64, 32]
     found = with_choices(made, "model.h", {"base": 4, "C-dmodel256": 4})
     assert found.rows[1].change == {"model.d_model": 256, "model.d_k": 64, "model.d_v": 64}
+
+
+def test_the_cells_of_a_table_are_those_of_each_row_and_seed():
+    base = Experiment(miniature=Miniature(width=8, depth=2, steps=50))
+    rows = [replace(row, paper=Paper(None, None, None)) for row in all_rows().values()]
+    table = Ablation(name="t", base=base, rows=rows, seeds=[3, 1, 2], prints=Fingerprints("t", "d"), V=300, store="s")
+    cells = table.cells()
+    assert cells == [table.cell(row, seed) for row in table.rows for seed in table.seeds]
+    assert len({cell.training_hash for cell in cells}) == 60

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_tfm.cli import tuned
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue import tuned
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.rows import Fingerprints, all_rows

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Hardware
-from lightning_tfm.data.prepare import Prepared, prepare
+from lightning_tfm.data.prepare import prepare
+from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained, experiment_of

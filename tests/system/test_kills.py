@@ -158,6 +158,13 @@ def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
 NO_ONEDNN = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
 
+def test_one_stack_killed(corpus, tmp_path_factory, tmp_path, forks):
+    whole, e = tmp_path_factory.mktemp("stack"), make(corpus, model__stack="prefix", model__P_attention=0.1)
+    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
+    assert code == 0
+    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)
+
+
 @pytest.mark.parametrize("products", ["torch", pytest.param("onednn", marks=NO_ONEDNN)])
 def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks, products):
     """Muon's momentum and AdamW's moments come back from the checkpoint; oneDNN's sums are the same every time."""

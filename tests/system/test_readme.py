@@ -28,8 +28,8 @@ import yaml
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.sweeps import read_sweep
-from lightning_tfm.yaml_files import FOLDERS, find_file, shipped
+from lightning_tfm.study.sweeps import is_search, read_sweep
+from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 from tests.calling import Call
 from tests.documents import load
 from tests.tiny import WORDS, write_corpus
@@ -104,6 +104,10 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make docs": Foreign("check_make"),
     "make bench": Foreign("check_make"),
     "python -m benchmarks gpu --minutes 30 --out gpu": Foreign("check_benchmark"),
+    "python -m benchmarks gpu --stages first --out gpu": Foreign("check_benchmark"),
+    "lightning-tfm fit --config experiments/miniature.yaml --trainer.accelerator gpu --trainer.devices 2": Parsed(
+        "GPUs"
+    ),
     "make bench ARGS=peers": Foreign("check_make"),
     "make install": Foreign("check_make"),
     "pip install lightning_tfm-0.1.0-py3-none-any.whl": Foreign("check_wheel"),
@@ -125,6 +129,9 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"
     ),
     "lightning-tfm plan sweeps/table3.yaml": Run(SHORT),
+    "lightning-tfm sweep sweeps/stack.yaml": Parsed("25 runs; shortened it runs below, from sweeps/"),
+    "lightning-tfm sweep sweeps/table3.yaml --name one-stack --model.stack prefix": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.stack causal": Run(SHORT),
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm status": Run(),
     "lightning-tfm resume table3": Run(),
@@ -164,13 +171,21 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm compare table3 careful": Run(
         after="lightning-tfm sweep sweeps/table3.yaml --name careful --seeds auto --max-seeds 8"
     ),
+    "lightning-tfm ladder r2-tatoeba r1-tatoeba": Stops("no study 'r2-tatoeba'", "studies at two scales"),
+    "lightning-tfm pool table3 multi30k manpages": Stops("no study 'm", "studies on other texts"),
+    "lightning-tfm plan sweeps/table3.yaml --name ratios --miniature.width 16 --miniature.hold ratios "
+    "--training.tokens 600 --data.vocab_size 1000": Run("--data.vocab_size 120"),
     "lightning-tfm table --params": Run(),
     "lightning-tfm table --table2": Run(),
     'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm test results/runs/RUN --evaluation.beam 8": Run(),
     "lightning-tfm runs list": Run(),
+    "lightning-tfm runs query 'd_model > 64 and ppl < 2.2' --columns lr_factor": Run(),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
+    "lightning-tfm fit --config experiments/miniature.yaml --seed 1": Run(SHORT),
+    "lightning-tfm draw --config experiments/miniature.yaml --positions": Run("--to -"),
+    "lightning-tfm draw --config experiments/miniature.yaml --model.positions alibi --positions --to alibi.svg": Run(),
     "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
     "lightning-tfm layers --study table3": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm doctor": Run(),
@@ -184,7 +199,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         FULL
     ),
 }
-for name in ("scores", "relative", "layers"):  # shortened they run below, from sweeps/
+for name in ("claims", "scores", "relative", "layers"):  # shortened they run below, from sweeps/
     COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("40 runs or more")
 for name in ("scores", "relative", "layers", "extrapolation"):
     COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
@@ -196,6 +211,30 @@ COMMANDS |= {
     "--data.max_len 32 --data.long val": Run(
         f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41", long=True
     ),
+}
+SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
+TREES = f"{SEARCH} {HERE} {SMALL}"
+SPLITS = "--data.train train --data.dev val --data.test ''"
+SCAN = "lightning-tfm sweep sweeps/scan.yaml --name scan-"
+PARSING = "lightning-tfm sweep sweeps/parsing.yaml"
+COMMANDS |= {
+    PARSING: Run(TREES),
+    f"{PARSING} --name parsing-greedy --evaluation.beam 1": Run(TREES, after=PARSING),
+    "lightning-tfm data show trees --config experiments/parsing.yaml --config experiments/miniature-parsing.yaml "
+    "--pairs 3": Run("--data.pairs 90 --data.vocab_size 150"),
+    "lightning-tfm fit --config experiments/parsing.yaml --data.folder FOLDER": Stops(
+        "has no trees of a split '22'", "the Penn Treebank"
+    ),
+    "lightning-tfm sweep sweeps/scan.yaml": Parsed("21 runs"),
+    f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
+    f"{SCAN}jump --data.train jump-train --data.dev jump-test": Parsed("21 runs"),
+    "lightning-tfm fit --config experiments/miniature.yaml --evaluation.metrics chrf+exact": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --evaluation.metrics my_metrics:RightWords": Run(SHORT),
+    "lightning-tfm validate table3 --add my_metrics:RightWords": Run(),
+}
+COMMANDS |= {
+    "lightning-tfm sweep sweeps/claims.yaml --name far --config experiments/extrapolation.yaml "
+    "--only L-near3,L-dilated": Run(f"{SHORT} {LONG} --seeds 41", long=True),
 }
 MINE = "lightning-tfm sweep my-sweep.yaml"
 UNPACK = "lightning-tfm records unpack experiments/results"
@@ -222,6 +261,16 @@ COMMANDS |= {
     ),
     PUBLISHED: Run(long=True, after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
     f"{PUBLISHED} --format html": Run(long=True, after=PUBLISHED),
+    f"{UNPACK}/multi30k/records.tar.xz --out published": Run(long=True, after=PUBLISHED),
+    f"{UNPACK}/manpages/records.tar.xz --out published": Run(
+        long=True, after=f"{UNPACK}/multi30k/records.tar.xz --out published"
+    ),
+    f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published": Run(
+        long=True, after=f"{UNPACK}/manpages/records.tar.xz --out published"
+    ),
+    "lightning-tfm pool table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
+        long=True, after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
+    ),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
     "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
         "eight GPUs"
@@ -237,6 +286,11 @@ COMMANDS |= {
     "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(
         SHORT, long=True
     ),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.attention my_attention.Talking": Run(
+        SHORT, long=True
+    ),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
+    "--model.attention_where cross": Run(SHORT),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
@@ -268,6 +322,10 @@ EXPERIMENTS: dict[str, Run] = {
     "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
+    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000", long=True),
+    "parsing.yaml": Run(f"{TREES} --miniature.width 32 --data.corpus trees {SPLITS}"),
+    "miniature-parsing.yaml": Run(TREES),
+    "ratios.yaml": Run(f"{SEARCH} {HERE} --data.vocab_size 120 --miniature.seen 0.001"),
     "multi30k.yaml": Run(
         f"{SEARCH} {HERE} --data.vocab_size 44 --miniature.width 8 --miniature.depth 3 --miniature.steps 2000 "
         "--training.warmup 2"
@@ -281,13 +339,18 @@ ROWS = {
     "data.yaml": "data.yaml",
     "table3.yaml": "table3.yaml",
     "positions.yaml": "positions.yaml",
+    "parsing-rows.yaml": "parsing.yaml",
     "modern.yaml": "modern.yaml",
 }
-ROWS |= {"layers.yaml": "layers.yaml", "scores.yaml": "scores.yaml"}
+ROWS |= {
+    f"{name}.yaml": f"{name}.yaml"
+    for name in ("claims", "layers", "scores", "stack", "layers-equal", "modern-equal", "forecast")
+}
 """files of rows -> the sweep that runs them"""
-KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}"}
+KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literalinclude}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
+    "docs/attention.md": (),
     "docs/howto/notebook.md": (),
     "docs/howto/python.md": (
         ("max_steps=40", "max_steps=2"),
@@ -299,11 +362,23 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
 SWEEPS: dict[str, Run] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
+    "parsing.yaml": Run(f"{TREES} --name all-parsing", long=True),
+    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --seeds 31", long=True),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
+    "claims.yaml": Run(f"{SHORT} --seeds 41", long=True),
+    "stack.yaml": Run(f"{SHORT} --name stacks --seeds 61"),
+    "layers-equal.yaml": Run(f"{SHORT} --seeds 51", long=True),
+    "modern-equal.yaml": Run(f"{SHORT} --seeds 54", long=True),
+    "forecast.yaml": Run(f"{SHORT} --miniature.steps 2000 --seeds 31"),
     "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
+    "ladder.yaml": Run(
+        "--scales 32,64 --only A-h1 --seeds 1,2 --miniature.depth 6 --miniature.seen 0.003 --data.vocab_size 120 "
+        "--training.tokens 200 --workers 1",
+        long=True,
+    ),
     "heads-tuned.yaml": Run(f"{SHORT} --seeds 21"),
     "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "extrapolation.yaml": Run(f"{SHORT} --name all-schemes {LONG} --seeds 41", long=True),
@@ -500,11 +575,7 @@ def test_experiment(name, place):
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
     path = shipped("sweeps") / name
-    verb = (
-        "sweep"
-        if name in (*ROWS.values(), "norm.yaml", "relative.yaml", "extrapolation.yaml", "heads-tuned.yaml")
-        else "tune"
-    )
+    verb = "tune" if is_search(read_yaml(path)) else "sweep"
     check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
 
 
@@ -622,11 +693,11 @@ def options_of(verb: str) -> set[str]:
     kinds = [["--to", "safetensors"], ["--to", "csv"]] if verb == "export" else [[]]
     for kind in kinds:
         with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
-            main([verb, *kind, "--help"])
+            main([verb, *kind, "--help", "all"])
     return set(re.findall(r"--[\w.-]+", said.getvalue()))
 
 
-OF_PIP = {"--extra-index-url"}
+NOT_IN_HELP = {"--extra-index-url", "--help"}
 
 
 def check_mentioned(code: str) -> None:
@@ -643,7 +714,7 @@ def check_mentioned(code: str) -> None:
         assert (ROOT / words[-1]).exists(), code
     elif words[0] in VERBS or words[0].startswith("--"):
         verbs = [words[0]] if words[0] in VERBS else [*VERBS]
-        known = OF_PIP.union(*map(options_of, verbs))
+        known = NOT_IN_HELP.union(*map(options_of, verbs))
         for word in words:
             if word.startswith("--"):
                 assert word in known, f"{' and '.join(verbs[:3])} have no {word}: {code}"
@@ -685,7 +756,7 @@ def test_command_in_the_head_of_a_file(file, line):
 def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", DOCUMENTS[name]):
         path, _, heading = "".join(target).partition("#")
-        if path.startswith("https://") or Path(path).parent.name == "reference":
+        if path.startswith("https://"):
             continue
         there = (ROOT / name).parent / path if path else ROOT / name
         assert there.exists(), path

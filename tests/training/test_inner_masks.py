@@ -74,28 +74,6 @@ def test_masks_between_sub_layers_stay_as_they_are():
     assert noise.encoder[1].feed_forward.shape == (2, 10, 11)
 
 
-@pytest.mark.parametrize(
-    "change", [{}, {"P_drop": 0.0}, {"P_ff": 0.0, "layer": "lstm"}, {"feed_forward": "geglu", "scores": "additive"}]
-)
-def test_parts_of_a_step_add_up(change):
-    training = Training(seed=3, precision="float64")
-    module = TransformerModule(Experiment(model=Model(**(SIZES | change)), training=training), 31)
-
-    def gradients(*parts: list[int]) -> list[torch.Tensor]:
-        module.zero_grad()
-        for index in parts:
-            one = batch(index)
-            module.batch_loss(one, module._noise(5, one))[0].backward()
-        return [p.grad.clone() for p in module.parameters()]
-
-    whole = gradients([0, 1, 2, 3])
-    for ours, theirs in zip(whole, gradients([2, 0], [3], [1]), strict=True):
-        assert (theirs - ours).abs().max() <= 1e-12 * ours.abs().max()
-    module.inner_masks = None
-    module.eval()
-    assert any((a - b).abs().max() > 1e-6 for a, b in zip(whole, gradients([0, 1, 2, 3]), strict=True))
-
-
 def test_attention_weights_are_dropped_after_the_softmax():
     layer = SelfAttention(Model(d_model=12, h=3, d_k=4, d_v=5, P_attention=0.3), None).double().requires_grad_(False)
     x, keep = torch.randn(2, 6, 12, dtype=torch.float64), masks([0, 3]).encoder[0].attention[:, :, :6, :6]

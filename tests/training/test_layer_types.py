@@ -27,6 +27,9 @@ def batch(index: list[int]) -> Batch:
 TYPES = [{"layer": name} for name in sorted(LAYERS)]
 OTHERS = [{"positions": name} for name in SCHEMES if name not in ("sinusoidal", "none")]
 OTHERS += [{"scores": name, "P_attention": 0.1} for name in ("unscaled", "additive", "cosine")]
+INNER = {"P_attention": 0.3, "P_ff": 0.2}
+DROPPED = [INNER, INNER | {"P_drop": 0.0}, {"P_attention": 0.3, "layer": "lstm"}]
+DROPPED += [INNER | {"feed_forward": "geglu", "scores": "additive"}]
 FAST = ("lstm", "restricted", "shaw_values", "t5", "cosine")
 """resumed in the fast tests: those that keep most of their own"""
 
@@ -47,10 +50,10 @@ def fast_enough(change: dict, fast: tuple[str, ...]) -> bool:
     return any(value in fast for value in change.values())
 
 
-@pytest.mark.parametrize("change", marked(TYPES + OTHERS, (*LAYERS, *FAST)))
+@pytest.mark.parametrize("change", [*marked(TYPES + OTHERS, (*LAYERS, *FAST)), *DROPPED])
 def test_parts_of_a_step_add_up(change):
     training = Training(seed=3, precision="float64")
-    module = TransformerModule(Experiment(model=Model(**SIZES, **change), training=training), 31)
+    module = TransformerModule(Experiment(model=Model(**(SIZES | change)), training=training), 31)
 
     def gradients(*parts: list[int]) -> list[torch.Tensor]:
         module.zero_grad()

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_tfm.data.module import TranslationData
+from lightning_tfm.data.prepare import prepare
 from lightning_tfm.training import module as training
 from lightning_tfm.training.module import TransformerModule
 from tests.tiny import experiment, in_child, write_corpus
@@ -17,7 +18,7 @@ from tests.tiny import experiment, in_child, write_corpus
 def fit(folder: Path, logger: CSVLogger | bool, **changes) -> TransformerModule:
     torch.set_num_threads(1)
     e = experiment(write_corpus(folder / "text"), **changes)
-    data = TranslationData(e, folder)
+    data = TranslationData(e, prepare(e.data, folder))
     module = TransformerModule(e, V=data.prepared.tokenizer.V)
     trainer = pl.Trainer(
         accelerator="cpu",

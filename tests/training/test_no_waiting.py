@@ -60,10 +60,14 @@ def alone(monkeypatch):
     return prepared
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "shaw", "alibi"])
-def test_a_step_reads_nothing_from_the_device(monkeypatch, positions):
+CHANGES = [{"positions": name} for name in ("sinusoidal", "rotary", "shaw", "alibi", "learned")]
+CHANGES += [{"stack": "prefix", "P_attention": 0.1}, {"stack": "causal", "positions": "learned", "P_ff": 0.1}]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_a_step_reads_nothing_from_the_device(monkeypatch, change):
     """The meta device holds no numbers, so that every read raises. It has no fused Adam, so SGD steps instead."""
-    e = Experiment(model=replace(SMALL, positions=positions), training=Training(tokens=60, clip_norm=1.0))
+    e = Experiment(model=replace(SMALL, **change), training=Training(tokens=60, clip_norm=1.0))
     module = TransformerModule(e, V).train().to(META)
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     monkeypatch.setattr(TransformerModule, "trainer", TRAINER)

@@ -1,6 +1,7 @@
 """What products round to, and which numbers it leaves alone; what a GPU is told, asked of a stand-in."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lightning.pytorch as pl
 import numpy as np
@@ -21,6 +22,7 @@ from lightning_tfm.config import (
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import Batches
 from lightning_tfm.errors import UserError
+from lightning_tfm.model import transformer
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training import loss as loss_module
 from lightning_tfm.training import precision
@@ -72,6 +74,20 @@ def test_every_product_of_a_step_under_autocast_is_bfloat16(positions):
         loss.backward()
     assert {"mm", "_scaled_dot_product_flash_attention_for_cpu"} <= {name for name, _ in products.seen}
     assert {kind for _, kind in products.seen} == {torch.bfloat16}, products.seen
+
+
+@pytest.mark.parametrize("norm", ["post", "pre", "sandwich"])
+def test_residuals_under_autocast_are_joined_as_by_addcmul(norm, monkeypatch):
+    """The same gradients to the bit, without a copy of the sub-layer's output in float32."""
+    e, batch, found = Experiment(model=replace(SMALL, norm=norm), training=Training(seed=5)), pairs(), []
+    for joined in (transformer._Joined, SimpleNamespace(apply=torch.addcmul)):
+        monkeypatch.setattr(transformer, "_Joined", joined)
+        module = TransformerModule(e, V).train()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, _ = module.batch_loss(batch, module._noise(3, batch))
+        loss.backward()
+        found.append({"loss": loss.detach()} | {name: p.grad for name, p in module.named_parameters()})
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
 @pytest.mark.parametrize("rows", [None, 5])

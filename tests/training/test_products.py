@@ -107,7 +107,8 @@ def test_what_it_cannot_multiply_is_refused_where_it_trains(precision, device):
         choose.backend(Hardware(products="onednn"), precision, torch.device(device))
 
 
-def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path):
+def test_a_run_keeps_its_name_and_says_who_multiplied(tmp_path: Path, monkeypatch, measured_once):
+    monkeypatch.setattr("lightning_tfm.runs.result.matrix_rate", measured_once)
     e = experiment(write_corpus(tmp_path / "text"))
     runs = [in_child(train, e, tmp_path / by, Hardware(products=by)) for by in ("torch", "onednn")]
     assert runs[0].name == runs[1].name

@@ -47,11 +47,22 @@ def test_a_file_that_is_replaced_is_read_anew(tmp_path):
 def test_damaged_lines_are_named_counted_and_the_others_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
     good = b'{"step": 1, "dev_ppl": 3}\n', b'{"step": 2, "dev_ppl": "Infinity"}\n', b'{"step": 3, "dev_ppl": 2}\n'
-    bad = [b"\xff\x00{", b"[1]", b'{"loss": 3}', b'{"step": -1}', b'{"step": 2.5}', b'{"step": 4, "loss": "x"}']
+    good = good[0], good[1], b" \t" + good[2].replace(b"\n", b" \r\n")
+    bad = [b'{"step": 1}, {"step": 5}', b'{"step": 6} x', b""]
+    bad += [
+        b"\xff\x00{",
+        b"[1]",
+        b'{"loss": 3}',
+        b'{"step": true}',
+        b'{"step": 7, "lr": null}',
+        b'{"step": -1}',
+        b'{"step": 2.5}',
+        b'{"step": 4, "loss": "x"}',
+    ]
     path.write_bytes(good[0] + b"".join(line + b"\n" for line in bad) + good[1] + good[2])
     curve = Curve(path).look()
-    assert curve.points("dev_ppl") == [(1, 3), (3, 2)] and curve.damaged == 6
-    assert curve.words == "metrics.jsonl: 6 damaged lines left out, the first is line 2"
+    assert curve.points("dev_ppl") == [(1, 3), (3, 2)] and curve.damaged == 11
+    assert curve.words == "metrics.jsonl: 11 damaged lines left out, the first is line 2"
 
 
 def test_a_curve_keeps_finite_numbers_and_thins_long_series(tmp_path):
@@ -87,3 +98,24 @@ def test_objects_and_tails_of_what_is_not_there(tmp_path):
     assert [read_object(tmp_path / f"{name}.json") for name in ("none", "list", "deep")] == [{}, {}, {}]
     (tmp_path / "log.txt").write_text("\n".join(map(str, range(50_000))))
     assert tail(tmp_path / "log.txt", 2) == "49998\n49999" and tail(tmp_path / "none", 2) == ""
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [b'{"step": 3, "a": "x}', b'{", "b": 1}'],
+        [b'{"step": 3, "a": [1', b"{}]}"],
+        [b'{"step": 3, "a": [1]', b'{"step": 4}}'],
+        [b'{"step": 3}, 5', b'{"step": 4'],
+        [b'{"step": 3},'],
+        [b'{"step": 3}, {"step": 4}'],
+        [b'{"step": 3, "a": "\xff"}'],
+        [b'{"step": 3, "a": }', b'{"step": 4, "a": {}'],
+    ],
+)
+def test_lines_that_make_sense_only_together_are_damaged(tmp_path, bad):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in [b'{"step": 1}', *bad, b'{"step": 2}']))
+    lines = Lines(path)
+    lines.look()
+    assert lines.records == [{"step": 1}, {"step": 2}] and lines.damaged == len(bad)

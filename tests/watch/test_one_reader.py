@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -29,7 +30,7 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 from tests.dashboard.made import FAR, Folder
 
 ROWS = ["base", "A-h1", "A-h4", "A-h32"]
-ASKED = {"base": [1, 2, 3, 4], "A-h1": [1, 2, 3], "A-h4": [1, 2], "A-h32": [1, 2, 3]}
+ASKED = {"base": [1, 2, 3, 4], "A-h1": [1, 2, 3], "A-h4": [1, 2], "A-h32": [1, 2, 3, 4]}
 """the second look added a seed to base; A-h4 was closed with two"""
 STATES = {
     ("base", 1): "finished",
@@ -42,6 +43,8 @@ STATES = {
     ("A-h4", 2): "paused over night",
     ("A-h32", 1): "finished",
     ("A-h32", 2): "finished",
+    ("A-h32", 3): "failed once",
+    ("A-h32", 4): "removed",
 }
 """cells that were begun; the others wait"""
 
@@ -63,6 +66,8 @@ def spoil(folder: RunFolder, how: str) -> None:
             marked = [one | {"dev": "b" if one["step"] > 300 else "a"} if "dev_ppl" in one else one for one in plain]
             marked = [one | {"dev_ppl": one["dev_ppl"] / 100} if one.get("dev") == "a" else one for one in marked]
             folder.metrics.write_text("".join(json.dumps(one) + "\n" for one in marked))
+        case "removed":
+            shutil.rmtree(folder.path)
         case "paused over night":
             night = json.loads(folder.progress.read_bytes()) | {"time": time.time() - 40_000, "attempt": 1}
             folder.progress.write_text(json.dumps(night))
@@ -88,8 +93,11 @@ def study(tmp_path: Path) -> Ablation:
         if how is None:
             assert queue.fail(claim, "interrupted", "returned")
             continue
-        run = made.run(study.experiment(claim.cell), "finished" if how == "finished" else "running")
-        if how == "finished":
+        state = {"finished": "finished", "removed": "finished", "failed once": "failed"}.get(how, "running")
+        run = made.run(study.experiment(claim.cell), state)
+        if state == "failed":
+            assert queue.fail(claim, "failed", "it will be tried again")
+        elif state == "finished":
             result = run.read_result()
             assert result is not None and queue.finish(claim, result.scores["dev"].ppl)
         spoil(run, how)
@@ -112,24 +120,43 @@ def shown(run: Any) -> tuple[Any, ...]:
 
 
 def test_counts_best_and_time_left_are_the_same_everywhere(study: Ablation, tmp_path: Path, capsys) -> None:
-    counts = {"finished": 4, "running": 5, "waiting": 2, "failed": 0, "interrupted": 1}
+    counts = {"finished": 4, "running": 5, "waiting": 2, "failed": 1, "interrupted": 1}
     now, said = launcher(study, tmp_path), status(capsys, tmp_path, "t")
     assert now.counts == said["counts"] == counts
     (listed,) = status(capsys, tmp_path)
     assert listed["counts"] == {word: number for word, number in counts.items() if number}
     seen = Board(tmp_path, every=0).look()
     view = seen.studies["t"]
-    assert view.counts == counts and (view.ended, view.total) == (4, listed["whole"])
+    assert view.counts == counts and (view.ended, view.total) == (5, listed["whole"])
     assert Counter(s.state for s in now.cells) == Counter(s.state for s in view.cells)
     assert main(["runs", "list", "--json", "--out", str(tmp_path)]) == 0
     states = Counter(run["state"] for run in json.loads(capsys.readouterr().out))
-    assert states == {word: counts[word] for word in ("finished", "running", "interrupted")}
+    assert states == {word: counts[word] for word in ("finished", "running", "failed", "interrupted")}
     assert now.best == view.best and vars(now.best) == said["best"]
     assert now.left is not None and now.left.seconds == said["seconds_left"] == view.left.seconds
     assert now.share == pytest.approx(said["share"], abs=1e-4)
-    assert line("t", now).startswith("t: 4 finished, 5 running, 2 waiting, 0 failed, 1 interrupted, ")
+    assert line("t", now).startswith("t: 4 finished, 5 running, 2 waiting, 1 failed, 1 interrupted, ")
     page = StudyPages(tmp_path).page(seen, "t")
     assert page.data["counts"] == list(listed["counts"].items())
+
+
+def test_a_run_to_be_tried_again_failed_and_a_removed_one_waits_in_every_view(
+    study: Ablation, tmp_path: Path, capsys
+) -> None:
+    once, removed = ("A-h32", 3), ("A-h32", 4)
+    words = {once: "failed", removed: "waiting"}
+    now, seen = launcher(study, tmp_path), Board(tmp_path, every=0).look()
+    of_launcher = {(s.cell.row, s.cell.seed): s for s in now.cells}
+    of_dashboard = {(s.cell.row, s.cell.seed): s for s in seen.studies["t"].cells}
+    of_status = {(cell["row"], cell["seed"]): cell for cell in status(capsys, tmp_path, "t")["cells"]}
+    for key, word in words.items():
+        assert of_launcher[key].state == of_dashboard[key].state == of_status[key]["state"] == word
+    assert of_status[once]["reason"].endswith("; will be tried again")
+    assert of_status[removed]["reason"] == "it was finished, but its folder is gone"
+    assert main(["status", "t", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("A-h32" in line for line in lines if line.startswith(("failed ", "waiting "))) == 2
+    assert make("t", tmp_path).cells.empty[once].reason.startswith("out_of_memory at step ")
 
 
 def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablation, tmp_path: Path, capsys) -> None:
@@ -168,7 +195,7 @@ def test_a_run_is_at_the_same_step_with_the_same_values_everywhere(study: Ablati
     assert texts.best_ppl > 0.5 and len(texts.curve) == texts.step // 250 - 1, "of the last text alone"
     base = [RunState.of(folders["base", seed].path).ppl for seed in (1, 2)]
     rows = {row.name: row for row in StudyPages(tmp_path).page(seen, "t").data["rows"]}
-    assert rows["base"].ppl == pytest.approx((base[0] * base[1]) ** 0.5)
+    assert rows["base"].ppl.mean == pytest.approx((base[0] * base[1]) ** 0.5)
     other = [RunState.of(folders["A-h32", seed].path).ppl for seed in (1, 2)]
     tested = fmean(map(PPL.tested, other)) - fmean(map(PPL.tested, base))
     assert rows["A-h32"].against == pytest.approx(PPL.shown(tested)), "as the report estimates it"
@@ -197,7 +224,7 @@ def test_curves_hold_the_same_lines_wherever_they_are_sent(
     mirror = Mirror(tmp_path / "wandb", "online", "t")
     mirror.look(tmp_path, [cell for cell in study.cells() if (cell.row, cell.seed) in STATES])
     for cell in study.cells():
-        if (cell.row, cell.seed) in STATES:
+        if STATES.get((cell.row, cell.seed), "removed") != "removed":
             points = list(Curve.of(RunFolder(tmp_path, cell.training_hash).path).validations.items())
             assert exported[cell.training_hash[:16]] == points
             assert (
@@ -207,7 +234,7 @@ def test_curves_hold_the_same_lines_wherever_they_are_sent(
 
 
 def test_plan_and_status_agree_on_what_is_left_to_do(study: Ablation, tmp_path: Path, capsys) -> None:
-    from lightning_tfm.cli.plan import measured, text
+    from lightning_tfm.queue.forecast import measured, text
 
     cells = [cell for cell in study.cells() if cell.seed in ASKED[cell.row]]
     planned = text(cells, tmp_path, 1, measured(tmp_path))

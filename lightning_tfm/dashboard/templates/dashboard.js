@@ -54,51 +54,162 @@ document.addEventListener('click', event => {
   const th = button.closest('th'), next = NEXT[th.getAttribute('aria-sort')];
   all('th[aria-sort]', th.parentNode).forEach(other => other.setAttribute('aria-sort', 'none'));
   th.setAttribute('aria-sort', next);
-  sortTable(th.closest('table'));
+  if (th.closest('table') === table) arrange();
+  else sortTable(th.closest('table'));
   remember();
 });
 
-function filter() {
-  const table = one('#table-runs');
-  if (!table) return;
-  const words = one('.find').value.toLowerCase().split(/\s+/).filter(Boolean), chosen = all('select.by');
-  let shown = 0;
-  for (const row of table.tBodies[0].rows) {
-    const text = row.textContent.toLowerCase();
-    const hit = words.every(word => text.includes(word))
-      && chosen.every(s => !s.value || row.dataset[s.dataset.key].split('|').includes(s.value));
-    row.hidden = !hit;
-    shown += hit;
-  }
-  const whole = table.tBodies[0].rows.length;
-  one('.count').textContent = shown === whole ? whole + (whole === 1 ? ' run' : ' runs') : shown + ' of ' + whole + ' runs';
+// --- the runs: all of them as data, and as rows those that are looked at ---
+
+const COLUMNS = [null, 'said', 'study', 'state', 'step', null, 'ppl', 'bleu', 'rate', 'seconds', 'changed'], CHUNK = 100;
+const runs = new Map(), table = one('#table-runs');
+let listed = [], most = CHUNK, drawing = 0;
+let chosen = null, own = [], asking = 0;
+
+function take(columns) {
+  const states = all('select[data-key=state] option').slice(1).map(option => option.value);
+  columns.name.forEach((name, i) => {
+    const old = runs.get(name), run = {row: old?.row ?? document.getElementById('run-' + name), n: old?.n ?? -(++arrived), stale: Boolean(old)};
+    for (const [key, values] of Object.entries(columns)) run[key] = values[i];
+    run.word = states[run.state];
+    run.text = [run.said, run.study, run.word, run.words].join(' ').toLowerCase();
+    runs.set(name, run);
+  });
 }
 
+function arrange(from) {
+  if (!table) return;
+  if (!from) table.closest('.scroll').scrollTop = 0;
+  const words = one('.find').value.toLowerCase().split(/\s+/).filter(Boolean), by = Object.fromEntries(all('select.by').map(s => [s.dataset.key, s.value]));
+  listed = [...runs.values()].filter(run => words.every(word => run.text.includes(word))
+    && (!by.state || run.word === by.state) && (!by.study || run.study.split('|').includes(by.study)) && (!chosen || chosen.has(run.name)));
+  const th = one('th[aria-sort=ascending], th[aria-sort=descending]', table), key = th && (COLUMNS[th.cellIndex] ?? own[th.cellIndex - COLUMNS.length]);
+  const mine = th?.cellIndex >= COLUMNS.length;
+  const sign = th?.getAttribute('aria-sort') === 'descending' ? -1 : 1, none = value => value === undefined || value === null || value === '';
+  const compare = new Intl.Collator(undefined, {numeric: true}).compare;
+  listed.sort((a, b) => {
+    const x = mine ? a.own?.[key] : a[key], y = mine ? b.own?.[key] : b[key];
+    if (!key || x === y) return a.n - b.n;
+    if (none(x) || none(y)) return none(x) - none(y);
+    return sign * (isNaN(x) || isNaN(y) ? compare(x, y) : x - y);
+  });
+  const shown = listed.length, whole = runs.size;
+  one('.count').textContent = shown === whole ? whole + (whole === 1 ? ' run' : ' runs') : shown + ' of ' + whole + ' runs';
+  most = from ?? CHUNK;
+  draw();
+}
+
+// a condition, and columns of further fields: the server says which runs it finds, and what they hold
+async function ask() {
+  const where = one('.where').value.trim(), names = one('.columns').value.split(',').map(name => name.trim()).filter(Boolean), turn = ++asking;
+  const wrong = one('.wrong');
+  let found = {columns: {}};
+  if (where || names.length) {
+    const answer = await fetch('/query?' + new URLSearchParams([['where', where], ...names.map(name => ['column', name])]), {cache: 'no-store'});
+    if (turn !== asking) return;
+    wrong.hidden = answer.ok;
+    if (!answer.ok) { wrong.textContent = await answer.text(); return; }
+    found = await answer.json();
+  }
+  wrong.hidden = true;
+  chosen = where ? new Set(found.name) : null;
+  const columns = Object.entries(found.columns);
+  if (columns.map(([name]) => name).join() !== own.join()) {
+    own = columns.map(([name]) => name);
+    all('th.own', table).forEach(th => th.remove());
+    one('thead tr', table).append(...own.map(name => {
+      const th = document.createElement('th'), button = document.createElement('button');
+      Object.assign(th, {className: 'own', scope: 'col'}).setAttribute('aria-sort', 'none');
+      Object.assign(button, {type: 'button', textContent: name});
+      th.append(button);
+      return th;
+    }));
+  }
+  found.name?.forEach((name, i) => {
+    const run = runs.get(name);
+    if (run) run.own = Object.fromEntries(columns.map(([key, values]) => [key, values[i]]));
+  });
+  arrange(most);
+}
+
+function dress(run) {
+  all('td.own', run.row).forEach(cell => cell.remove());
+  run.row.append(...own.map(name => {
+    const cell = document.createElement('td'), value = run.own?.[name] ?? '';
+    cell.className = 'own';
+    cell.dataset.v = value;
+    cell.textContent = value === '' ? '–' : typeof value === 'number' && !Number.isInteger(value) ? short(value) : value;
+    return cell;
+  }));
+}
+
+async function draw() {
+  const turn = ++drawing, wanted = listed.slice(0, most), body = table.tBodies[0];
+  const lacking = wanted.filter(run => !run.row || run.stale);
+  for (let i = 0; i < lacking.length; i += CHUNK) {
+    const some = lacking.slice(i, i + CHUNK), answer = await fetch('/rows?' + new URLSearchParams(some.map(run => ['run', run.name])), {cache: 'no-store'});
+    if (!answer.ok || turn !== drawing) return;
+    const html = await answer.json(), made = document.createElement('template');
+    for (const run of some) if (html[run.name]) {
+      made.innerHTML = html[run.name];
+      const old = run.row, focused = old?.contains(document.activeElement) && document.activeElement.tagName;
+      run.row = made.content.firstElementChild;
+      run.stale = false;
+      if (old && one('input', old).checked) one('input', run.row).checked = true;
+      if (old?.isConnected) old.replaceWith(run.row);
+      if (focused) one(focused, run.row)?.focus();
+    }
+  }
+  if (turn !== drawing) return;
+  const rows = wanted.map(run => run.row).filter(Boolean), here = new Set(rows);
+  rows.forEach(row => { row.hidden = false; });
+  wanted.forEach(run => { if (run.row) dress(run); });
+  // ticked ones are compared wherever they are
+  const ticked = all('input:checked', body).map(box => box.closest('tr')).filter(row => !here.has(row));
+  ticked.forEach(row => { row.hidden = true; });
+  const now = [...rows, ...ticked], focus = body.contains(document.activeElement) && document.activeElement;
+  if (now.length !== body.rows.length || now.some((row, i) => row !== body.rows[i])) body.replaceChildren(...now);
+  if (focus) focus.focus();
+  one('.more').textContent = listed.length > rows.length ? 'more as you scroll' : '';
+  times(body);
+}
+
+if (table) new IntersectionObserver(seen => {
+  if (seen.some(entry => entry.isIntersecting) && most < listed.length) { most += CHUNK; draw(); }
+}, {root: table.closest('.scroll'), rootMargin: '400px'}).observe(one('.more'));
+
 function remember() {
-  const table = one('#table-runs');
   if (!table) return;
   const found = new URLSearchParams(), th = one('th[aria-sort=ascending], th[aria-sort=descending]', table);
-  if (one('.find').value) found.set('find', one('.find').value);
+  for (const key of ['find', 'where', 'columns']) if (one('.' + key).value) found.set(key, one('.' + key).value);
   all('select.by').forEach(s => { if (s.value) found.set(s.dataset.key, s.value); });
   if (th) found.set('sort', th.textContent.trim() + (th.getAttribute('aria-sort') === 'descending' ? ' down' : ' up'));
   history.replaceState(null, '', found.size ? '?' + found : location.pathname);
 }
 
 function recall() {
-  const table = one('#table-runs');
   if (!table) return;
+  take(JSON.parse(one('#index').textContent));
+  [...runs.values()].forEach((run, i) => { run.n = i; });
   const asked = new URLSearchParams(location.search), [, name, way] = /^(.*) (up|down)$/.exec(asked.get('sort') ?? '') ?? [];
-  one('.find').value = asked.get('find') ?? '';
+  for (const key of ['find', 'where', 'columns']) one('.' + key).value = asked.get(key) ?? '';
   all('select.by').forEach(s => { s.value = asked.get(s.dataset.key) ?? ''; });
   all('thead th', table).forEach(th => {
     if (name && th.textContent.trim() === name) th.setAttribute('aria-sort', way === 'up' ? 'ascending' : 'descending');
   });
-  if (name) sortTable(table);
-  filter();
+  one('.where').value || one('.columns').value ? ask() : arrange();
+}
+
+// the runs that the table shows, as a condition
+function condition() {
+  const ticked = all('#table-runs input:checked').map(box => box.value), quoted = text => "'" + text.replace(/[\\']/g, '\\$&') + "'";
+  if (ticked.length) return 'run in (' + ticked.map(quoted).join(', ') + ',)';
+  const by = all('select.by').filter(s => s.value).map(s => s.dataset.key + ' == ' + quoted(s.value)), where = one('.where').value.trim();
+  return [...(where ? [by.length ? '(' + where + ')' : where] : []), ...by].join(' and ');
 }
 
 function ready(form) {
-  const count = all('input[type=checkbox]:checked', form).length, button = one('.above button', form);
+  const count = all('input[type=checkbox]:checked', form).length, button = one('.above button:not(.curves)', form);
   button.disabled = count < 2;
   button.classList.toggle('ready', count > 1);
   button.textContent = count ? 'Compare ' + count : 'Compare';
@@ -143,12 +254,18 @@ class Chart {
     this.readout = one('.readout', figure);
     this.pick = one('.pick', figure);
     this.log = one('input.logs', figure);
-    this.at = null;
+    this.toggles = one('.toggles', figure);
+    this.whole = one('.whole', figure);
+    this.at = this.zoom = this.from = null;
+    this.hidden = new Set();
     this.show(JSON.parse(one('script[type="application/json"]', figure).textContent));
     this.pick?.addEventListener('change', () => this.draw());
     this.log?.addEventListener('change', () => this.draw());
     this.plot.addEventListener('pointermove', event => this.point(event));
-    this.plot.addEventListener('pointerleave', () => { this.at = this.near = null; this.draw(); });
+    this.plot.addEventListener('pointerleave', () => { this.at = this.near = this.from = null; this.draw(); });
+    this.plot.addEventListener('pointerdown', event => { this.from = this.across(event); });
+    this.plot.addEventListener('pointerup', event => this.drop(event));
+    this.whole.addEventListener('click', () => this.within(null));
     this.plot.addEventListener('keydown', event => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.plot);
   }
@@ -163,15 +280,61 @@ class Chart {
         this.pick.value = names.includes(before) ? before : '';
       }
     }
+    if (this.toggles && data.series.map(s => s.name).join('|') !== this.named) {
+      this.named = data.series.map(s => s.name).join('|');
+      this.toggles.replaceChildren(...data.series.map(s => this.toggle(s)));
+    }
     this.draw();
   }
 
-  prepared() {
-    const weight = this.data.smooth ? +(one('.smooth')?.value ?? 0) : 0, across = this.data.across?.[one('.across')?.value];
-    return this.data.series.map(s => {
-      const raw = across ? s.points.map(([x, y]) => [at(across, x), y]) : s.points;
-      return {...s, raw: weight ? raw : null, points: weight ? smoothed(raw, weight) : raw};
+  // an entry of the key, which hides its curve and shows it again
+  toggle(series) {
+    const entry = document.createElement('li'), button = document.createElement('button'), mark = document.createElement('span');
+    mark.className = 'g' + series.colour;
+    mark.textContent = ['━ ', '╍ ', '┅ ', '┉ '][series.dash ?? 0];
+    mark.setAttribute('aria-hidden', 'true');
+    const name = document.createElement('bdi');
+    name.textContent = series.name;
+    button.type = 'button';
+    button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
+    button.append(mark, name);
+    button.addEventListener('click', () => {
+      this.hidden.has(series.name) ? this.hidden.delete(series.name) : this.hidden.add(series.name);
+      button.setAttribute('aria-pressed', String(!this.hidden.has(series.name)));
+      this.draw();
     });
+    entry.append(button);
+    return entry;
+  }
+
+  prepared() {
+    const weight = this.data.dots ? 0 : +(one('.smooth')?.value ?? 0), axis = one('.across')?.value ?? 'step';
+    return this.data.series.filter(s => !this.hidden.has(s.name) && (axis === 'step' || s.across?.[axis])).map(s => {
+      const x = axis === 'step' ? v => v : v => at(s.across[axis], v), inside = p => !this.zoom || p[0] >= this.zoom[0] && p[0] <= this.zoom[1];
+      const raw = s.points.map(([v, y]) => [x(v), y]), band = (s.band ?? []).map(([v, low, high]) => [x(v), low, high]).filter(inside);
+      return {...s, band, raw: weight ? raw.filter(inside) : null, points: (weight ? smoothed(raw, weight) : raw).filter(inside)};
+    });
+  }
+
+  across(event) {
+    if (!this.drawn) return null;
+    const {box, x0, x1} = this.drawn, left = this.plot.getBoundingClientRect().left;
+    return x0 + Math.min(1, Math.max(0, (event.clientX - left - box.left) / (box.right - box.left))) * (x1 - x0);
+  }
+
+  drop(event) {
+    const to = this.across(event), from = this.from;
+    this.from = null;
+    if (from !== null && to !== null && Math.abs(this.drawn.X(to) - this.drawn.X(from)) > 8) this.within([Math.min(from, to), Math.max(from, to)]);
+    else this.draw();
+  }
+
+  within(zoom) {
+    this.zoom = zoom;
+    this.axis = one('.across')?.value;
+    this.at = this.near = null;
+    this.whole.hidden = !zoom;
+    this.draw();
   }
 
   draw() {
@@ -181,13 +344,19 @@ class Chart {
     const seen = series.flatMap(s => [...s.points, ...(s.raw ?? [])]).filter(p => !log || p[1] > 0);
     if (!seen.length) {
       this.plot.replaceChildren();
+      this.drawn = null;
       this.readout.textContent = 'nothing yet';
       return;
     }
     const xs = seen.map(p => p[0]), ys = seen.map(p => p[1]);
     let [x0, x1] = extent(xs), [y0, y1] = extent(ys);
-    if (this.data.x1 && !one('.across')?.selectedIndex) x1 = Math.max(x1, this.data.x1);
-    if (this.data.x0 !== undefined) x0 = Math.min(x0, this.data.x0);
+    const banded = series.filter(s => s.band.length && (series.length <= 6 || this.near === s.name));
+    for (const s of banded) for (const [, low, high] of s.band) if (!log || low > 0) { y0 = Math.min(y0, low); y1 = Math.max(y1, high); }
+    if (this.zoom) [x0, x1] = this.zoom;
+    else {
+      if (this.data.x1 && !one('.across')?.selectedIndex) x1 = Math.max(x1, this.data.x1);
+      if (this.data.x0 !== undefined) x0 = Math.min(x0, this.data.x0);
+    }
     if (y1 - y0 < Math.abs(y1) * 1e-6) y1 = y0;
     if (x1 === x0) { x0 -= .5; x1 += .5; }
     if (log) { const pad = (y1 / y0) ** .05; y0 /= pad > 1 ? pad : 1.5; y1 *= pad > 1 ? pad : 1.5; }
@@ -207,12 +376,16 @@ class Chart {
       node('text', {class: 'tick', x: X(x), y: box.bottom + 15, 'text-anchor': 'middle'}, short(x)));
     svg.append(node('line', {class: 'axis', x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom}));
     const labels = [];
+    for (const s of banded) {
+      const shown = s.band.filter(p => !log || p[1] > 0), edge = (p, k) => X(p[0]).toFixed(1) + ',' + Y(p[k]).toFixed(1);
+      svg.append(node('polygon', {class: 'band g' + s.colour, points: [...shown.map(p => edge(p, 2)), ...shown.reverse().map(p => edge(p, 1))].join(' ')}));
+    }
     for (const s of series) {
       const way = points => points.filter(p => !log || p[1] > 0).map(([x, y]) => X(x).toFixed(1) + ',' + Y(y).toFixed(1)).join(' ');
       const dim = picked && s.name !== picked ? ' faded' : picked || this.near === s.name ? ' lit' : '';
       const group = node('g', {class: (s.rest ? 'rest' : 'g' + s.colour) + dim});
       if (s.raw) group.append(node('polyline', {class: 'curve raw', points: way(s.raw)}));
-      if (!this.data.dots || s.line) group.append(node('polyline', {class: 'curve' + (s.dashed ? ' dashed' : '') + dim, points: way(s.points)}));
+      if (!this.data.dots || s.line) group.append(node('polyline', {class: 'curve' + (s.dashed ? ' dashed' : '') + (s.dash ? ' dash' + s.dash : '') + dim, points: way(s.points)}));
       if (this.data.dots && !s.line || s.points.length === 1) for (const [x, y] of s.points) if (!log || y > 0)
         group.append(node('circle', {class: 'dots', cx: X(x), cy: Y(y), r: 3}));
       svg.append(group);
@@ -223,6 +396,7 @@ class Chart {
     labels.forEach((l, i) => { if (i) l.y = Math.max(l.y, labels[i - 1].y + 12); });
     const over = Math.max(0, (labels.at(-1)?.y ?? 0) - box.bottom);
     labels.forEach(l => svg.append(node('text', {class: 'ending g' + l.s.colour, x: box.right + 6, y: l.y - over + 4}, l.s.name.slice(0, Math.floor(longest / 6)))));
+    if (this.from !== null && this.to !== null) svg.append(node('rect', {class: 'zoom', x: Math.min(X(this.from), X(this.to)), width: Math.abs(X(this.to) - X(this.from)), y: box.top, height: box.bottom - box.top}));
     if (this.at !== null) svg.append(node('line', {class: 'cross', x1: X(this.at), x2: X(this.at), y1: box.top, y2: box.bottom}));
     this.plot.replaceChildren(svg);
     this.drawn = {series, X, Y, x0, x1, box, xs: [...new Set(xs)].sort((a, b) => a - b)};
@@ -245,8 +419,7 @@ class Chart {
 
   point(event) {
     if (!this.drawn) return;
-    const {X, Y, box, x0, x1, xs, series} = this.drawn, rect = this.plot.getBoundingClientRect();
-    const x = x0 + (event.clientX - rect.left - box.left) / (box.right - box.left) * (x1 - x0);
+    const {X, Y, xs, series} = this.drawn, rect = this.plot.getBoundingClientRect(), x = this.to = this.across(event);
     this.at = xs.reduce((best, v) => Math.abs(v - x) < Math.abs(best - x) ? v : best, xs[0]);
     let far = 18;
     this.near = null;
@@ -259,7 +432,13 @@ class Chart {
 
   key(event) {
     const way = {ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9, Escape: 0}[event.key];
-    if (way === undefined || !this.drawn) return;
+    if (!this.drawn) return;
+    if (event.key === '+' && this.at !== null) {
+      const {x0, x1} = this.drawn, half = (x1 - x0) / 4, middle = Math.min(x1 - half, Math.max(x0 + half, this.at));
+      return this.within([middle - half, middle + half]);
+    }
+    if (event.key === '-') return this.within(null);
+    if (way === undefined) return;
     event.preventDefault();
     const xs = this.drawn.xs, here = this.at === null ? xs.length : xs.indexOf(this.at);
     this.at = way === 0 ? null : xs[Math.min(xs.length - 1, Math.max(0, here + way))];
@@ -290,7 +469,7 @@ function at(table, x) {
 
 const charts = new Map();
 all('figure.chart').forEach(figure => charts.set(figure.id, new Chart(figure)));
-const redraw = () => charts.forEach(chart => { chart.at = null; chart.draw(); });
+const redraw = () => charts.forEach(chart => chart.within(chart.axis === one('.across')?.value ? chart.zoom : null));
 one('.smooth')?.addEventListener('input', event => {
   one('.smoothing output').textContent = (+event.target.value).toFixed(2);
   redraw();
@@ -317,9 +496,15 @@ function place(id, html) {
 
 function rows(news) {
   const made = document.createElement('template');
-  for (const [table, fresh] of Object.entries(news)) {
-    const body = one('#' + table + ' tbody');
+  for (const [id, fresh] of Object.entries(news)) {
+    const body = one('#' + id + ' tbody');
     if (!body) return location.reload();
+    if (fresh.index) {
+      take(fresh.index);
+      if (runs.size !== fresh.count) return location.reload();
+      if (fresh.index.name.length) chosen || own.length ? ask() : arrange(most);
+      continue;
+    }
     made.innerHTML = fresh.rows.join('');
     for (const row of [...made.content.children]) {
       const old = document.getElementById(row.id);
@@ -333,7 +518,6 @@ function rows(news) {
     if (body.rows.length !== fresh.count) return location.reload();
     if (fresh.rows.length && one('th[aria-sort=ascending], th[aria-sort=descending]', body.parentNode)) sortTable(body.parentNode);
   }
-  filter();
 }
 
 const body = document.body, said = one('#live');
@@ -364,8 +548,13 @@ async function news() {
 }
 
 document.addEventListener('visibilitychange', () => { if (!document.hidden) times(); });
+let soon;
 document.addEventListener('input', event => {
-  if (event.target.matches('.find, select.by')) { filter(); remember(); }
+  if (table && event.target.matches('.where, .columns')) {
+    clearTimeout(soon);
+    soon = setTimeout(() => { ask(); remember(); }, 250);
+  }
+  if (event.target.matches('.find, select.by')) { arrange(); remember(); }
 });
 document.addEventListener('change', event => {
   const form = event.target.closest('form.compare');
@@ -379,6 +568,28 @@ document.addEventListener('click', async event => {
   button.textContent = 'Copied';
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 });
+one('button.curves')?.addEventListener('click', () => { location.href = '/curves?' + new URLSearchParams({where: condition()}); });
+
+// --- stars and notes, which the server keeps ---
+
+const mark = (key, values) => fetch('/mark', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({key, ...values})});
+document.addEventListener('click', async event => {
+  const star = event.target.closest('button.star');
+  if (!star) return;
+  const now = star.getAttribute('aria-pressed') !== 'true', answer = await mark(star.dataset.mark, {star: now});
+  if (answer.ok) {
+    star.setAttribute('aria-pressed', String(now));
+    star.textContent = now ? '★' : '☆';
+  } else star.title = await answer.text();
+});
+document.addEventListener('submit', async event => {
+  const form = event.target.closest('form.noting');
+  if (!form) return;
+  event.preventDefault();
+  const answer = await mark(form.dataset.mark, {note: form.elements.note.value});
+  one('[role=status]', form).textContent = answer.ok ? 'kept' : await answer.text();
+});
+
 all('form.compare').forEach(ready);
 recall();
 times();

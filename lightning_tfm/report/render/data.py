@@ -3,9 +3,10 @@
 import csv
 import io
 import json
+from typing import Any
 
 from lightning_tfm.report.blocks import Data
-from lightning_tfm.report.summary import plain
+from lightning_tfm.report.plain import plain
 
 
 def to_csv(data: Data) -> str:
@@ -18,6 +19,6 @@ def to_csv(data: Data) -> str:
     return out.getvalue()
 
 
-def to_json(found: object, **head: object) -> str:
-    """A dataclass, its fields as keys (summary.plain), after what `head` says."""
+def to_json(found: Any, **head: object) -> str:
+    """A dataclass, its fields as keys (summary.plain), or a mapping, after what `head` says."""
     return json.dumps(head | plain(found), indent=1, ensure_ascii=False) + "\n"

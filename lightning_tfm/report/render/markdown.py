@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text
+from lightning_tfm.report.blocks import Block, Cell, Fold, Notes, Table, Text, Widest
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
     """Tables with their titles, notes as lists; pictures are left out."""
     parts = []
-    for block in blocks:
+    flat = (part for block in blocks for part in (block.tables[0] if isinstance(block, Widest) else (block,)))
+    for block in flat:
         if isinstance(block, Table):
             parts += [f"{harmless(block.title)}\n"] * bool(block.title)
             parts.append("\n".join(map(_line, _lines(block))) + "\n")
@@ -23,7 +24,12 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
 def _lines(table: Table) -> list[list[str]]:
     rule = ["---" if column.words else "---:" for column in table.columns]
-    return [[column.head for column in table.columns], rule, *map(list, table.rows)]
+    return [[column.head for column in table.columns], rule, *([_cell(cell) for cell in row] for row in table.rows)]
+
+
+def _cell(cell: str | Cell) -> str:
+    sure = isinstance(cell, Cell) and cell.sure
+    return str(cell).replace(cell.word, f"**{cell.word}**") if isinstance(cell, Cell) and sure else str(cell)
 
 
 def _line(cells: Sequence[str]) -> str:

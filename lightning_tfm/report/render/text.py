@@ -3,50 +3,90 @@
 import textwrap
 from collections.abc import Sequence
 
-from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text
+from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text, Widest
 
-NAME = 12
-"""columns that the names of rows keep, however narrow the terminal"""
+LEAST, NAME = 12, 24
+"""columns that words keep however narrow the terminal; what is longer is broken only beyond so many"""
+Lines = Sequence[str]
+"""of one cell"""
 
 
 def to_text(blocks: Sequence[Block], width: int = 79) -> str:
-    """Tables and notes, an empty line between them; pictures are left out. Names too long for `width` are cut."""
+    """Tables and notes, an empty line between them; pictures are left out. Words too long for `width` are folded."""
     parts = []
     for block in blocks:
         if isinstance(block, Table):
             parts.append("\n".join(_table(block, width)))
+        elif isinstance(block, Widest):
+            parts += _widest(block, width)
         elif isinstance(block, Fold):
             parts.append(to_text(block.blocks, width).rstrip("\n"))
         elif isinstance(block, Notes | Text) and block.lines:
-            parts.append("\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in block.lines))
-    return "\n\n".join(parts) + "\n"
+            parts.append(_notes(block, width))
+    return "\n\n".join(parts).replace("\N{NO-BREAK SPACE}", " ") + "\n"
 
 
-def _table(table: Table, width: int) -> list[str]:
-    rows = [[column.head for column in table.columns], *table.rows]
-    first, *others = _widths(rows)
-    kept = list(range(len(table.columns)))
-    if first + sum(others) + 2 * len(others) > width and any(column.short is not None for column in table.columns):
-        kept = [i for i, column in enumerate(table.columns) if column.short is not None]
-        rows = [[table.columns[i].short or "" for i in kept], *([row[i] for i in kept] for row in table.rows)]
-        first, *others = _widths(rows)
-    widths = [min(first, max(NAME, width - sum(others) - 2 * len(others))), *others]
-    left = [table.columns[i].words for i in kept]
-    lines = [_aligned(cells, widths, left) for cells in rows]
-    rule = "─" * max(map(len, lines))
-    body = [part for i, line in enumerate(lines[1:]) for part in (*[rule] * (i in table.rules), line)]
-    title = textwrap.wrap(table.title, width)
-    return [*title, lines[0], rule, *body]
+def _notes(block: Notes | Text, width: int) -> str:
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+        for line in block.lines
+    )
 
 
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+def _widest(block: Widest, width: int) -> list[str]:
+    """Columns are left out before words are folded, and fewer of them where folding helps."""
+    *wide, last = block.tables
+    tried = [(one, None) for one in wide] + [(one, width) for one in [*wide, last]]
+    made = [(_table(table, room), notes) for (table, notes), room in tried]
+    lines, notes = next((one for one in made if max(map(len, one[0])) <= width), made[-1])
+    return ["\n".join(lines), *[_notes(notes, width)] * bool(notes.lines)]
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
-    placed = zip(cells, widths, left, strict=True)
-    return "  ".join(_cut(cell, w).ljust(w) if words else cell.rjust(w) for cell, w, words in placed).rstrip()
+def _table(table: Table, width: int | None) -> list[str]:
+    """None: as wide as it is."""
+    left = [column.words for column in table.columns]
+    cells: list[list[Lines]] = [[str(cell).split("\n") for cell in row] for row in table.rows]
+    heads: list[Lines] = [(column.lines or column.head).split("\n") for column in table.columns]
+    gap = 1 if table.dense else 2
+    if width is not None:
+        heads, *cells = _folded([heads, *cells], left, width, gap)
+    widths = _widths([heads, *cells])
+    first = _aligned(heads, widths, left, gap, bottom=True)
+    body = [_aligned(row, widths, left, gap) for row in cells]
+    rule = "─" * max(len(line) for lines in (first, *body) for line in lines)
+    title = textwrap.wrap(table.title, width) if width else [table.title] * bool(table.title)
+    parts = [part for i, lines in enumerate(body) for part in (*[rule] * (i in table.rules), *lines)]
+    return [*title, *first, rule, *parts, *[rule] * (len(body) in table.rules)]
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _folded(rows: list[list[Lines]], left: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
+    """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps."""
+    of_words = [i for i in range(len(left) - 1, -1, -1) if left[i]]
+    for i, most in [*((i, NAME) for i in of_words), *((i, LEAST) for i in of_words)]:
+        widths = _widths(rows)
+        excess = sum(widths) + gap * (len(widths) - 1) - width
+        if excess > 0:
+            longest = max(len(word) for row in rows for line in row[i] for word in line.split(" "))
+            room = max(widths[i] - excess, LEAST, min(longest, most))
+            rows = [[*row[:i], _lines(row[i], room), *row[i + 1 :]] for row in rows]
+    return rows
+
+
+def _lines(cell: Lines, width: int) -> Lines:
+    return [part for line in cell for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
+
+
+def _widths(rows: Sequence[Sequence[Lines]]) -> list[int]:
+    return [max(len(line) for cell in cells for line in cell) for cells in zip(*rows, strict=True)]
+
+
+def _aligned(
+    cells: Sequence[Lines], widths: Sequence[int], left: Sequence[bool], gap: int, bottom: bool = False
+) -> list[str]:
+    height = max(map(len, cells))
+    stacks = []
+    for cell, width, words in zip(cells, widths, left, strict=True):
+        blank = [""] * (height - len(cell))
+        lines = [*blank, *cell] if bottom else [*cell, *blank]
+        stacks.append([line.ljust(width) if words else line.rjust(width) for line in lines])
+    return [(" " * gap).join(parts).rstrip() for parts in zip(*stacks, strict=True)]

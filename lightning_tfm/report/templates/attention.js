@@ -10,7 +10,7 @@ if (one('#attention-data')) {
   const sides = [0, 1].map(i => (
     {run: control('run-' + i), heads: control('heads-' + i), figure: control('map-' + i)}));
   const picked = {layer: 0, head: 0};
-  const colour = () => getComputedStyle(one('.attended')).getPropertyValue('--found');
+  const colour = () => getComputedStyle(one('.attended')).getPropertyValue('--accent');
 
   const axes = (sentence, kind) => ({
     across: kind === 'decoder' ? sentence.target_in : sentence.source,

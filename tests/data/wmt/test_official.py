@@ -20,6 +20,7 @@ from lightning_tfm.data.wmt import download, manifest, official
 from lightning_tfm.data.wmt.checksums import Checksums
 from lightning_tfm.data.wmt.official import obtain, read_segments
 from lightning_tfm.errors import UserError
+from lightning_tfm.sums import recorded
 from lightning_tfm.testing import CorpusSuite
 from tests.data.wmt.server import File, serve
 
@@ -250,7 +251,7 @@ def test_a_bundle_carries_a_corpus_to_a_machine_without_internet(wmt, tmp_path):
     assert prepared.folder == folder and prepared.train_fingerprint == here.train_fingerprint
     assert prepared.split("train").source(3).tolist() == here.split("train").source(3).tolist()
     assert sum(1 for _ in make_corpus(there).lines("newstest2014")) == 3003
-    assert [fault for _, fault in Checksums(folder).verify()] == [""] * len(Checksums(folder).read())
+    assert [fault for _, fault in Checksums(folder).verify()] == [""] * len(recorded(folder))
     with pytest.raises(UserError, match="is missing"):
         next(make_corpus(there).lines("train"))
 

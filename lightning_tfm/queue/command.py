@@ -1,0 +1,171 @@
+"""How a study was started: written down by `sweep`, `tune` and `demo`, read by `resume`.
+
+command.json in a study's folder holds the arguments, the directory in which they were typed, and a fingerprint of what
+each file held (comments aside).
+"""
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.runs.directory import read_json
+from lightning_tfm.runs.outcome import STOPPED, say_how
+from lightning_tfm.strict import Kept, read_kept
+from lightning_tfm.study.kinds import kind_of
+from lightning_tfm.study.rows import TABLE3, all_rows, find_row
+from lightning_tfm.study.settings import Settings
+from lightning_tfm.study.study import Study, check_exists, folder_of
+from lightning_tfm.study.sweeps import read_sweep
+from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
+
+FILE = "command.json"
+
+
+@dataclass(frozen=True)
+class Command(Kept):
+    """How a study was started."""
+
+    verb: str
+    arguments: list[str]
+    """without a database's password"""
+    directory: str
+    """where it was typed"""
+    files: dict[str, str]
+    """YAML file, as it was named -> fingerprint of its content"""
+
+    @property
+    def typed(self) -> str:
+        return shlex.join(["lightning-tfm", self.verb, *self.arguments])
+
+    def place(self, name: str) -> Path:
+        """Where the files are that study `name` was started with, as they were. Raises UserError where they are not."""
+        there, here = Path(self.directory), Path.cwd()
+        places = [there, here] if there.is_dir() else [here]
+        faults = {place: self._faults(place) for place in places}
+        for place, found in faults.items():
+            if not found:
+                return place
+        raise UserError(
+            f"study '{name}' cannot be resumed as it was started ({self.typed}): {'; '.join(faults[places[0]])}. "
+            "Put them back, or start a study of another name with what they are now: --name"
+        )
+
+    def _faults(self, place: Path) -> list[str]:
+        found = []
+        with chdir(place):
+            for file, content in self.files.items():
+                try:
+                    changed = fingerprint(file) != content
+                    found += [f"{find_file(file)} has changed since"] * changed
+                except UserError:
+                    found.append(f"{file} is not there any more (looked for in {place})")
+        return found
+
+
+def fingerprint(file: str) -> str:
+    content = json.dumps(read_yaml(file).values, sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def command_of(verb: str, argv: Sequence[str], sweep: Path, settings: Settings) -> Command:
+    """The command that is being run; `sweep` is its sweep file."""
+    beside = sweep.with_name(f"{sweep.stem}.study.yaml")
+    rows = (row.where.rpartition(":")[0] for row in settings.rows.values())
+    paths = [str(sweep), *[str(beside)] * beside.is_file(), *settings.files, *rows]
+    names = dict.fromkeys(_as_shipped(path) for path in paths)
+    return Command(verb, without_password(argv), str(Path.cwd()), {name: fingerprint(name) for name in names})
+
+
+def recorded(root: Path, name: str) -> Command:
+    """How a study was started. Raises UserError where that was not written down."""
+    path = folder_of(root, name) / FILE
+    if command := read_kept(Command, path, "how a study was started; type the command that did once more"):
+        return command
+    parent = name.removesuffix("-tuning")
+    if parent != name and (folder_of(root, parent) / FILE).is_file():
+        raise UserError(f"'{name}' belongs to the study '{parent}': lightning-tfm resume {parent}")
+    check_exists(root, name)
+    raise UserError(
+        f"{path} is missing: this study was started by a version that did not write down how, or came without it; "
+        "type the command that started it once more (finished runs are not repeated), and it will be written"
+    )
+
+
+def remember(command: Command, root: Path, name: str) -> None:
+    """Write the command into the study's folder."""
+    folder = folder_of(root, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / FILE, to_json(asdict(command)))
+
+
+def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
+    """The sweep file that a table was last started from and the rows it has now; None where there is none any more."""
+    plain = read_json(folder_of(root, name) / FILE) or {}
+    try:
+        files = [file for file in plain["files"] if file != TABLE3]
+        paths = [str(place) if (place := Path(plain["directory"], file)).is_file() else file for file in files]
+        more = [path for path in paths[1:] if kind_of(read_yaml(path).values) == "rows"]
+        sweep, rows = read_sweep(paths[0]), all_rows(more)
+        return str(sweep.path), [row.name for row in sweep.crossed([find_row(rows, row) for row in sweep.rows])]
+    except (IndexError, KeyError, UserError):
+        return None
+
+
+def say_kept(study: Study, root: Path) -> None:
+    """Name the rows that a table keeps though the sweep file has them no longer."""
+    found = rows_in_file(root, study.name)
+    kept = [row.name for row in getattr(study, "rows", []) if found and row.name not in found[1]]
+    if found and kept:
+        of_row = f"{study.name} {shlex.quote(kept[0])}"
+        print(
+            f"{study.name}: kept, though {found[0]} does not name {'them' if kept[1:] else 'it'}: {', '.join(kept)} "
+            f"(lightning-tfm study drop {of_row}; study rename {of_row} NEW)",
+            file=sys.stderr,
+        )
+
+
+@contextmanager
+def going_on(command: Command, root: Path, name: str, jobs: bool) -> Iterator[None]:
+    """Say how to go on where a signal ends the block, but where `jobs` of a cluster go on by themselves."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if jobs:
+            raise
+        if isinstance(stop, KeyboardInterrupt) or stop.code in STOPPED:
+            known = (folder_of(root, name) / FILE).is_file()
+            resume = ["lightning-tfm", "resume", name, *([] if str(root) == "results" else ["--out", str(root)])]
+            say_how(shlex.join(resume) if known else command.typed)
+        raise
+
+
+def _as_shipped(path: str) -> str:
+    """experiments/NAME for a shipped file, which lies elsewhere on another machine."""
+    for folder in FOLDERS:
+        if Path(path).parent == shipped(folder):
+            return f"{folder}/{Path(path).name}"
+    return path
+
+
+def without_password(argv: Sequence[str]) -> list[str]:
+    """`argv` with the address of --storage as it may be shown and kept."""
+    found = list(argv)
+    for i, token in enumerate(found):
+        if token.startswith("--storage="):
+            found[i] = "--storage=" + _plain(token.partition("=")[2])
+        elif token == "--storage" and i + 1 < len(found):
+            found[i + 1] = _plain(found[i + 1])
+    return found
+
+
+def _plain(address: str) -> str:
+    from lightning_tfm.queue.storage import plain
+
+    return plain(address)

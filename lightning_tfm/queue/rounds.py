@@ -1,0 +1,116 @@
+"""`sweep --seeds auto`: seeds in rounds, more of them where a verdict is still open.
+
+The study's looks.json says how far it has got: what was asked for is written before it runs, every look before what
+follows from it. Thus the same command resumes after any stop, and two machines with the same records decide the same.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.join import announce
+from lightning_tfm.queue.launch import work
+from lightning_tfm.queue.resources import Resources
+from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.looks import BUDGET, FIRST, Course, Plan, late, looks_to_json, read_looks
+from lightning_tfm.study.rows import Row
+from lightning_tfm.study.study import LOOKS, Ablation, file_of, folder_of, load_as, save
+from lightning_tfm.watch.study_state import CellState
+
+Options = Mapping[str, int | None]
+"""first_seeds, max_seeds, max_runs"""
+Look = Callable[[Course, Ablation, Path, Sequence[int]], tuple[Course, str]]
+"""a look at a study's runs (report/interim.py): the course after it, and what it found in words"""
+
+
+def pool(listed: Sequence[int], most: int) -> list[int]:
+    """The seeds to take, in order: those of the sweep file, then the numbers after the highest."""
+    after = max(listed) + 1
+    return [*listed, *range(after, after + most)][:most]
+
+
+def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
+    """As asked for, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
+    first, most = options["first_seeds"], options["max_seeds"]
+    if before is None:
+        first = FIRST if first is None else first
+        return late(first, max(BUDGET, first) if most is None else most)
+    for name, value, fixed in (("first", first, before.plan.first), ("max", most, before.plan.budget)):
+        if value not in (None, fixed):
+            raise UserError(f"--{name}-seeds={value}: {where} began with {fixed}, and p-values are corrected for that")
+    return before.plan
+
+
+def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
+    """All seeds that the looks may come to take. Raises UserError as `begin` does."""
+    folder = folder_of(root, asked.name)
+    return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
+
+
+def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
+    """Write down the course that the study is on; it and the seeds to take. Raises UserError for another kind of study.
+
+    `asked` holds the seeds of the sweep file.
+    """
+    path = file_of(root, asked.name)
+    before = read_looks(path.parent)
+    plan = plan_of(options, before, path.parent / LOOKS)
+    seeds = pool(asked.seeds, plan.budget)
+    names = [row.name for row in asked.rows]
+    if before is not None:
+        known = before.asked or before.looks[-1].seeds
+        if set(known) != set(names):
+            raise UserError(f"{path.parent / LOOKS}: the study has the rows {', '.join(known)}, and they are fixed now")
+        if not {seed for row in known.values() for seed in row} <= set(seeds):
+            raise UserError(f"{path.parent / LOOKS}: the study uses seeds other than {', '.join(map(str, seeds))}")
+        _save(before, asked, seeds, root)
+        return before, seeds
+    if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
+        raise UserError(
+            f"{path}: its seeds were fixed beforehand, so its looks were not counted; "
+            "--seeds auto needs a study of its own: --name"
+        )
+    course = Course(plan, [], {name: seeds[: plan.first] for name in names})
+    _save(course, asked, seeds, root)
+    return course, seeds
+
+
+def rounds(
+    course: Course,
+    asked: Ablation,
+    seeds: Sequence[int],
+    most: int | None,
+    root: Path,
+    resources: Resources,
+    look: Look,
+) -> list[CellState]:
+    """Runs and looks in turn until no verdict is open or the seeds are spent; states of all cells."""
+    announce(asked, root, resources, more=course.asked is not None)
+    while course.asked is not None:
+        study = _save(course, asked, seeds, root)
+        cells = _cells(study, course.asked)
+        if most is not None and len(cells) > most:
+            print(f"{study.name}: the next look needs {len(cells)} runs, --max-runs={most}: stopped", file=sys.stderr)
+            break
+        work(study, cells, root, resources, start=True)
+        course, found = look(course, study, root, seeds)
+        print(f"{study.name}: {found}", file=sys.stderr)
+        _save(course, asked, seeds, root)
+    return announce(asked, root, resources, more=False)
+
+
+def _save(course: Course, asked: Ablation, seeds: Sequence[int], root: Path) -> Ablation:
+    """Write study.json with the seeds taken so far, then looks.json."""
+    wanted = course.asked or course.looks[-1].seeds
+    taken = [seed for seed in seeds if any(seed in row for row in wanted.values())]
+    study = save(replace(asked, seeds=taken), root)
+    write_atomic(folder_of(root, study.name) / LOOKS, to_json(looks_to_json(course)))
+    return study
+
+
+def _cells(study: Ablation, wanted: dict[str, list[int]]) -> list[Cell]:
+    rows: dict[str, Row] = {row.name: row for row in study.rows}
+    return [study.cell(rows[name], seed) for name, taken in wanted.items() for seed in taken]

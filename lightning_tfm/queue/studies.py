@@ -1,0 +1,88 @@
+"""The studies of a results folder, each in a line, as queues, runs and looks show them together. Nothing is written."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.queue.open import has_queue, open_queue
+from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.study.study import Ablation, Study, folder_of, load
+from lightning_tfm.watch.run_state import Runs
+from lightning_tfm.watch.study_state import CellState, StudyState, Watch
+
+
+def recorded(study: Study, root: Path, runs: Runs) -> StudyState | None:
+    """A table that came without a queue, as its `runs` show it; None where none of them is finished."""
+    cells = asked_cells(study, root) if isinstance(study, Ablation) else []
+    found = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
+    return found if found.counts["finished"] else None
+
+
+USUAL = ("finished", "running", "waiting")
+"""states that a line does not count by name"""
+
+
+@dataclass(frozen=True)
+class StudyInfo:
+    """One line of `status` without a study."""
+
+    name: str
+    kind: str
+    """table or search; empty where its definition cannot be read"""
+    counts: dict[str, int]
+    """cells by state, in words"""
+    whole: int
+    """cells of a table, trials of a search's budget"""
+    time: float
+    """when something was last written of it; seconds since 1970"""
+    trouble: str
+    """why it cannot be read, or its storage not be reached"""
+    state: str
+    """running, not started, interrupted, ended, or unknown"""
+
+
+def list_studies(root: Path) -> list[StudyInfo]:
+    """All studies below `root`, the newest last. One that cannot be read says why."""
+    runs = Runs(root, curves=False)  # whose curves no line shows
+    found = [_info(root, path.parent.name, runs) for path in (root / "studies").glob("*/study.json")]
+    return sorted(found, key=lambda info: (info.time, info.name))
+
+
+def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
+    folder = folder_of(root, name)
+    kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "not started"
+    try:
+        study = load(root, name)
+        kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
+        if has_queue(root, name):
+            states = open_queue(root, name, say=lambda text: None).states()
+            found = Watch(root, study=study, runs=runs).look(states) if states else None
+        else:
+            found = recorded(study, root, runs)
+        if found is not None:
+            counts = {word: number for word, number in found.counts.items() if number}
+            whole = max(whole, len(found.cells)) if not study.budget else whole
+            state = "ended" if found.ended >= whole and not counts.get("damaged") else "interrupted"
+            state = "running" if counts.get("running") else state
+    except UserError as error:
+        trouble, state = str(error), "unknown"
+    except Exception as error:  # a database that is away, a journal of another program: the other studies are listed
+        trouble, state = f"{type(error).__name__}: {error}", "unknown"
+    written = max(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
+    return StudyInfo(name, kind, counts, whole, written, trouble, state)
+
+
+def studies_text(found: list[StudyInfo], root: Path) -> str:
+    """As a table."""
+    if not found:
+        return f"no studies in {root / 'studies'}; begin one with: lightning-tfm sweep sweeps/table3.yaml"
+    width = max(5, *(len(info.name) for info in found))
+    lines = [f"{'study':{width}}  {'kind':6}  {'runs':>11}  {'state':11}  {'last written':16}"]
+    for info in found:
+        runs = f"{info.counts.get('finished', 0)} of {info.whole}"
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
+        others = [f"{number} {word}" for word, number in info.counts.items() if word not in USUAL]
+        more = "  " + (info.trouble.splitlines()[0] if info.trouble else ", ".join(others))
+        lines.append(f"{info.name:{width}}  {info.kind:6}  {runs:>11}  {info.state:11}  {when}{more}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Findings as plain data: what JSON holds of a dataclass, whose field is a key with blanks for underscores."""
+
+import math
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.metrics import METRICS, Metric
+
+WEIGHED = {"weighed": True}
+"""of a field that JSON lacks where there was nothing to weigh"""
+BY_METRIC = {"by metric": True}
+"""of a field whose keys are metrics, and in JSON keys beside the other fields"""
+
+
+def plain(value: Any) -> Any:
+    """For JSON."""
+    if is_dataclass(value):
+        kept = [f for f in fields(value) if _key_of(f) and not _left_out(value, f)]
+        found: dict[str, Any] = {}
+        for f in kept:
+            own = getattr(value, f.name)
+            by_metric = {METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()} if _by_metric(f) else None
+            found |= {_key_of(f): plain(own)} if by_metric is None else by_metric
+        return found
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def of_metric(metric: Metric, found: Any) -> Any:
+    """What is said of it, for JSON: an sd in percent has a key of its own."""
+    said = plain(found)
+    return {metric.sd_key if key == "sd" else key: x for key, x in said.items()} if isinstance(said, dict) else said
+
+
+def _by_metric(field_: Any) -> bool:
+    return "by metric" in field_.metadata
+
+
+def _key_of(field_: Any) -> str:
+    return field_.metadata.get("key", field_.name.replace("_", " "))
+
+
+def _left_out(value: Any, field_: Any) -> bool:
+    absent = "optional" in field_.metadata and getattr(value, field_.name) is None
+    return absent or ("weighed" in field_.metadata and not value.weighed)
+
+
+def rounded(value: Any) -> Any:
+    """At ten significant digits, so that the order of a sum on another machine does not change a byte.
+
+    NaN and infinities become None, tuples lists, keys text.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: rounded(getattr(value, f.name)) for f in fields(value)})
+    if isinstance(value, dict):
+        return {str(k): rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v) for v in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.10g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,43 @@
+"""An analysis of studies in every format that `compare`, `pool` and `ladder` have."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_tfm.report.blocks import Data, Section, blocks_of
+from lightning_tfm.report.render.data import to_csv, to_json
+from lightning_tfm.report.render.html import to_html
+from lightning_tfm.report.render.latex import to_latex
+from lightning_tfm.report.render.markdown import to_markdown
+from lightning_tfm.report.render.text import to_text
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What it says."""
+
+    title: str
+    kind: str
+    """of its page"""
+    head: str
+    """under the title of its page"""
+    sections: Sequence[Section]
+    """for people"""
+    data: Data
+    """the lines of its CSV"""
+    found: Any
+    """the dataclass of its JSON"""
+    schema: int
+    """of that"""
+
+
+def render(said: Analysis, kind: str) -> str:
+    """As text, markdown, csv, json, latex or html."""
+    match kind:
+        case "csv":
+            return to_csv(said.data)
+        case "json":
+            return to_json(said.found, schema=said.schema)
+        case "html":
+            return to_html(said.title, said.kind, [said.head], said.sections)
+    return {"text": to_text, "markdown": to_markdown, "latex": to_latex}[kind](blocks_of(said.sections))

@@ -1,0 +1,158 @@
+"""Blocks as LaTeX. Needs \\usepackage{array,booktabs}, nothing else."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text
+from lightning_tfm.report.verdict import WORDS
+
+LONG = 20
+"""characters of a column's words beyond which they are folded"""
+FOLDED = r">{\raggedright\arraybackslash}p{24mm}"
+
+ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
+ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+ESCAPES |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+ESCAPES |= {"±": r"$\pm$", "×": r"$\times$", "÷": r"$\div$", "–": "--", "…": r"\dots{}"}
+ESCAPES |= {"“": "``", "”": "''", "Δ": r"$\Delta$", "²": "$^2$", "\N{NO-BREAK SPACE}": "~"}
+UNKNOWN = "?"
+ONE = 56
+"""characters of a table that fits one of two columns; wider ones span both"""
+ENDS = 4
+"""characters of an interval's ends, one above the other"""
+
+
+class Tex(str):
+    """LaTeX as it is."""
+
+
+def latex(text: Any) -> str:
+    """Harmless in LaTeX: special characters escaped, what its default fonts lack as a question mark."""
+    return "".join(map(_character, " ".join(str(text).split())))
+
+
+def _character(c: str) -> str:
+    if c in ESCAPES:
+        return ESCAPES[c]
+    if not c.isprintable():
+        return ""
+    return c if c.isascii() or _latin(c) else UNKNOWN
+
+
+def _latin(c: str) -> bool:
+    """Whether the default fonts can compose it."""
+    return 0xC0 <= ord(c) <= 0xFF and c not in "ÐÞðþ"
+
+
+def to_latex(blocks: Sequence[Block]) -> str:
+    """A table with its title as caption for each; notes follow as a list, pictures are left out."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Table):
+            parts.append(to_table(block, f"{latex(block.title)}." if block.title else "").rstrip("\n"))
+        elif isinstance(block, Fold):
+            parts.append(to_latex(block.blocks).rstrip("\n"))
+        elif isinstance(block, Notes | Text) and block.lines:
+            items = [rf"\item {latex(line)}" for line in block.lines]
+            parts.append("\n".join([r"\begin{itemize}", *items, r"\end{itemize}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_table(table: Table, caption: str = "", label: str = "") -> str:
+    """Columns over whose group something stands (Column.over) have it as a common head. `caption`: LaTeX."""
+    heads, rules, at = [], [], 1
+    for over, some in groupby(table.columns, key=lambda column: column.over):
+        count = len(list(some))
+        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{over}}}" if over else " & " * (count - 1))
+        rules += [rf"\cmidrule(lr){{{at}-{at + count - 1}}}"] * bool(over)
+        at += count
+    by_column = [list(_cells(c, cells)) for c, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)]
+    forms = [_form(column, cells) for column, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)]
+    kind = "table" if _width(table) <= ONE else "table*"
+    lines = [
+        "% needs \\usepackage{array,booktabs}",
+        *_replaced(table),
+        rf"\begin{{{kind}}}[t]",
+        r"\centering",
+        *[rf"\caption{{{caption}}}"] * bool(caption),
+        *[rf"\label{{{label}}}"] * bool(label),
+        r"\setlength{\tabcolsep}{2.7pt}",
+        r"\renewcommand{\arraystretch}{1.2}",
+        _size(len(forms)),
+        r"\begin{tabular}{@{}" + "".join(forms) + "@{}}",
+        r"\toprule",
+        *[" & ".join(heads) + r" \\", " ".join(rules)] * bool(rules),
+        " & ".join(latex(c.head) if c.latex is None else c.latex for c in table.columns) + r" \\",
+    ]
+    for i, cells in enumerate(zip(*by_column, strict=True)):
+        lines += [r"\midrule"] * (i == 0 or i in table.rules)
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}"]) + "\n"
+
+
+def _width(table: Table) -> int:
+    """In characters, about."""
+    by_column = zip(table.columns, zip(*table.rows, strict=True), strict=True)
+    return sum(2 + max(_characters(cell, column) for cell in cells) for column, cells in by_column)
+
+
+def _characters(cell: str | Cell, column: Column) -> int:
+    if not isinstance(cell, Cell):
+        return len(cell)
+    return 1 if column.kind == "word" else len(cell.main) + (ENDS if cell.ends else len(cell.small))
+
+
+def _replaced(table: Table) -> list[str]:
+    """A comment on the characters of names that stand as question marks."""
+    found = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
+    return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(found)}"] * bool(found)
+
+
+def _size(count: int) -> str:
+    return r"\small" if count <= 9 else r"\footnotesize" if count <= 12 else r"\scriptsize"
+
+
+def _form(column: Column, cells: Sequence[str | Cell]) -> str:
+    if column.words and column.kind != "word":
+        return FOLDED if max(len(str(cell)) for cell in cells) > LONG else "l"
+    return "c" if column.kind in ("word", "field") else "r"
+
+
+def _cells(column: Column, cells: Sequence[str | Cell]) -> Iterator[str]:
+    best = _best(column, [cell for cell in cells if isinstance(cell, Cell) and cell.best])
+    for cell in cells:
+        if not isinstance(cell, Cell):
+            yield cell if isinstance(cell, Tex) else latex(cell)
+        elif column.kind == "score":
+            main = latex(cell.main)
+            spread = cell.small.removeprefix("± ").removesuffix(" %")
+            bold = cell.best and cell.main == best
+            yield (rf"\textbf{{{main}}}" if bold else main) + rf"\,$\pm$\,{spread}" * bool(spread)
+        elif column.kind == "difference":
+            yield _difference(cell)
+        elif column.kind == "p":
+            p = cell.value
+            yield "" if p is None else "$<$.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+        elif column.kind == "word":
+            yield WORDS[cell.word].latex if cell.word else ""
+        else:
+            yield cell.main if isinstance(cell.main, Tex) else latex(cell)
+
+
+def _best(column: Column, cells: Sequence[Cell]) -> str:
+    """As it is printed: whatever is printed alike is as good."""
+    known = [cell for cell in cells if cell.value is not None]
+    if column.lower_is_better is None or len(known) < 2:
+        return ""
+    return (min if column.lower_is_better else max)(known, key=lambda cell: cell.value).main
+
+
+def _difference(cell: Cell) -> str:
+    if cell.value is None:
+        return latex(cell.main)
+    if cell.ends is None:
+        return f"${cell.main}$"
+    digits = len(cell.main.partition(".")[2])
+    up, down = cell.ends[1] - cell.value, cell.value - cell.ends[0]
+    return f"${cell.main}^{{+{up:.{digits}f}}}_{{-{down:.{digits}f}}}$"

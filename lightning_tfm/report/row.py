@@ -1,0 +1,195 @@
+"""What a table says of one row: its scores, and its difference to base.
+
+Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD
+from lightning_tfm.report.plain import BY_METRIC, WEIGHED
+from lightning_tfm.strict import OPTIONAL
+from lightning_tfm.study.rows import Paper
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its marginal 95 % interval."""
+
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True)
+class Percent(Interval):
+    """A difference in percent of PPL."""
+
+    smallest: float | None
+
+
+@dataclass(frozen=True)
+class Multiplier(Interval):
+    """Of compute (report/worth.py); a bound has no estimate and one end."""
+
+    marked: bool
+    """it has another schedule than what it is compared with, or the rate was still falling to zero where it is read"""
+
+    def __str__(self) -> str:
+        mark = "*" * self.marked
+        if self.estimate is None:
+            return f"> {self.lower:.2f}{mark}" if self.lower is not None else f"< {self.upper:.2f}{mark}"
+        interval = "" if self.lower is None else f" [{self.lower:.2f}, {self.upper:.2f}]"
+        return f"{self.estimate:.2f}{mark}{interval}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Over seeds."""
+
+    mean: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(sum(values) / len(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, in log PPL or BLEU.
+
+    From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
+    """
+
+    verdict: str
+    """a verdict.Word"""
+    why: str
+    paper: float | None
+    """the paper's own"""
+    paper_is_clear: bool | None = field(default=None, metadata=OPTIONAL)
+    """beyond the noise of single runs"""
+    estimate: float | None = field(default=None, metadata=WEIGHED)
+    se: float | None = field(default=None, metadata=WEIGHED)
+    df: float | None = field(default=None, metadata=WEIGHED)
+    lower: float | None = field(default=None, metadata=WEIGHED)
+    upper: float | None = field(default=None, metadata=WEIGHED)
+    p: float | None = field(default=None, metadata=WEIGHED)
+    holm: float | None = field(default=None, metadata=WEIGHED)
+    equivalent: float | None = field(default=None, metadata=WEIGHED)
+    half: float | None = field(default=None, metadata=WEIGHED)
+    smallest: float | None = field(default=None, metadata=WEIGHED)
+    needed: float | None = field(default=None, metadata=WEIGHED)
+    prospect: float | None = field(default=None, metadata=WEIGHED)
+    percent: Percent | None = field(default=None, metadata=OPTIONAL)
+    """of perplexity"""
+    factor: Interval | None = field(default=None, metadata=OPTIONAL)
+    """ours over the paper's, which is taken as it stands; where the paper's is clear and they share a unit"""
+    paper_percent: float | None = field(default=None, metadata=OPTIONAL)
+    beside: str = field(default="", metadata={"key": ""})
+    """what is printed beside the verdict (verdict.phrase)"""
+    weighed: bool = field(default=False, metadata={"key": ""})
+    """whether there are scores of the row and of base"""
+
+    @property
+    def shown(self) -> "Percent | Difference":
+        """As it is printed: perplexity in percent."""
+        return self.percent or self
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A row's scores in one metric."""
+
+    mean: float | None
+    """metrics.Metric.mean"""
+    sd: float | None
+    """metrics.Metric.sd"""
+    by_seed: dict[str, float]
+    difference: Difference | None = None
+    """to base; None for base itself"""
+    instead: str = field(default="–", metadata={"key": ""})
+    """what stands where there is no mean"""
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One row of the table."""
+
+    group: str
+    name: str = field(metadata={"key": "row"})
+    base: bool
+    """it changes nothing"""
+    change: dict[str, Any]
+    """dotted keys and values at the paper's scale"""
+    values: dict[str, Any]
+    """by column, at the sizes that were trained"""
+    blank: list[str]
+    """columns equal to base, which the paper leaves blank"""
+    parameters: int | None
+    n: int
+    """finished runs"""
+    flops: float | None
+    """of one training, as is `seconds`; mean over the runs"""
+    seconds: float | None
+    paper: Paper
+    missing: dict[str, str]
+    """seed -> why its cell is empty"""
+    scores: dict[str, Scores] = field(metadata=BY_METRIC)
+    """in each metric that every record holds"""
+    diverged: list[int] | None = field(default=None, metadata=OPTIONAL)
+    """seeds whose training diverged: the row has no mean then, of the others neither"""
+    far_above: list[int] = field(default_factory=list)
+    """seeds far above the others of the row, as a plateau of the loss leaves them (report/far_above.py)"""
+    body: int | None = field(default=None, metadata={"key": ""})
+    """parameters without tables of positions, by the sizes"""
+    ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
+    """of `change`: what its values follow (study/ties.py)"""
+    same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
+    """the row whose runs are its own, too, so that it is no comparison of its own"""
+    more: dict[str, Scores] = field(default_factory=dict, metadata=BY_METRIC)
+    """in metrics that some records lack, where every run of the row has one"""
+    character: Scores | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})
+    elsewhere: str | None = field(default=None, metadata=OPTIONAL)
+    """what others print of this change, with the source"""
+    label: str = field(default="", metadata={"key": ""})
+    """what people call it"""
+    worth: Multiplier | None = field(default=None, metadata=OPTIONAL)
+    """of compute in steps, to base (or Summary.reference)"""
+    worth_flops: Multiplier | None = field(default=None, metadata=OPTIONAL)
+    """the same in FLOPs"""
+
+    @property
+    def called(self) -> str:
+        """Its label, else its name."""
+        return self.label or self.name
+
+    def metric(self, name: str) -> Scores:
+        """One of metrics.METRICS; empty where there is none."""
+        return (self.scores | self.more).get(name) or Scores(None, None, {})
+
+    def with_metrics(self, changed: Mapping[str, Scores]) -> "SummaryRow":
+        scores, more = ({name: changed.get(name, one) for name, one in of.items()} for of in (self.scores, self.more))
+        return replace(self, scores=scores, more=more)
+
+    @property
+    def ppl(self) -> Scores:
+        return self.scores[PPL.name]
+
+    @property
+    def word(self) -> Scores | None:
+        """The nll per reference word; tested where rows have other pieces."""
+        return self.more.get(WORD.name)
+
+    @property
+    def primary(self) -> Difference | None:
+        """The difference in the metric that decides: perplexity, or nll per word where that is compared."""
+        return self.word.difference if self.word and self.word.difference else self.ppl.difference
+
+
+def tested(rows: Sequence[SummaryRow], by_word: bool) -> tuple[str, ...]:
+    """Metrics: those that every record holds, the nll per word where rows have other pieces, and what was added."""
+    more = {name for row in rows for name in row.more if name != WORD.name} | {WORD.name for _ in range(by_word)}
+    return tuple(name for name in METRICS if name in PRINTED or name in more)

@@ -1,0 +1,144 @@
+"""Studies and runs from Python: `import lightning_tfm as lt`, then `lt.load_study("mine").table()`.
+
+Tables are pandas DataFrames where pandas is installed, and lists of dicts with the same keys where it is not. Nothing
+is written, and nothing is trained.
+"""
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.inference.inspect import with_pieces
+from lightning_tfm.inference.load import Trained, experiment_of, find_trained
+from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.report.build import make
+from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.study.study import Ablation, load_as
+from lightning_tfm.watch.run_state import Curve
+from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
+
+OF_A_RUN = ("step", "steps", "ppl", "bleu", "parameters", "seconds", "attempts", "diverged")
+"""fields of watch.run_state.RunState that `StudyResults.runs` hands on"""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A table of rows and seeds, as the files under `root` are at each call."""
+
+    study: Ablation
+    root: Path
+
+    def table(self, reference: str | None = None) -> Any:
+        """One line for each row, the columns of `lightning-tfm report --format csv`: sizes, means, every difference to
+        the row `reference` (default: base) with its interval, p and verdict. Raises UserError where that is no row.
+        """
+        lines = csv.reader(io.StringIO(make(self.study.name, self.root, reference).render("csv")))
+        heads = next(lines)
+        return frame(dict(zip(heads, map(_plain, line), strict=True)) for line in lines)
+
+    def state(self) -> StudyState:
+        """Cells by state, the best row, and every run, as `lightning-tfm status` counts what is in the files."""
+        cells = [CellState(cell) for cell in asked_cells(self.study, self.root)]
+        return Watch(self.root, study=self.study).look(cells)
+
+    def runs(self) -> Any:
+        """One line for each run: row, seed, its name, its state, and what is known of it so far."""
+        state = self.state()
+        return frame(
+            {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": said(found.state)}
+            | {key: getattr(state.runs[cell.training_hash[:16]], key) for key in OF_A_RUN}
+            for found in state.cells
+            for cell in found.cell.runs
+        )
+
+    def curves(self, key: str = "dev_ppl") -> Any:
+        """One line for each logged point of each run: row, seed, step and `key`, a key of metrics.jsonl such as
+        loss, nll or dev_ppl. Raises UserError where no run has logged it.
+        """
+        points, keys = [], set[str]()
+        for cell in asked_cells(self.study, self.root):
+            curve = Curve.of(RunFolder(self.root, cell.training_hash).path)
+            keys.update(curve.keys)
+            points += [{"row": cell.row, "seed": cell.seed, "step": int(x), key: y} for x, y in curve.every(key)]
+        if keys and key not in keys:
+            raise UserError(f"no run of {self.study.name} has logged '{key}'; logged: {', '.join(sorted(keys))}")
+        return frame(points)
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """A finished run. Its weights are loaded when they are first asked for."""
+
+    folder: RunFolder
+
+    @property
+    def record(self) -> RunRecord:
+        """Scores, parameters, seconds and where they came from, as in its result.json."""
+        found = self.folder.read_result()
+        assert found is not None, "only finished runs are loaded"
+        return found
+
+    @cached_property
+    def trained(self) -> Trained:
+        return Trained.open(self.folder, experiment_of(self.folder))
+
+    @property
+    def model(self) -> Transformer:
+        """The Transformer with the weights that were scored, on the CPU, in evaluation mode."""
+        return self.trained.module.transformer
+
+    def curve(self, key: str = "dev_ppl") -> Any:
+        """One line for each logged point: step and `key`."""
+        return frame({"step": int(x), key: y} for x, y in Curve.of(self.folder.path).every(key))
+
+    def translate(self, lines: Iterable[str]) -> list[str]:
+        """The best translation of each line."""
+        return [best.text for best, *_ in self.trained.translate(lines)]
+
+    def attention(self, source: str, target: str | None = None) -> dict[str, Any]:
+        """The weights of a sentence pair (default target: the run's own translation) and their pieces.
+
+        `source` and `target_in` are the pieces of keys and queries; `encoder`, `decoder` and `cross` are lists over
+        layers of float arrays [heads, queries, keys] whose rows sum to 1 up to 0.0005 a weight. A layer type without
+        attention weights has none.
+        """
+        target = self.translate([source])[0] if target is None else target
+        found = with_pieces(self.trained, *self.trained.prepared.tokenizer.encode([source, target]))
+        kinds = {kind: [np.array(layer) / 1000 for layer in found[kind]] for kind in ("encoder", "decoder", "cross")}
+        return found | kinds
+
+
+def load_study(name: str, root: str | Path = "results") -> StudyResults:
+    """The table `name` below `root`. Raises UserError where there is none, with the nearest name."""
+    return StudyResults(load_as(Ablation, Path(root), name), Path(root))
+
+
+def load_run(run: str, root: str | Path = "results") -> RunResults:
+    """A finished run by its folder, or by the start of its name. Raises UserError where there is none or several."""
+    return RunResults(find_trained(run, Path(root)))
+
+
+def frame(lines: Iterable[dict[str, Any]]) -> Any:
+    """`lines` as a DataFrame where pandas is installed, as a list where it is not."""
+    return import_module("pandas").DataFrame(list(lines)) if find_spec("pandas") else list(lines)
+
+
+def _plain(text: str) -> Any:
+    """A cell of CSV as a number where it is one, None where it is empty."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"": None, "True": True, "False": False}.get(text, text)

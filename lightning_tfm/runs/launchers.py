@@ -1,0 +1,49 @@
+"""Who starts the processes of a run: nobody (one process), this machine, the nodes of a SLURM job, or torchrun."""
+
+from pathlib import Path
+
+import lightning.pytorch as pl
+
+from lightning_tfm.accel import choose
+from lightning_tfm.config import Hardware, to_dict
+from lightning_tfm.runs import torchrun
+from lightning_tfm.runs.directory import Attempt
+from lightning_tfm.runs.result import Result
+from lightning_tfm.runs.train import Run
+from lightning_tfm.study.cell import Cell, Plan
+from lightning_tfm.training.precision import uses_gpu
+from lightning_tfm.user_modules import variables_read
+
+
+def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
+    """Train and score a cell with all processes that `hardware` asks for; result.json says what came of it.
+
+    `store`: the token store of its text (data/prepare.py).
+
+    Raises what `Run.train` and `fork_ranks` raise.
+    """
+    experiment, identity = plan
+    folder = attempt.folder
+    attempt.write_json(folder.identity, identity)
+    attempt.write_json(folder.experiment, to_dict(experiment))
+    attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
+    beside: list[pl.Callback] = []
+    if hardware.profile:
+        from lightning_tfm.training.profile import Profile  # what a run has no use for is not loaded
+
+        beside.append(Profile(folder.path / "profile"))
+    recorder = Result(variables_read(identity["user_classes"]))
+    run = Run(experiment, hardware, attempt, store, choose.backend, recorder, beside)
+    spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
+    if torchrun.started_us():
+        run.train()
+    elif hardware.num_nodes > 1:
+        from lightning_tfm.runs.nodes import train_on_nodes
+
+        train_on_nodes(run, spawn)
+    elif hardware.devices == 1:
+        run.train()
+    else:
+        from lightning_tfm.runs.ranks import fork_ranks
+
+        fork_ranks(run.train, hardware.devices, hardware.threads, spawn)

@@ -1,0 +1,141 @@
+"""The trials of a search and what mattered in it: trials.json and importance.json, as they are written and read."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+from typing import Any
+
+from lightning_tfm.errors import UserError
+from lightning_tfm.strict import OPTIONAL, Flaw, Kept, made
+from lightning_tfm.study.command import fit_command
+from lightning_tfm.study.gains import BASE, gains
+from lightning_tfm.study.study import Search
+
+STATES = {"complete": "finished", "pruned": "stopped early", "fail": "failed", "running": "running"}
+"""Optuna's word for a state, as in trials.json -> ours"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a search."""
+
+    trial: str
+    state: str
+    change: dict[str, Any]
+    """dotted keys and values at the paper's scale"""
+    values: dict[str, float | None]
+    """by objective; None where the trial has none"""
+    steps_seen: int | None = field(metadata={"key": "steps_seen"})
+    """last optimizer step that reported a dev perplexity"""
+    run: str
+    feasible: bool
+    """within the limits"""
+    reason: str
+    command: str
+    """that trains it again by itself, at the first of its seeds"""
+    by_seed: dict[str, dict[str, float]] | None = field(default=None, metadata=OPTIONAL)
+    """objective -> seed -> value, where trials have several seeds and `values` are means"""
+    tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
+    """what the tied parameters come to"""
+    curve: list[tuple[int, float]] = field(default_factory=list, metadata={"key": ""})
+    """(step, dev perplexity) of its run, or that at the first of its seeds, where that is here"""
+
+    @property
+    def sets(self) -> dict[str, Any]:
+        """What was sampled, and what follows it."""
+        return self.change | (self.tied or {})
+
+    def sd(self, objective: str) -> float | None:
+        """Over the seeds (n-1); None below two."""
+        found = (self.by_seed or {}).get(objective, {})
+        return stdev(found.values()) if len(found) > 1 else None
+
+    def seeds(self, search: Search) -> dict[str, float | None]:
+        """ "NAME sd" and "NAME seed S" of every objective, where trials have several seeds."""
+        line: dict[str, float | None] = {}
+        for aim in search.objectives if len(search.trial_seeds) > 1 else ():
+            found = (self.by_seed or {}).get(aim, {})
+            line |= {f"{aim} sd": self.sd(aim)} | {f"{aim} seed {s}": found.get(str(s)) for s in search.trial_seeds}
+        return line
+
+    def to_line(self, search: Search) -> dict[str, Any]:
+        """Its entry in trials.json."""
+        state = {ours: word for word, ours in STATES.items()}.get(self.state, self.state)
+        line = {"trial": self.trial, "state": state} | self.sets | self.values | self.seeds(search)
+        return line | {name: getattr(self, name) for name in ("steps_seen", "run", "feasible", "reason")}
+
+    @classmethod
+    def of_line(cls, search: Search, line: Mapping[str, Any]) -> "Trial":
+        """The trial of an entry. Raises KeyError, TypeError."""
+        name, change = str(line["trial"]), {p.name: line[p.name] for p in search.space}
+        by_seed = {}
+        if len(search.trial_seeds) > 1:
+            by_seed = {aim: {str(s): line[f"{aim} seed {s}"] for s in search.trial_seeds} for aim in search.objectives}
+        whole = all(value is not None for values in by_seed.values() for value in values.values())
+        return cls(
+            trial=name,
+            state=STATES.get(line["state"], str(line["state"])),
+            change=change,
+            values={aim: _finite(line[aim]) for aim in search.objectives},
+            steps_seen=line["steps_seen"],
+            run=str(line["run"]),
+            feasible=bool(line["feasible"]),
+            reason=str(line["reason"]),
+            command=fit_command(search.of(name, change)),
+            by_seed=(by_seed or None) if whole else None,
+            tied={key: line[key] for key in search.ties} or None,
+        )
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Importance(Kept):
+    """What each parameter explains of an objective, or why nobody can tell."""
+
+    objective: str
+    trials: int
+    """finished ones that it stands on"""
+    stopped: int
+    """left out of it"""
+    why_not: str | None = field(default=None, metadata=OPTIONAL)
+    importance: dict[str, float] | None = field(default=None, metadata=OPTIONAL)
+    """share of each parameter, the largest first"""
+
+    def to_line(self) -> dict[str, Any]:
+        """Its entry in importance.json."""
+        return {key.replace("_", " "): value for key, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any], path: object) -> "Importance":
+        """The importance of an entry of `path`. Raises UserError."""
+        try:
+            return made(cls, {key.replace(" ", "_"): value for key, value in line.items()})
+        except Flaw as flaw:
+            raise UserError(f"{path}: an importance is malformed ({flaw})") from None
+
+
+def best(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[str]:
+    """The best finished trial that keeps the limits; with several objectives the Pareto front."""
+    signs = {aim: 1 if direction == "minimize" else -1 for aim, direction in objectives.items()}
+    done = [t for t in trials if t.state == "finished" and t.feasible and None not in t.values.values()]
+    losses = {t.trial: [sign * (t.values[aim] or 0.0) for aim, sign in signs.items()] for t in done}
+    if len(signs) == 1:
+        return sorted(losses, key=lambda name: (losses[name], name))[:1]
+    return [
+        name
+        for name, own in losses.items()
+        if not any(o != own and all(a <= b for a, b in zip(o, own, strict=True)) for o in losses.values())
+    ]
+
+
+def gained(search: Search, trials: Sequence[Trial], leading: Sequence[str]) -> list[str]:
+    """What the `leading` trials gained over base, in words."""
+    known = {t.trial: list(t.values.values()) for t in trials}
+    values = {name: [v for v in own if v is not None] for name, own in known.items() if None not in own}
+    by_seed = {t.trial: {aim: list(v.values()) for aim, v in t.by_seed.items()} for t in trials if t.by_seed}
+    of_best = {name: values[name] for name in leading}
+    return gains(search.objectives, search.based, values.get(BASE), of_best, by_seed)

@@ -1,0 +1,145 @@
+"""What is kept of finished runs where thousands are followed: what pages show and filters ask for, equal parts once.
+
+In a file of the reader's own, outside the results, too, so that its next start reads no record again.
+"""
+
+import hashlib
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import lightning_tfm
+from lightning_tfm.durable import replacing
+from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Score, Texts
+from lightning_tfm.strict import Flaw, Kept, as_json, made
+
+READERS = ("watch/memory.py", "watch/run_state.py", "runs/record.py", "runs/divergence.py")
+"""files of the package that decide what is kept: what others than these wrote is read anew"""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSummary(Kept):
+    """What is kept of a finished run's curve."""
+
+    words: str = ""
+    """what is wrong with it, or how the training diverged"""
+    diverged: bool = False
+    damaged: int = 0
+    """lines that were left out"""
+    points: tuple[tuple[float, float], ...] = ()
+    """(step, dev perplexity), thinned"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Kept):
+    """A finished run, as its files were when their stamps were `mark`: a line of the file."""
+
+    mark: str
+    record: RunRecord
+    curve: CurveSummary
+    called: Called | None = None
+    sections: list[int] = field(default_factory=list)
+    """in the file the sections of its experiment, by their places in the head"""
+
+
+@dataclass(frozen=True)
+class Head(Kept):
+    """The first line of the file."""
+
+    made_by: str
+    sections: list[tuple[str, dict[str, Any]]]
+
+
+class Memory:
+    """Of the runs of one results folder. Without a `file` nothing is kept for another start; one that is damaged, or
+    that another version wrote, is as none."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._known: dict[str, Finished] = {}
+        self._shared: dict[Hashable, Any] = {}
+        self._fresh = False
+
+    def load(self) -> None:
+        """Read the file, if there is one to be read."""
+        with suppress(OSError, Flaw):
+            if self._file is not None:
+                self._load(self._file)
+
+    def _load(self, file: Path) -> None:
+        with file.open("rb") as lines:
+            head = made(Head, None, next(lines, b"{}"))
+            if head.made_by != _made_by():
+                return
+            sections = [(name, self._section(name, section)) for name, section in head.sections]
+            for line in lines:
+                run = made(Finished, None, line)
+                record = self._slim(run.record, dict(sections[place] for place in run.sections))
+                self._known[record.training_hash[:16]] = replace(run, record=record, sections=[])
+
+    def recall(self, name: str, mark: str) -> Finished | None:
+        """A finished run, if its files are those of then; once."""
+        found = self._known.pop(name, None)
+        return found if found is not None and found.mark == mark else None
+
+    def slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
+        """A record that was read, and what its run trained, without what only a run's own page shows."""
+        self._fresh = True
+        return self._slim(record, self.experiment(experiment))
+
+    def _slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
+        return replace(
+            record,
+            experiment=experiment,
+            scores={name: self._score(score) for name, score in record.scores.items()},
+            hardware=self._once(record.hardware.host, Machine(host=record.hardware.host)),
+            parameters=self._once(record.parameters.total, Parameters(total=record.parameters.total)),
+            data=Texts(),
+            train_seconds=None,
+            identity={},
+            versions={},
+            git=None,
+            inexact=[],
+            ran=[],
+            files={},
+        )
+
+    def _score(self, score: Score) -> Score:
+        signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
+        return replace(score, signature=signature, evaluation_hash=evaluation, by_length=None, files={})
+
+    def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """The same, its sections those of an earlier run where they are equal."""
+        with suppress(TypeError, AttributeError):  # a damaged file may hold anything
+            return {name: self._section(name, section) for name, section in plain.items()}
+        return plain
+
+    def _section(self, name: str, section: dict[str, Any]) -> dict[str, Any]:
+        return self._once((name, *section.items()), section)
+
+    def _once(self, key: Hashable, value: Any) -> Any:
+        return self._shared.setdefault(key, value)
+
+    def save(self, runs: Sequence[Finished]) -> None:
+        """Have the file hold these, if any of them were read since it was. Raises OSError."""
+        if self._file is None or not self._fresh:
+            return
+        sections: dict[int, tuple[str, dict[str, Any]]] = {}
+        for run in runs:
+            sections |= {id(section): (name, section) for name, section in run.record.experiment.items()}
+        places = {key: place for place, key in enumerate(sections)}
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with replacing(self._file) as file:
+            file.write(as_json(Head(_made_by(), list(sections.values()))) + b"\n")
+            for run in runs:
+                own = [places[id(section)] for section in run.record.experiment.values()]
+                line = replace(run, record=replace(run.record, experiment={}), sections=own)
+                file.write(as_json(line) + b"\n")
+        self._fresh = False
+
+
+def _made_by() -> str:
+    package = Path(lightning_tfm.__file__).parent
+    return hashlib.sha256(b"".join((package / name).read_bytes() for name in READERS)).hexdigest()

@@ -1,0 +1,78 @@
+"""Labelled brackets against PYEVALB on random trees, and EVALB's rules one by one, from its source."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lightning_tfm.brackets import F1, IllFormed, Precision, Recall, parsed
+from lightning_tfm.counting import Exact
+from lightning_tfm.errors import UserError
+
+PYEVALB = json.loads(Path(__file__).with_name("brackets.json").read_text())
+
+
+def counted(reference: str, hypothesis: str) -> list[int]:
+    (found,) = F1([reference], "").counts([hypothesis])
+    return found
+
+
+def test_random_trees_have_the_brackets_that_pyevalb_counts():
+    assert len(PYEVALB) == 60 and sum(found is None for *_, found in PYEVALB) > 1
+    for reference, hypothesis, found in PYEVALB:
+        matched, gold, made, ill_formed, one = counted(reference, hypothesis)
+        assert one == 1 and ill_formed == (found is None)
+        assert found is None or [matched, gold, made] == found, (reference, hypothesis)
+
+
+def test_scores_are_pyevalb_s_where_all_lines_are_comparable():
+    known = [row for row in PYEVALB if row[2] is not None]
+    references, hypotheses, found = zip(*known, strict=True)
+    matched, gold, made = (sum(column) for column in zip(*found, strict=True))
+    expected = {Precision: matched / made, Recall: matched / gold, F1: 2 * matched / (gold + made), IllFormed: 0}
+    for metric, value in expected.items():
+        assert metric(references, "").corpus(hypotheses).value == pytest.approx(100 * value), metric
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "found"),
+    [
+        ("S NP XX XX /NP VP XX /VP . /S", "S NP XX XX /NP VP XX . /VP /S", [3, 3, 3, 0, 1]),  # punctuation is no word
+        ("S NP XX , XX /NP VP XX /VP /S", "S NP XX : XX /NP VP XX /VP /S", [3, 3, 3, 0, 1]),  # of whatever kind
+        ("TOP S XX XX /S /TOP", "S XX XX /S", [1, 1, 1, 0, 1]),
+        ("S ADVP XX /ADVP XX /S", "S PRT XX /PRT XX /S", [2, 2, 2, 0, 1]),
+        ("S NP-SBJ-1 XX /NP-SBJ-1 XX /S", "S NP=2 XX /NP=2 XX /S", [2, 2, 2, 0, 1]),
+        ("S NP XX /NP XX /S", "S NP XX /NP VP /VP XX /S", [2, 2, 2, 0, 1]),  # without words
+        ("S NP XX /NP . XX /S", "S NP XX /NP PRN . /PRN XX /S", [2, 2, 2, 0, 1]),  # with punctuation alone
+        ("NP NP XX /NP /NP", "NP XX /NP", [1, 2, 1, 0, 1]),
+        ("NP XX /NP", "NP NP NP XX /NP /NP /NP", [1, 1, 3, 0, 1]),
+        ("S NP XX /NP XX /S", "NP XX /NP XX", [1, 2, 1, 0, 1]),
+        ("S NP XX /NP XX /S", "S VP XX /VP XX /S", [1, 2, 2, 0, 1]),
+        # ill-formed: unclosed, closed by another, closed too often, too few words, too many, a mark elsewhere, nothing
+        ("S NP XX /NP XX /S", "S NP XX /NP XX", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP XX /S", "S NP XX /VP XX /S", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP XX /S", "S NP XX /NP XX /S /S", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP XX /S", "S NP XX /NP /S", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP XX /S", "S NP XX XX /NP XX /S", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP . XX /S", "S NP XX /NP XX . /S", [0, 2, 0, 1, 1]),
+        ("S NP XX /NP XX /S", "", [0, 2, 0, 1, 1]),
+    ],
+)
+def test_a_rule_of_evalb(reference, hypothesis, found):
+    assert counted(reference, hypothesis) == found
+
+
+def test_ill_formed_lines_are_missed_and_counted():
+    references, hypotheses = ["S NP XX /NP XX /S"] * 4, ["S NP XX /NP XX /S"] * 3 + ["S NP XX"]
+    scores = {
+        metric: metric(references, "").corpus(hypotheses).value for metric in (Precision, Recall, IllFormed, Exact)
+    }
+    assert scores == {Precision: 100, Recall: 75, IllFormed: 25, Exact: 75}
+    assert F1(references, "").corpus(["", "", "", ""]).value == 0
+
+
+def test_references_that_are_no_trees_are_refused():
+    for line in ("Do kitpris dordaukdot nit.", "XX XX", "S XX"):
+        with pytest.raises(UserError, match="line 2 of the references is none"):
+            F1(["S XX /S", line], "")
+    assert parsed("S -LRB- XX /-LRB- /S").brackets == {("-LRB-", 0, 1): 1, ("S", 0, 1): 1}

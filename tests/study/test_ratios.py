@@ -1,0 +1,132 @@
+"""`miniature.hold: ratios`: the regime that follows from the paper's ratios, the width and the text."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.config import Data, Experiment, Miniature, Training
+from lightning_tfm.errors import UserError
+from lightning_tfm.model.size import count_parameters
+from lightning_tfm.study.held import Held
+from lightning_tfm.study.ratios import hold, parameters
+from lightning_tfm.study.rows import all_rows, apply
+from lightning_tfm.study.settings import load_experiment
+
+SWEEP = Path(__file__).parents[2] / "sweeps/table3.yaml"
+
+
+def base(width, V, tokens, corpus="files"):
+    return Experiment(
+        data=Data(corpus=corpus, folder="text", vocab_size=V),
+        training=Training(tokens=tokens),
+        miniature=Miniature(width=width, depth=2),
+    )
+
+
+def text_of(pieces, V, per_pair=12.0):
+    """A text of so many target pieces; a smaller share of it needs a little more of them a line."""
+
+    def count(data):
+        whole = data.pairs * per_pair if data.corpus == "builtin" else pieces * data.share * (1.1 - 0.1 * data.share)
+        return int(whole), V
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("width", "V", "tokens", "d", "steps", "warmup", "factor", "pieces"),
+    [(16, 1000, 600, 32, 8000, 320, 1.13, 240_000), (8, 2000, 1500, 64, 12_700, 508, 1.0, 950_000)],
+)
+def test_the_two_regimes(width, V, tokens, d, steps, warmup, factor, pieces):
+    found = hold(base(width, V, tokens), Held(), text_of(2_100_000, V))
+    t, exact = found.base.training, found.base.scaled()
+    assert exact.model.d_model == d and found.parameters == count_parameters(exact.model, V)["total"]
+    assert t.steps == pytest.approx(steps, rel=2e-3) and t.warmup == pytest.approx(warmup, abs=1)
+    assert t.lr_factor == pytest.approx(factor, abs=0.015)
+    assert found.pieces == pytest.approx(pieces, rel=0.01)
+    assert found.pieces / found.parameters == pytest.approx(2.0, rel=0.005)
+    assert t.steps * t.tokens / found.parameters == pytest.approx(40, rel=1e-3)
+    peak = t.lr_factor * d**-0.5 * t.warmup**-0.5
+    assert peak * d == pytest.approx(512**-0.5 * 4000**-0.5 * 512, rel=5e-3)
+    assert math.sqrt(t.warmup / t.steps) == pytest.approx(0.20, abs=1e-3)
+
+
+def test_what_follows_is_said():
+    found = hold(base(16, 1000, 600), Held(), text_of(2_100_000, 1000))
+    assert found.lines[0].startswith("ratios held at 119,936 parameters of base: data.share 0.10")
+    assert "7,996 steps, warm-up 320, lr_factor 1.13" in found.lines[0]
+    assert "2.00 unique and 40.0 trained target pieces a parameter, 20.0 epochs;" in found.lines[1]
+    quarter = hold(base(16, 1000, 600), Held(0.25), text_of(2_100_000, 1000))
+    assert quarter.base.data == found.base.data and quarter.base.training.steps == 1999
+    assert "10.0 trained target pieces a parameter, 5.0 epochs, 0.25 of the paper's budget" in quarter.lines[1]
+
+
+def test_the_paper_itself_comes_out_at_full_size():
+    """Without a divisor: the paper's steps, warm-up and rate within 4 % (63 million parameters)."""
+    full = replace(base(1, 37_000, 25_000), miniature=Miniature())
+    found = hold(full, Held(), text_of(200e6, 37_000)).base.training
+    assert found.steps == pytest.approx(100_000, rel=0.04) and found.warmup == pytest.approx(4000, rel=0.04)
+    assert found.lr_factor == pytest.approx(1.0, rel=0.02)
+
+
+def test_generated_text_is_as_long_as_asked():
+    found = hold(base(16, 1000, 600, "builtin"), Held(), text_of(0, 1000, per_pair=10.4))
+    assert found.base.data.share == 1.0
+    assert found.base.data.pairs * 10.4 == pytest.approx(2 * 119_936, rel=0.005)
+
+
+def test_a_text_too_short_names_the_width_that_it_feeds():
+    with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target pieces, and 951,808 are asked for .*width=16"):
+        hold(base(8, 2000, 1500), Held(where="e.yaml:1"), text_of(310_000, 2000))
+    assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
+    with pytest.raises(UserError, match="it feeds no width"):
+        hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
+
+
+def test_a_number_that_follows_may_not_be_another():
+    given = base(16, 1000, 600)
+    given = replace(given, training=replace(given.training, warmup=300))
+    with pytest.raises(UserError, match=r"derives training.warmup \(320\): leave training.warmup=300 out"):
+        hold(given, Held(), text_of(2_100_000, 1000))
+
+
+FILE = """
+miniature: {width: 16, depth: 2, hold: ratios}
+data: {corpus: builtin, vocab_size: 120, max_len: 128}
+training: {tokens: 600}
+"""
+
+
+def test_it_prints_plain_numbers_that_it_reads_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# ratios held at ") and "hold:" not in printed
+    (tmp_path / "plain.yaml").write_text(printed)
+    assert main(["fit", "--config", "plain.yaml", "--print_config"]) == 0
+    again = capsys.readouterr().out
+    assert yaml.safe_load(again) == yaml.safe_load(printed)
+    t = load_experiment("plain.yaml").training
+    rows = all_rows()
+    assert apply(load_experiment("plain.yaml"), rows["big"]).training.steps == 3 * t.steps
+    with pytest.raises(UserError, match="takes the text: load what"):
+        load_experiment("e.yaml")
+
+
+def test_it_takes_back_what_was_said_before_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    (tmp_path / "before.yaml").write_text("miniature: {steps: 50}\ntraining: {warmup: 300}\ndata: {pairs: 2700}")
+    assert main(["fit", "--config", "e.yaml", "--print_config"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["fit", "--config", "before.yaml", "--config", "e.yaml", "--print_config"]) == 0
+    assert capsys.readouterr().out == alone
+    assert main(["fit", "--config", "e.yaml", "--config", "before.yaml", "--print_config"]) == 2
+    assert "derives training.warmup" in capsys.readouterr().err
+    assert main(["plan", str(SWEEP), "--config", "e.yaml", "--seeds", "1", "--rate", "1e9"]) == 0
+    assert capsys.readouterr().out.startswith("ratios held at ")

@@ -1,0 +1,88 @@
+"""`import lightning_tfm as lt`: studies as data; docs/howto/notebook.md, run by its test, has runs."""
+
+import ast
+import csv
+import io
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import lightning_tfm as lt
+from lightning_tfm.cli.main import main
+from lightning_tfm.errors import UserError
+from lightning_tfm.report.build import make
+
+RECORDS = Path(__file__).parents[1] / "experiments/results/norm/records.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    assert main(["records", "unpack", str(RECORDS), "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def study(root):
+    return lt.load_study("norm", root)
+
+
+def test_a_table_is_the_report_with_numbers_as_numbers(study, root):
+    printed = list(csv.DictReader(io.StringIO(make("norm", root).render("csv"))))
+    table = study.table()
+    assert [line["row"] for line in table] == [line["row"] for line in printed]
+    for line, text in zip(table, printed, strict=True):
+        assert list(line) == list(text)
+        for key, value in line.items():
+            assert value is None if text[key] == "" else str(value) == text[key] or float(text[key]) == value
+    assert isinstance(table[0]["d_model"], int) and isinstance(table[0]["ppl mean"], float)
+    assert all(line["differences to"] == table[1]["row"] for line in study.table(table[1]["row"]))
+
+
+def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
+    runs = study.runs()
+    asked = {(row.name, seed) for row in study.study.rows for seed in study.study.seeds}
+    assert {(run["row"], run["seed"]) for run in runs} == asked
+    assert {run["state"] for run in runs} == {"finished"}
+    curves = study.curves()
+    for run in runs:
+        mine = [point for point in curves if (point["row"], point["seed"]) == (run["row"], run["seed"])]
+        assert mine[-1]["step"] == run["steps"] and mine[-1]["dev_ppl"] == pytest.approx(run["ppl"], rel=1e-9)
+    with pytest.raises(UserError, match=r"no run of norm has logged 'dev_bleu'; logged: .*dev_ppl"):
+        study.curves("dev_bleu")
+
+
+def test_where_pandas_is_a_table_is_a_data_frame(study, monkeypatch):
+    pandas = ModuleType("pandas")
+    pandas.__spec__ = ModuleSpec("pandas", None)
+    pandas.DataFrame = lambda lines: ("a frame of", lines)
+    lines = study.runs()
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert study.runs() == ("a frame of", lines)
+
+
+def test_what_is_not_there_is_named(root):
+    with pytest.raises(UserError, match=r"norn.*norm"):
+        lt.load_study("norn", root)
+    with pytest.raises(UserError, match=r"run 'ffffffff' under .*: none"):
+        lt.load_run("ffffffff", root)
+    with pytest.raises(AttributeError, match=r"no attribute 'load_runs'; it has .*load_run"):
+        lt.load_runs  # noqa: B018
+
+
+def test_types_and_names_are_the_same_and_cost_nothing_before_they_are_used():
+    tree = ast.parse(Path(lt.__file__).read_text(encoding="utf-8"))
+    imported = {
+        name.asname: node.module.removeprefix("lightning_tfm.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("lightning_tfm.")
+        for name in node.names
+    }
+    assert imported == lt._HOME
+    assert all(getattr(lt, name).__name__ == name for name in imported)
+    code = "import sys, lightning_tfm; print('torch' in sys.modules, dir(lightning_tfm).count('load_run'))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False", "1"]
