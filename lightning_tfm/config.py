@@ -15,96 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for all who read one
 from lightning_tfm.parts import LAYERS, SCHEMES, may_act
 
 T = TypeVar("T")
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Ids of the special pieces, in every vocabulary."""
 
 NUMERICS_VERSION = 2
 """Raised whenever the same experiment yields other losses than before (see tests/regression)."""
 
 BFLOAT16_VERSION = 2
 """The same for losses that are other than before under bfloat16 alone."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """The network (section 3 of the paper)."""
-
-    N: int = 6
-    """layers of the encoder, and of the decoder; of the one stack there is where `stack` says so"""
-    d_model: int = 512
-    """width of embeddings and sub-layer outputs"""
-    d_ff: int = 2048
-    """inner width of the feed-forward sub-layers; gated ones take the one with as many parameters, about 2/3 of it"""
-    h: int = 8
-    """attention heads"""
-    d_k: int = 64
-    """width of queries and keys, per head"""
-    d_v: int = 64
-    """width of values, per head"""
-    P_drop: float = 0.1
-    """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""
-    positions: str = "sinusoidal"
-    """{parts}, or the import path of a class of your own"""
-    max_positions: int = 512
-    """longest sequence, in pieces, for which a learned scheme has vectors"""
-    norm: Literal["post", "pre", "sandwich"] = "post"
-    """norm after the residual sum (the paper), before the sub-layer, or before and after it, within the residual"""
-    norm_eps: float = 1e-6
-    """epsilon of the norms; the paper is silent, its first code has 1e-6"""
-    attention_bias: bool = False
-    """biases in the four attention projections (first code; the paper's formulas have none)"""
-    sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
-    """sines and cosines alternating (3.5), or in two halves with slightly different wavelengths (first code)"""
-    init: Literal["xavier", "xavier_residual", "unit_scaling"] = "xavier"
-    """xavier: uniform by fan-in and fan-out; xavier_residual: the same, W_O and W_2 divided by the square root of the
-    number of sub-layers in their stack; unit_scaling: by fan-in only (first code); the paper is silent"""
-    target_spaces: int = 0
-    """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
-    feed_forward: str = "relu"
-    """{parts}, or the import path of a class of your own"""
-    norm_kind: str = "layer"
-    """{parts}, or the import path of a class of your own"""
-    bias: bool = True
-    """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
-    kv_heads: int = 0
-    """heads of keys and values, each shared by h / kv_heads queries (1: MQA, more: GQA); 0: as many as h (the paper)"""
-    qk_norm: bool = False
-    """RMS norm of every head's queries and keys, before a rotation"""
-    tie: Literal["all", "decoder", "none"] = "all"
-    """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
-    layer: str = "attention"
-    """what relates the positions of one text: {parts}, or the import path of a class of your own; attention over the
-    memory stays"""
-    kernel: int = 3
-    """positions that one convolution sees"""
-    neighbourhood: int = 8
-    """positions that restricted self-attention sees (r): in the encoder around its own, in the decoder the last ones"""
-    layer_width: Literal["d_model", "parameters"] = "d_model"
-    """inner width of recurrent and convolutional layers: d_model, or that of as many parameters as self-attention"""
-    scores: Literal["scaled", "unscaled", "additive", "cosine"] = "scaled"
-    """how a query and a key are compared: q·k / sqrt(d_k) (eq. 1), q·k, u·tanh(q + k) with a learned u for each head,
-    or their cosine times a learned factor for each head"""
-    P_attention: float = 0.0
-    """dropout on the weights of all attention; the paper has none"""
-    P_ff: float = 0.0
-    """dropout within feed-forwards, before W_2; the paper has none"""
-    clip: int = 16
-    """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
-    attention: str = "softmax"
-    """how queries, keys and values become one mix: {parts}, or the import path of a class of your own"""
-    attention_where: Literal["both", "self", "cross"] = "both"
-    """where `attention` acts: in self-attention, in attention over the memory, or in both; elsewhere it is softmax"""
-    stack: Literal["encoder_decoder", "prefix", "causal"] = "encoder_decoder"
-    """two stacks (the paper), or one of N layers over source and target as one text, without attention over a memory:
-    prefix sees the whole source and of the target what came before, causal what came before alone"""
-
-    @property
-    def one_stack(self) -> bool:
-        return self.stack != "encoder_decoder"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from lightning_tfm.config import Model
+    from lightning_tfm.model.config import Model
 
 Formula = Callable[["Model"], int]
 
@@ -374,3 +374,22 @@ OWN_WEIGHTS = tuple(field for field, kind in KINDS.items() if kind.bases)
 def may_act(kind: Kind[Any], name: str, field: str) -> bool:
     """Whether a field that few parts read may act in this one; in a user-defined class it may."""
     return name not in kind or field in kind[name].reads
+
+
+def inner_width(m: "Model", causal: bool) -> int:
+    """Channels inside of a recurrent or convolutional layer (config: layer_width).
+
+    By parameters it is the width with the nearest count to self-attention's. Both directions of an encoder's recurrent
+    layer count; each has half the width.
+    """
+
+    def beyond(width: int) -> int:
+        return LAYERS.count(m.layer, m, width, causal, m.bias) - attention_parameters(m)
+
+    step = 2 if LAYERS.traits(m.layer).recurrent and not causal else 1
+    if m.layer_width == "d_model":
+        return max(step, m.d_model // step * step)
+    width = step
+    while beyond(width + step) <= 0:
+        width += step
+    return width + step if beyond(width + step) < -beyond(width) else width

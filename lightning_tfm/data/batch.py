@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD
 from lightning_tfm.data.carry import carried
+from lightning_tfm.pieces import BOS, EOS, PAD
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from lightning_tfm.config import UNK, Data
+from lightning_tfm.config import Data
 from lightning_tfm.data.cleaning import Rules, Seen, flaw
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import check_unchanged
@@ -35,6 +35,7 @@ from lightning_tfm.data.wmt.checksums import record_all
 from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.durable import TEMPORARY, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.pieces import UNK
 
 BATCH = 8192
 """pairs inspected or encoded at once"""

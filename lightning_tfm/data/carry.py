@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import PAD
+from lightning_tfm.pieces import PAD
 
 if TYPE_CHECKING:
     from lightning_tfm.data.batch import Batch

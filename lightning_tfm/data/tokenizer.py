@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import sentencepiece
 
-from lightning_tfm.config import BOS, EOS, PAD, UNK
+from lightning_tfm.pieces import BOS, EOS, PAD, UNK
 
 PIECES = "pieces.txt"
 """of a store of ready pieces: a line for each, by id"""

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import sentencepiece
 
-from lightning_tfm.config import BOS, EOS, PAD, UNK, Data
+from lightning_tfm.config import Data
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.tokenizer import SPECIAL, spaced
 from lightning_tfm.errors import UserError
+from lightning_tfm.pieces import BOS, EOS, PAD, UNK
 from lightning_tfm.sums import sha256
 
 RESERVED = "\u2585"

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD, UNK, Experiment, Model, from_dict, to_dict
+from lightning_tfm.config import Experiment, Model, from_dict, to_dict
 from lightning_tfm.data.tokenizer import PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, NORMS, SCHEMES
+from lightning_tfm.pieces import BOS, EOS, PAD, UNK
 
 VERSION = 1
 LONGEST = 4096

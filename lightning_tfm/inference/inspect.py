@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import EOS
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
@@ -22,6 +21,7 @@ from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.positions import BiasScheme
+from lightning_tfm.pieces import EOS
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.sums import signed
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import EOS, Model
+from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import Compare, comparing, places, some_lines
@@ -15,6 +15,7 @@ from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import Attention, with_past
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.pieces import EOS
 
 POSITIONS, CHANNELS = 48, 64
 """drawn at most; of more channels every second, third, …"""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
-from lightning_tfm.config import Model
 from lightning_tfm.model.attention_types import make_attention, masked_softmax, scaled_scores
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.norms import Norm, RMSNorm
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lightning_tfm.config import Model
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.norms import RMSNorm
 from lightning_tfm.parts import ATTENTIONS
 

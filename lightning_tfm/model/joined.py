@@ -7,7 +7,7 @@ right after the source, positions are those of one text, and all padding is at t
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import PAD
+from lightning_tfm.pieces import PAD
 
 
 class Joined:

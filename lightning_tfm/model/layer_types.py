@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, shared
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
-from lightning_tfm.model.size import inner_width
-from lightning_tfm.parts import LAYERS
+from lightning_tfm.parts import LAYERS, inner_width
 
 
 class State:

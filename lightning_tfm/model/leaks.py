@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightning_tfm.config import BOS, EOS, PAD, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention_types import AttentionType
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
 from lightning_tfm.model.search import cached_decoder
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import KINDS
+from lightning_tfm.pieces import BOS, EOS, PAD
 
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import LayerNorm
 from torch.nn import functional as F
 
-from lightning_tfm.config import Model
+from lightning_tfm.model.config import Model
 from lightning_tfm.parts import NORMS
 
 

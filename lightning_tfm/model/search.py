@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_tfm.config import BOS, EOS, PAD
 from lightning_tfm.model.attention import KeyValueCache
 from lightning_tfm.model.transformer import EncoderLayer, Keep, Transformer
+from lightning_tfm.pieces import BOS, EOS, PAD
 
 BLOCK = 128
 LARGE = 32 * BLOCK, 1 << 20

@@ -1,6 +1,6 @@
 """Parameters from the sizes alone, without torch."""
 
-from lightning_tfm.config import Model
+from lightning_tfm.model.config import Model
 from lightning_tfm.parts import (
     FEED_FORWARDS,
     LAYERS,
@@ -8,6 +8,7 @@ from lightning_tfm.parts import (
     SCHEMES,
     attention_parameters,
     attention_weights,
+    inner_width,
     mixing_parameters,
 )
 
@@ -57,22 +58,3 @@ def layer_weights(model: Model, causal: bool) -> int:
     if layer.heads or layer.numbers is None:
         return attention_weights(model)
     return LAYERS.count(model.layer, model, inner_width(model, causal), causal, False)
-
-
-def inner_width(model: Model, causal: bool) -> int:
-    """Channels inside of a recurrent or convolutional layer (config: layer_width).
-
-    By parameters it is the width with the nearest count to self-attention's. Both directions of an encoder's recurrent
-    layer count; each has half the width.
-    """
-
-    def beyond(width: int) -> int:
-        return LAYERS.count(model.layer, model, width, causal, model.bias) - attention_parameters(model)
-
-    step = 2 if LAYERS.traits(model.layer).recurrent and not causal else 1
-    if model.layer_width == "d_model":
-        return max(step, model.d_model // step * step)
-    width = step
-    while beyond(width + step) <= 0:
-        width += step
-    return width + step if beyond(width + step) < -beyond(width) else width

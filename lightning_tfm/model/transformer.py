@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_tfm.config import PAD, Model
 from lightning_tfm.model.attention import CrossAttention, KeyValueCache
+from lightning_tfm.model.config import Model
 from lightning_tfm.model.feed_forward import make_feed_forward, product_weights
 from lightning_tfm.model.init import initialise
 from lightning_tfm.model.joined import Joined
@@ -46,6 +46,7 @@ from lightning_tfm.model.positions import (
     find_scheme,
 )
 from lightning_tfm.parts import SCHEMES
+from lightning_tfm.pieces import PAD
 
 Keep = Tensor | None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_tfm.config import EOS, UNK, Data, Experiment
+from lightning_tfm.config import Data, Experiment
 from lightning_tfm.contradictions import check
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.textset import TextSet
@@ -13,6 +13,7 @@ from lightning_tfm.data.tokenizer import joined
 from lightning_tfm.data.vocabulary import read_vocabulary
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import PAPER, measured
+from lightning_tfm.pieces import EOS, UNK
 from tests.records import DEV
 
 LINES = {

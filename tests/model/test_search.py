@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from lightning_tfm.accel.onednn import PackedTransformer, can_pack
-from lightning_tfm.config import BOS, EOS, PAD, Model
+from lightning_tfm.config import Model
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, beam_search, top
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import LAYERS, SCHEMES
+from lightning_tfm.pieces import BOS, EOS, PAD
 
 SIZES = {"N": 2, "d_model": 14, "d_ff": 11, "h": 3, "d_k": 4, "d_v": 5, "P_drop": 0.1, "max_positions": 64}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd.functional import jacobian
 
-from lightning_tfm.config import BOS, EOS, Experiment, Model, Training, override
+from lightning_tfm.config import Experiment, Model, Training, override
 from lightning_tfm.contradictions import check
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
@@ -20,6 +20,7 @@ from lightning_tfm.model.search import OneStackDecoder, beam_search
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import ATTENTIONS, LAYERS, SCHEMES
+from lightning_tfm.pieces import BOS, EOS
 from lightning_tfm.runs.counts import counted
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment
