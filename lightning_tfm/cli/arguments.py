@@ -8,7 +8,7 @@ import argparse
 import ast
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
@@ -326,3 +326,8 @@ def printed(settings: Settings) -> str:
     return "".join(said) + yaml.safe_dump(
         to_dict(settings.experiment) | {"trainer": to_dict(settings.hardware)}, sort_keys=False
     )
+
+
+def progress_of(name: str) -> Callable[[str], None]:
+    """Prints lines of progress about `name`, at once, where they mix with no result."""
+    return lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True)

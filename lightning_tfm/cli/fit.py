@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse
+from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse, progress_of
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator, visible_gpus
@@ -51,12 +51,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_cores(hardware)
     classes = user_classes(settings.experiment)
     check_asked(settings.base, verb)
-    print(f"{settings.name}, seed {exact.training.seed}: reading {exact.data.corpus}", file=sys.stderr, flush=True)
 
     from lightning_tfm.data.long import check_reach
     from lightning_tfm.data.prepare import prepare
 
-    prepared = prepare(exact.data, settings.out)
+    prepared = prepare(exact.data, settings.out, progress_of(f"{settings.name}, seed {exact.training.seed}"))
     check_reach(exact, prepared, settings.name)
     if hardware.accelerator == "cpu" or not visible_gpus():
         if scarce := check_on_cpu(exact, prepared.tokenizer.V, hardware, settings.name):

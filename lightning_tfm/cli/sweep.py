@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, written
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
@@ -71,7 +71,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_precisions((apply(settings.base, row) for row in rows), resources)
     name = name_at(asked["name"] or sweep.name, scales)
     check_storage(resources.storage, folder_of(settings.out, name))
-    print(f"{name}: {len(rows)} rows at {len(seeds)} seed{'s' * (len(seeds) > 1)}", file=sys.stderr, flush=True)
     command = command_of(verb, argv, sweep.path, settings)
     with going_on(command, settings.out, name, jobs=resources.slurm is not None):
         return _run(settings, sweep, name, rows, seeds, resources, command)
@@ -143,7 +142,7 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
     from lightning_tfm.queue.row_data import rows_data
 
     base = settings.base
-    prepared = prepare(base.data, settings.out)
+    prepared = prepare(base.data, settings.out, progress_of(name))
     study = Ablation(
         name=name,
         base=base,

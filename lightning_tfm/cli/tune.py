@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own
+from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
 from lightning_tfm.config import override
@@ -106,7 +106,7 @@ def with_data(search: Search, root: Path) -> Search:
     """The search on its data, which are prepared. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
 
-    prepared = prepare(search.base.data, root)
+    prepared = prepare(search.base.data, root, progress_of(search.name))
     prints = Fingerprints.of(prepared, search.base.data.dev)
     return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name).with_sources()
 

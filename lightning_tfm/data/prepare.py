@@ -52,6 +52,7 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _building(folder, say or _silent) as building:
             if building is not None:
+                (say or _silent)(f"reading {data.corpus}")
                 build(data, corpus, _roles(data), json.loads(key), building, say or _silent)
                 if _key(data, make_corpus(data)) != key:
                     raise UserError(f"{data.corpus}: the text changed while it was read; run the same command again")
