@@ -120,7 +120,8 @@ class DiffPages:
     def studies(self, seen: Seen, names: Sequence[str]) -> Page:
         """Two studies or more. Raises NoSuchPage."""
         views = [_known(seen.studies, name, "study") for name in _checked(names, "study")]
-        sides = [Side(view.name, f"/study/{quote(view.name, safe='')}", i) for i, view in enumerate(views)]
+        titles = [_titled(seen, view, views) for view in views]
+        sides = [Side(titles[i], f"/study/{quote(view.name, safe='')}", i) for i, view in enumerate(views)]
         bases = [study.base if (study := seen.outlines[view.name].study) else None for view in views]
         fields = _fields([to_dict(base) if base else {} for base in bases])
         tables = all(isinstance(seen.outlines[view.name].study, Ablation) for view in views)
@@ -162,6 +163,13 @@ def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
         return said
     homes = seen.homes.get(view.name, ())
     return f"{homes[0].study}: {said}" if homes else f"{said}, {view.name[:8]}"
+
+
+def _titled(seen: Seen, view: StudyState, views: list[StudyState]) -> str:
+    """A study's title, with its name where several have the same."""
+    called = seen.outlines[view.name].called
+    alone = sum(seen.outlines[other.name].called == called for other in views) == 1
+    return called if alone else f"{called} ({view.name})"
 
 
 def _asked(what: str, names: Sequence[str]) -> str:

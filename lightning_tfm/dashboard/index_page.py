@@ -26,7 +26,7 @@ def page(frame: Frame, seen: Seen) -> str:
         **frame.plain("Runs and studies", "/news", str(seen.version)),
         counts=_counts(seen),
         notes=seen.notes,
-        names=sorted(seen.studies),
+        names={name: seen.outlines[name].called for name in sorted(seen.studies)},
         studies=[_study(seen, view) for view in studies],
         runs=[_row(seen, view) for view in runs[:FIRST]],
         count=len(runs),
@@ -80,7 +80,8 @@ def _row(seen: Seen, view: RunState) -> str:
 
 
 def _study(seen: Seen, view: StudyState) -> str:
-    return blocks("index.html", ["study_row"], view=view, mark=seen.marks.get(f"study/{view.name}"))["study_row"]
+    data = {"outline": seen.outlines[view.name], "mark": seen.marks.get(f"study/{view.name}")}
+    return blocks("index.html", ["study_row"], view=view, **data)["study_row"]
 
 
 def _index(seen: Seen, views: Sequence[RunState]) -> dict[str, list[Any]]:

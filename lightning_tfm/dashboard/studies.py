@@ -26,6 +26,15 @@ class Outline:
     why_not: str = ""
 
     @property
+    def called(self) -> str:
+        """Its title, or its name where it has none."""
+        return (self.study and self.study.title) or self.name
+
+    @property
+    def question(self) -> str:
+        return self.study.question if self.study else ""
+
+    @property
     def runs(self) -> list[Cell]:
         """A cell for each run."""
         return [run for state in self.cells for run in state.cell.runs]

@@ -88,12 +88,11 @@ class StudyPages:
         rows = self._rows(outline, view, seen) if isinstance(outline.study, Ablation) else []
         search = outline.study if isinstance(outline.study, Search) else None
         trials = [_trial(search, state, seen) for state in view.cells] if search else []
-        called = (outline.study and outline.study.title) or name
         data = {
             "view": view,
             "mark": seen.marks.get(f"study/{name}"),
-            "called": called,
-            "question": outline.study.question if outline.study else "",
+            "called": outline.called,
+            "question": outline.question,
             "here": file_of(self._root, name).is_file(),
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
@@ -105,7 +104,7 @@ class StudyPages:
         }
         charts = _charts(outline, seen, trials)
         busy = bool(view.counts.get("running"))
-        return Page("study.html", called, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
+        return Page("study.html", outline.called, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
 
     def _rows(self, outline: Outline, now: StudyState, seen: Seen) -> list[RowView]:
         study = outline.study

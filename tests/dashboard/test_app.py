@@ -360,3 +360,21 @@ def test_it_listens_on_loopback_alone(served):
     table = Path(f"/proc/{os.getpid()}/net/tcp").read_text()
     here = [line.split()[1] for line in table.splitlines()[1:] if line.split()[1].endswith(f":{served.port:04X}")]
     assert here and all(address.startswith("0100007F:") for address in here)
+
+
+def test_studies_are_shown_by_title_and_question_with_the_name_beside(serve, tmp_path):
+    found = Folder(tmp_path)
+    for name, title in (("norm", "Where the norm stands"), ("again", "Where the norm stands"), ("bare", "")):
+        study = found.table(name, ["base"], seeds=[1])
+        save(replace(study, title=title, question="Before or after?" if title else ""), found.root)
+    served = serve(found.root)
+    index = served.get("/").text
+    row = re.search(r'<tr id="study-norm".*?</tr>', index, re.S).group()
+    assert '<a href="/study/norm"><bdi>Where the norm stands</bdi></a> <code><bdi>norm</bdi></code>' in row
+    assert "Before or after?" in row and 'data-v="Where the norm stands"' in row
+    assert '<a href="/study/bare"><bdi>bare</bdi></a> <span' in index
+    assert '<option value="norm">Where the norm stands</option>' in index
+    assert "<title>Where the norm stands · lightning-tfm</title>" in served.get("/study/norm").text
+    assert "<title>Where the norm stands · bare · " in served.get("/diff?study=norm&study=bare").text
+    both = served.get("/diff?study=norm&study=again").text
+    assert "<title>Where the norm stands (norm) · Where the norm stands (again) · " in both
