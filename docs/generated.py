@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
 
+import yaml
+
 import lightning_tfm
 from lightning_tfm import results
 from lightning_tfm.cli import arguments
@@ -108,7 +110,14 @@ def copied(name: str, page: str) -> str:
     here, there = (ROOT / name).parent, (ROOT / "docs" / page).parent
     text = (ROOT / name).read_text(encoding="utf-8")
     text = LINK.sub(lambda m: f"{m[1]}[{m[2]}]({os.path.relpath(here / m[3], there)}{m[4] or ''})", text)
-    return text if text.startswith("# ") else f"# Table: {here.name}\n\n{text}"
+    return text if text.startswith("# ") else f"# Table: {_title(here.name)}\n\n{text}"
+
+
+def _title(folder: str) -> str:
+    """Of a study of experiments/results, as its sweep has it; the folder's name where it has none."""
+    beside = ROOT / "sweeps" / f"{ {'miniature': 'table3'}.get(folder, folder) }.study.yaml"
+    found = yaml.safe_load(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    return str(found.get("title", folder))
 
 
 def inside(page: str, text: str) -> str:

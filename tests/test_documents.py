@@ -68,6 +68,12 @@ def test_links_are_turned_to_the_pages():
     assert "](../../experiments/table3.yaml)" in generated.copied("README.md", "also/readme")
 
 
+def test_a_committed_table_has_the_title_of_its_study():
+    for folder, title in (("layers", "Layer types"), ("miniature", "Table 3 of the paper"), ("manpages", "manpages")):
+        page = generated.copied(f"experiments/results/{folder}/table.md", f"also/table-{folder}")
+        assert page.startswith(f"# Table: {title}\n")
+
+
 def test_every_picture_is_one_that_the_script_takes_and_is_shown():
     taken = {f"{shot.name}.png" for shot in load("screenshots").SHOTS}
     assert taken == {path.name for path in (ROOT / "docs/_static/screens").iterdir()}

@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from lightning_tfm.study.rows import apply
+from lightning_tfm.study.study import save
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
 
@@ -18,6 +19,8 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 def made(tmp_path_factory):
     found = Folder(tmp_path_factory.mktemp("results"))
     study = found.table("table", ["base", "A-h1", "A-h4"], seeds=[1, 2, 3])
+    words = {"title": "Heads at the best of three rates", "question": "Does the number of heads still matter there?"}
+    study = save(replace(study, **words), found.root)
     found.fill(study, [*STATES, "finished"])
     found.fill(found.table("other", ["base", "A-h1"], seeds=[4, 5]))
     found.table("many", ["base", "A-h1"], seeds=range(100, 164))
