@@ -14,7 +14,6 @@ from statistics import mean, stdev
 from typing import Any
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.user_modules import see_working_directory
 
 
 @dataclass(frozen=True)
@@ -219,6 +218,8 @@ class Metrics(dict[str, Metric]):
         if not module or not attribute:
             known = [metric.name for metric in self.values() if metric.more]
             raise UserError(f"metric '{name}': {nearest(name, known)} Or give the path of a class, module:Class")
+        from lightning_tfm.user_modules import see_working_directory
+
         see_working_directory()
         try:
             found = getattr(import_module(module), attribute)

@@ -376,6 +376,12 @@ def may_act(kind: Kind[Any], name: str, field: str) -> bool:
     return name not in kind or field in kind[name].reads
 
 
+def own_parts(m: "Model") -> dict[str, str]:
+    """Field -> import path, of the parts of a model that are user-defined."""
+    named = {key: getattr(m, key.removeprefix("model.")) for key in KINDS if key.startswith("model.")}
+    return {key: path for key, path in named.items() if path not in KINDS[key]}
+
+
 def inner_width(m: "Model", causal: bool) -> int:
     """Channels inside of a recurrent or convolutional layer (config: layer_width).
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 
 KEY = "sha256"
@@ -74,3 +75,10 @@ def check_recorded(folder: Path, prefix: str) -> None:
 def _digest(plain: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in plain.items() if key != KEY}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def record_all(folder: Path) -> None:
+    """Record every file of a finished folder."""
+    paths = sorted(path for path in folder.iterdir() if path.name != RECORDED)
+    records = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+    write_atomic(folder / RECORDED, (json.dumps(records, indent=1) + "\n").encode())

@@ -31,7 +31,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "counting": {"metrics", "scoring", "user_modules"},
     "brackets": {"counting", "data.treebank", "errors"},
     "scoring": {"errors"},
-    "sums": {"errors"},
+    "sums": {"durable", "errors"},
     "user_modules": {"errors"},
     "model": BASE,
     "data": BASE | {"archives", "durable", "sums", "user_modules"},

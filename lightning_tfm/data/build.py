@@ -31,11 +31,11 @@ from lightning_tfm.data.split_writer import SplitWriter
 from lightning_tfm.data.store import SIDES, Split
 from lightning_tfm.data.tokenizer import PIECES, PieceTokenizer, Tokenizer
 from lightning_tfm.data.vocabulary import count_words, read_vocabulary, table, train_tokenizer, vocabulary_path
-from lightning_tfm.data.wmt.checksums import record_all
 from lightning_tfm.data.word_encoder import WordEncoder
 from lightning_tfm.durable import TEMPORARY, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.pieces import UNK
+from lightning_tfm.sums import record_all
 
 BATCH = 8192
 """pairs inspected or encoded at once"""

@@ -11,20 +11,23 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lightning_tfm.config import Data
 from lightning_tfm.data.builtin import Builtin
-from lightning_tfm.data.chains import CHAINED, LONG, BuiltinChains
 from lightning_tfm.data.corpus import Corpus
 from lightning_tfm.data.parallel import read_pairs
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.sums import sha256
-from lightning_tfm.user_modules import reached, see_working_directory
+
+if TYPE_CHECKING:
+    from lightning_tfm.data.chains import BuiltinChains
 
 ELSEWHERE = {"OfficialCorpus": "wmt.official", "TreebankCorpus": "treebank", "BuiltinTrees": "trees"}
 ELSEWHERE |= {"ScanCorpus": "scan"}
+CHAINS = ("chained", "long")
+"""splits of the built-in corpus that chains.py makes, under its names"""
 PAIR = 154
 """bytes of memory for a pair of the built-in corpus while it is generated, measured on 200,000"""
 
@@ -49,14 +52,19 @@ class BuiltinCorpus(Corpus):
                 f"{data.pairs * PAIR / 2**30:,.0f} GiB; this machine has {there / 2**30:,.0f} GiB: give at most "
                 f"{there // PAIR:,}"
             )
-        self._text, self._chains = Builtin(data.pairs, data.corpus_seed), BuiltinChains(data)
+        self._data, self._text = data, Builtin(data.pairs, data.corpus_seed)
 
     def lines(self, split: str) -> Iterator[tuple[str, str]]:
-        return (self._chains if split in (CHAINED, LONG) else self._text).lines(split)
+        return (self._chains() if split in CHAINS else self._text).lines(split)
 
     def fingerprint(self, split: str) -> str:
         text = self._text.fingerprint()
-        return f"{text} {self._chains.fingerprint(split)}" if split in (CHAINED, LONG) else text
+        return f"{text} {self._chains().fingerprint(split)}" if split in CHAINS else text
+
+    def _chains(self) -> "BuiltinChains":
+        from lightning_tfm.data.chains import BuiltinChains
+
+        return BuiltinChains(self._data)
 
     def name(self, split: str, language: str) -> str:
         return f"built-in corpus, {split}.{language}"
@@ -133,7 +141,10 @@ class OwnCorpus(Corpus):
 
 def make_corpus(data: Data) -> Corpus:
     """The corpus that `data.corpus` names: one that ships, or the import path of a class."""
-    see_working_directory()
+    if data.corpus not in CORPORA:
+        from lightning_tfm.user_modules import see_working_directory
+
+        see_working_directory()
     found = CORPORA.find(data.corpus, __name__)
     if not (isinstance(found, type) and callable(getattr(found, "lines", None))):
         raise UserError(f"data.corpus={data.corpus}: must be a class with a method lines(split)")
@@ -156,6 +167,8 @@ def corpus_fingerprint(corpus: Corpus, split: str) -> str:
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
     if made_by.__module__.startswith("lightning_tfm."):
         return corpus.fingerprint(split)
+    from lightning_tfm.user_modules import reached
+
     digest = hashlib.sha256(inspect.getsource(sys.modules[made_by.__module__]).encode())
     for name, source in reached([made_by.__module__]).items():
         digest.update(name.encode() + b"\0" + source)

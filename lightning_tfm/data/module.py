@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import lightning.pytorch as pl
 import numpy as np
@@ -9,9 +10,11 @@ import numpy as np
 from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import Batch, Step, make_batch
 from lightning_tfm.data.plan import Plan, cut_by_budget
-from lightning_tfm.data.prefetcher import Prefetcher
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.data.store import EncodedText, Split
+
+if TYPE_CHECKING:
+    from lightning_tfm.data.prefetcher import Prefetcher
 
 EVALUATION_TOKENS = 4096
 """Source or target tokens of one batch when scoring. Fixed, so that scores do not depend on the hardware."""
@@ -45,7 +48,11 @@ class TranslationData(pl.LightningDataModule):
         world, rank, first = trainer.world_size, trainer.global_rank, trainer.global_step
         loader = StepLoader(self.plan(), split, first, rank, world, self.micro_tokens)
         kind = trainer.strategy.root_device.type
-        return loader if kind == "cpu" else Prefetcher(loader, pinned=kind == "cuda")
+        if kind == "cpu":
+            return loader
+        from lightning_tfm.data.prefetcher import Prefetcher
+
+        return Prefetcher(loader, pinned=kind == "cuda")
 
     def val_dataloader(self) -> "Batches":
         return self._share_of(self.experiment.data.dev)

@@ -83,3 +83,8 @@ class Model:
     @property
     def one_stack(self) -> bool:
         return self.stack != "encoder_decoder"
+
+    @property
+    def drops_inside(self) -> bool:
+        """Whether anything is dropped within sub-layers."""
+        return self.P_attention > 0 or self.P_ff > 0

@@ -18,7 +18,7 @@ from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
 from lightning_tfm.model.search import cached_decoder
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.parts import KINDS
+from lightning_tfm.parts import own_parts
 from lightning_tfm.pieces import BOS, EOS, PAD
 
 V = 31
@@ -89,8 +89,7 @@ def check_own_classes(config: Model) -> None:
 
     About a second: two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
     """
-    own = {key: getattr(config, key.removeprefix("model.")) for key in KINDS if key.startswith("model.")}
-    named = " or ".join(f"{key}='{path}'" for key, path in own.items() if path not in KINDS[key])
+    named = " or ".join(f"{key}='{path}'" for key, path in own_parts(config).items())
     if not named:
         return
     with torch.random.fork_rng(devices=[]):

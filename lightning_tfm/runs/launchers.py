@@ -12,7 +12,6 @@ from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.train import Run
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.training.precision import uses_gpu
-from lightning_tfm.user_modules import variables_read
 
 
 def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
@@ -32,7 +31,12 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.training.profile import Profile  # what a run has no use for is not loaded
 
         beside.append(Profile(folder.path / "profile"))
-    recorder = Result(variables_read(identity["user_classes"]))
+    variables: list[str] = []
+    if identity["user_classes"]:
+        from lightning_tfm.user_modules import variables_read
+
+        variables = variables_read(identity["user_classes"])
+    recorder = Result(variables)
     run = Run(experiment, hardware, attempt, store, choose.backend, recorder, beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if torchrun.started_us():

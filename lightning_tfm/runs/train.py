@@ -17,7 +17,7 @@ from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.leaks import check_own_classes
+from lightning_tfm.parts import own_parts
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.record import Score
 from lightning_tfm.runs.samples import Samples
@@ -101,7 +101,10 @@ class Run:
             check_metrics(prepared, split, self.experiment.evaluation)
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = self.backend(self.hardware, self.experiment.training.precision, device)
-        check_own_classes(self.experiment.model)
+        if own_parts(self.experiment.model):
+            from lightning_tfm.model.leaks import check_own_classes
+
+            check_own_classes(self.experiment.model)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes

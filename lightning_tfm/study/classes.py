@@ -9,7 +9,6 @@ from pathlib import Path
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import KINDS, OWN_WEIGHTS
-from lightning_tfm.user_modules import LIBRARIES, reached, see_working_directory
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
@@ -39,11 +38,15 @@ def user_classes(experiment: Experiment) -> dict[str, str]:
     """
     found = own_classes(experiment)
     if found:
+        from lightning_tfm.user_modules import see_working_directory
+
         see_working_directory()
     return {path: _source(key, path) for key, path in found.items()}
 
 
 def _source(key: str, path: str) -> str:
+    from lightning_tfm.user_modules import LIBRARIES, reached
+
     module, _, attribute = path.rpartition(".")
     try:
         found = getattr(import_module(module), attribute)

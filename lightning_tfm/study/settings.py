@@ -4,8 +4,9 @@ A setting is a dotted key with its value (`model.h`, 16), or one of `row`, `seed
 stand in a file, too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.held import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.kinds import expect
 from lightning_tfm.study.mistakes import check_hardware, check_scoring, check_steps
-from lightning_tfm.study.rows import Row, all_rows, apply, find_row
 from lightning_tfm.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from lightning_tfm.study.ratios import Regime
+    from lightning_tfm.study.rows import Row
 
 SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trainer": Hardware}
 PLAIN: dict[str, type] = {"row": str, "seed": int, "out": str}
@@ -57,8 +58,9 @@ class Settings:
 
     base: Experiment
     hardware: Hardware
-    row: Row | None
-    rows: dict[str, Row]
+    row: "Row | None"
+    read_rows: Callable[[], dict[str, "Row"]] = field(compare=False)
+    """reads all rows that there are, once: a run of none reads none"""
     out: Path
     verb: dict[str, Any] = field(default_factory=dict)
     """a verb's own arguments"""
@@ -72,9 +74,17 @@ class Settings:
     """by which it got it"""
 
     @property
+    def rows(self) -> dict[str, "Row"]:
+        return self.read_rows()
+
+    @property
     def experiment(self) -> Experiment:
         """`base` with the row's change, at the paper's scale."""
-        return self.base if self.row is None else apply(self.base, self.row)
+        if self.row is None:
+            return self.base
+        from lightning_tfm.study.rows import apply
+
+        return apply(self.base, self.row)
 
     @property
     def name(self) -> str:
@@ -180,7 +190,18 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
     experiment = from_dict(Experiment, sections)
-    rows = all_rows(files)
-    row = None if plain["row"] is None else find_row(rows, plain["row"])
+
+    @cache
+    def rows() -> dict[str, "Row"]:
+        from lightning_tfm.study.rows import all_rows
+
+        return all_rows(files)
+
+    row = None
+    if files or plain["row"] is not None:
+        from lightning_tfm.study.rows import find_row
+
+        found = rows()
+        row = None if plain["row"] is None else find_row(found, plain["row"])
     root = Path(plain["out"] or "results")
     return Settings(experiment, hardware, row, rows, root, held=Held.of(asked))

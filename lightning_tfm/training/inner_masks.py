@@ -23,11 +23,6 @@ Where = tuple[int, int]
 """optimizer step and counter word"""
 
 
-def drops_inside(model: Model) -> bool:
-    """Whether anything is dropped within sub-layers."""
-    return model.P_attention > 0 or model.P_ff > 0
-
-
 class InnerMasks:
     """Draws them for one experiment."""
 

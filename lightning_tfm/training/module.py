@@ -5,7 +5,7 @@ plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import numpy as np
@@ -20,13 +20,23 @@ from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
-from lightning_tfm.training.inner_masks import InnerMasks, drops_inside
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.pending_losses import READ_EVERY, PendingLosses
 from lightning_tfm.training.schedule import learning_rate
 from lightning_tfm.training.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from lightning_tfm.training.inner_masks import InnerMasks
+
+
+def _inner_masks(experiment: Experiment) -> "InnerMasks | None":
+    if experiment.training.masks != "sentence" or not experiment.model.drops_inside:
+        return None
+    from lightning_tfm.training.inner_masks import InnerMasks
+
+    return InnerMasks(experiment.model, experiment.training.seed)
 
 
 class TransformerModule(pl.LightningModule):
@@ -50,8 +60,7 @@ class TransformerModule(pl.LightningModule):
         self.backend = backend or Backend()
         self.masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
         self._drawn_by: dict[torch.device, MaskSource] = {}
-        inner = t.masks == "sentence" and drops_inside(self.experiment.model)
-        self.inner_masks = InnerMasks(self.experiment.model, t.seed) if inner else None
+        self.inner_masks = _inner_masks(self.experiment)
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
         self.pending = PendingLosses()
@@ -145,7 +154,7 @@ class TransformerModule(pl.LightningModule):
             if like.device not in self._drawn_by:
                 self._drawn_by[like.device] = self.backend.masks(self.masks, like.device)
             return self._drawn_by[like.device].noise(step, batch, like)
-        if (self.experiment.model.P_drop or drops_inside(self.experiment.model)) and len(batch.index_B):
+        if (self.experiment.model.P_drop or self.experiment.model.drops_inside) and len(batch.index_B):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
             torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
         return None

@@ -11,7 +11,7 @@ from lightning_tfm.config import Data, Experiment, Model, override
 from lightning_tfm.data import chains, long
 from lightning_tfm.data.builtin import SPLITS, Builtin
 from lightning_tfm.data.chains import BuiltinChains
-from lightning_tfm.data.corpora import make_corpus
+from lightning_tfm.data.corpora import CHAINS, make_corpus
 from lightning_tfm.data.long import CLASSES, LINES, PER_LIMIT, LongText, check_reach, chosen, class_of
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.errors import UserError
@@ -23,6 +23,7 @@ REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 
 def test_the_text_made_for_it_reaches_as_far_as_is_scored():
     assert long.FARTHEST == chains.FARTHEST
+    assert (chains.CHAINED, chains.LONG) == CHAINS
 
 
 @pytest.fixture(scope="module")

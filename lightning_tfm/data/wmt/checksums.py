@@ -49,10 +49,3 @@ class Checksums:
             else:
                 found = sha256(path)
                 yield name, "" if found == record["sha256"] else f"sha256 {found}, {record['sha256']} expected"
-
-
-def record_all(folder: Path) -> None:
-    """Record every file of a finished folder."""
-    paths = sorted(path for path in folder.iterdir() if path.name != RECORDED)
-    records = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
-    write_atomic(folder / RECORDED, (json.dumps(records, indent=1) + "\n").encode())
