@@ -100,7 +100,7 @@ def lay_out_translation(folder: Path, sizes: dict[str, Any], prepared: Prepared)
     order = np.argsort(split.source_lengths, kind="stable")
     batches = [order[i : i + TRANSLATED] for i in range(0, len(order), TRANSLATED)]
     for number, ids in enumerate(batches):
-        source = pad([split.source(i) for i in ids], last=EOS).numpy()
+        source, _ = pad([split.source(i) for i in ids])
         np.savez(folder / f"translate-{number}.npz", source=source)
     return [ids.tolist() for ids in batches]
 

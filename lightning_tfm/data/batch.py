@@ -58,33 +58,31 @@ class Step:
         return self if device.type == "cpu" else replace(self, micro=[batch.to(device) for batch in self.micro])
 
 
-def pad(rows: Sequence[np.ndarray], first: int | None = None, last: int | None = None) -> Tensor:
-    """int64 [B, longest] of `rows`, each with the ids `first` and `last` put around it where given."""
-    before = int(first is not None)
-    ends_B = before + np.fromiter(map(len, rows), np.int64, len(rows))
-    place_T = np.arange(max(ends_B, default=before) + (last is not None))
+def pad(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 [B, longest + 1], bool) of `rows`, each with the end token behind it, and where they are no padding.
+
+    One assignment for all, for a loop over sentences holds the interpreter's lock for milliseconds.
+    """
+    lengths_B = np.fromiter(map(len, rows), np.int64, len(rows))
+    place_T = np.arange(lengths_B.max(initial=0) + 1)
     padded_BT = np.full((len(rows), len(place_T)), PAD, dtype=np.int64)
-    if len(rows):  # one assignment for all, for a loop over sentences holds the interpreter's lock for milliseconds
-        padded_BT[(place_T >= before) & (place_T < ends_B[:, None])] = np.concatenate(rows)
-    if first is not None:
-        padded_BT[:, 0] = first
-    if last is not None:
-        padded_BT[np.arange(len(rows)), ends_B] = last
-    return torch.from_numpy(padded_BT)
+    if len(rows):
+        padded_BT[place_T < lengths_B[:, None]] = np.concatenate(rows)
+    padded_BT[np.arange(len(rows)), lengths_B] = EOS
+    return padded_BT, place_T <= lengths_B[:, None]
 
 
 def make_batch(source: Sequence[np.ndarray], target: Sequence[np.ndarray], index: np.ndarray) -> Batch:
     """A batch of sentences given by their pieces without begin and end."""
-    source_BS, target_out_BT = pad(source, last=EOS), pad(target, last=EOS)
-    sides = ([len(row) + 1 for row in source], [len(row) + 1 for row in target])
-    lengths = np.array(sides, dtype=np.int64).reshape(2, -1)
-    full = bool((lengths[0] == source_BS.shape[1]).all())
-    present_BT = np.arange(target_out_BT.shape[1]) < lengths[1][:, None]
+    (source_BS, of_source_BS), (out_BT, present_BT) = pad(source), pad(target)
+    in_BT = np.full_like(out_BT, BOS)
+    in_BT[:, 1:] = np.where(present_BT[:, 1:], out_BT[:, :-1], PAD)
+    lengths = np.stack((of_source_BS.sum(1), present_BT.sum(1)))
     return Batch(
-        source_BS=source_BS,
-        target_in_BT=pad(target, first=BOS),
-        target_out_BT=target_out_BT,
-        allowed=None if full else (source_BS != PAD)[:, None, None, :],
+        source_BS=torch.from_numpy(source_BS),
+        target_in_BT=torch.from_numpy(in_BT),
+        target_out_BT=torch.from_numpy(out_BT),
+        allowed=None if of_source_BS.all() else torch.from_numpy(source_BS != PAD)[:, None, None, :],
         rows_N=None if present_BT.all() else torch.from_numpy(np.flatnonzero(present_BT)),
         keys_3B=torch.from_numpy(np.concatenate((index[None].astype(np.int64), lengths))),
         index_B=index,

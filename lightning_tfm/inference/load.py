@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.data.batch import pad
@@ -96,7 +97,7 @@ class Trained:
         model, ids = self.decoder or self.module.transformer, tokenizer.encode(block)
         translations = [[Translation("", 0.0)] for _ in block]
         for lines in _batches(ids):
-            source_BS = pad([ids[i] for i in lines], last=EOS).to(self.module.device)
+            source_BS = torch.from_numpy(pad([ids[i] for i in lines])[0]).to(self.module.device)
             found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best)
             for i, hypotheses in zip(lines, found, strict=True):
                 translations[i] = [Translation(tokenizer.decode(x.pieces), x.score) for x in hypotheses]
