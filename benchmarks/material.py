@@ -16,7 +16,6 @@ from lightning_tfm.data.module import TranslationData
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.model.flops import AttentionPairs, training_flops
-from lightning_tfm.pieces import EOS
 from lightning_tfm.yaml_files import read_yaml
 
 REAL_TEXT = "LIGHTNING_TFM_DATA"

@@ -14,7 +14,6 @@ from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.pieces import EOS
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.weights import scored
