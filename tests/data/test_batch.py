@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_tfm.config import BOS, EOS, PAD
 from lightning_tfm.data.batch import make_batch
+from lightning_tfm.pieces import BOS, EOS, PAD
 
 LENGTHS = {
     "none": [],
