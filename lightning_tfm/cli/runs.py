@@ -19,13 +19,13 @@ BELONGS = {
     "storage": ("retry",),
     "columns": ("query",),
 }
+"""option -> the actions that it is for"""
 NEEDS = {
     "retry": "a run, see: runs list",
     "remove": "a run, see: runs list",
     "query": "a condition: 'h == 8 and ppl < 2.2'",
 }
 """actions that take a word, and which"""
-"""option -> the actions that it is for"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

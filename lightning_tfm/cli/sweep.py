@@ -78,13 +78,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 def _ladder(verb: str, argv: Sequence[str], name: str, scales: Sequence[int], settings: Settings) -> int:
     """The study at each scale, the smallest model first, then all of them side by side."""
-    from lightning_tfm.cli import ladder
+    from lightning_tfm.cli import compare
 
     code = each(main, verb, argv, scales)
     if settings.verb["print_config"]:
         return code
     studies = [name_at(name, [scale]) for scale in scales]
-    return max(code, ladder.main("ladder", [*studies, f"--out={settings.out}"]))
+    return max(code, compare.main("ladder", [*studies, f"--out={settings.out}"]))
 
 
 AUTO = ("first_seeds", "max_seeds", "max_runs")
