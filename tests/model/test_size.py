@@ -1,13 +1,14 @@
 """Parameters and operations from sizes alone: against the paper's printed counts and against hand-written sums."""
 
 import math
+from typing import Any
 
 import pytest
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import flops, size
-from lightning_tfm.parts import SCHEMES, gated_width
+from lightning_tfm.parts import LAYERS, SCHEMES, gated_width
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.yaml_files import read_yaml
 
@@ -67,12 +68,7 @@ def test_each_option_adds_what_it_says(change, more):
     assert size.count_parameters(Model(**sizes, **change), 17)["total"] == plain + more
 
 
-def test_a_scheme_of_the_users_own_is_not_guessed():
-    with pytest.raises(UserError, match=r"mine\.Mine"):
-        size.count_parameters(Model(positions="mine.Mine"), 100)
-
-
-@pytest.mark.parametrize("field", ["feed_forward", "norm_kind"])
+@pytest.mark.parametrize("field", ["positions", "layer", "feed_forward", "norm_kind"])
 def test_a_class_of_the_users_own_is_not_guessed(field):
     with pytest.raises(UserError, match=r"mine\.Mine"):
         size.count_parameters(Model(**{field: "mine.Mine"}), 100)
@@ -90,22 +86,29 @@ def test_a_gated_width_has_the_nearest_number_of_parameters(d_model, d_ff):
         assert apart(found) / ((2 * d_model + 1) * d_ff) < 0.003
 
 
+OPTIONS = [
+    {},
+    {"attention_bias": True, "norm": "pre", "target_spaces": 3},
+    {"feed_forward": "geglu"},
+    {"norm": "sandwich", "norm_kind": "rms"},
+    {"norm": "pre", "feed_forward": "swiglu", "bias": False},
+    {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
+]
+TYPES: list[dict[str, Any]] = [{"layer": name} for name in LAYERS if name != "attention"]
+TYPES += [t | {"layer_width": "parameters"} for t in TYPES if t["layer"] != "restricted"]
+TYPES += [{"layer": "convolution", "kernel": 6, "bias": False}, {"layer": "gru", "bias": False}]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"attention_bias": True, "norm": "pre", "target_spaces": 3},
-        {"feed_forward": "geglu"},
-        {"norm": "sandwich", "norm_kind": "rms"},
-        {"norm": "pre", "feed_forward": "swiglu", "bias": False},
-        {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
-    ],
+    "change",
+    [{"positions": positions} | options for positions in SCHEMES for options in OPTIONS]
+    + [{"attention_bias": True} | change for change in TYPES],
+    ids=str,
 )
-@pytest.mark.parametrize("positions", SCHEMES)
-def test_the_built_model_has_as_many(options, positions):
+def test_the_built_model_has_as_many(change):
     from lightning_tfm.model.transformer import Transformer
 
-    model = Model(N=2, d_model=10, d_ff=14, h=3, d_k=4, d_v=6, positions=positions, max_positions=9, **options)
+    model = Model(N=2, d_model=10, d_ff=14, h=3, d_k=4, d_v=6, max_positions=9, **change)
     built = sum(p.numel() for p in Transformer(model, 23).parameters())
     assert built == size.count_parameters(model, 23)["total"]
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
 
 B, S, T, V = 2, 7, 5, 31
@@ -52,13 +51,6 @@ def test_one_matrix_for_source_target_and_output():
 def test_embeddings_are_scaled_by_the_root_of_the_width():
     model = Transformer(Model(**(SIZES | {"positions": "none"})), V).eval()
     assert torch.equal(model.embed_target(torch.tensor([[9]]), 0)[0, 0], model.embedding_WD[9] * math.sqrt(38))
-
-
-def test_learned_positions_end_somewhere():
-    model = Transformer(Model(**(SIZES | {"positions": "learned"})), V).eval()
-    assert model(ids(1, 37), ids(1, 37)).shape == (1, 37, V)
-    with pytest.raises(UserError, match=r"38 pieces.*37 learned positions.*model\.max_positions"):
-        model(ids(1, 38), ids(1, 3))
 
 
 # --- initial weights ---
