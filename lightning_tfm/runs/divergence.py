@@ -10,8 +10,6 @@ are of the same family, whatever their curves hold.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
-from statistics import fmean
 from typing import Any
 
 BLOCKS = 20
@@ -62,23 +60,24 @@ def diverged(lines: Iterable[Mapping[str, Any]], V: int | None) -> Divergence | 
     `V`: pieces of the vocabulary; None where it is not known, which leaves log V out of the rule.
     """
     points = [line for line in lines if "nll" in line]
-    bad = next((line for line in points if not math.isfinite(float(line["nll"]))), None)
-    last = int(points[-1]["step"]) if points else 0
-    if bad is not None:
-        until = [float(line["nll"]) for line in takewhile(lambda line: line is not bad, points)]
-        return _at(bad, min(until, default=None), float(bad["nll"]))
+    nll = [float(line["nll"]) for line in points]
+    if not all(map(math.isfinite, nll)):
+        bad = next(i for i, value in enumerate(nll) if not math.isfinite(value))
+        return _at(points[bad], min(nll[:bad], default=None), nll[bad])
     if len(points) < BLOCKS:
         return Undefined(len(points))
-    blocks: dict[int, list[Mapping[str, Any]]] = {}
-    for line in points:
-        blocks.setdefault((int(line["step"]) - 1) * BLOCKS // last, []).append(line)
-    means = {k: fmean(float(line["nll"]) for line in block) for k, block in sorted(blocks.items())}
+    last = int(points[-1]["step"])
+    places = [(int(line["step"]) - 1) * BLOCKS // last for line in points]
+    blocks: dict[int, list[float]] = {}
+    for k, value in zip(places, nll, strict=True):
+        blocks.setdefault(k, []).append(value)
+    means = {k: math.fsum(block) / len(block) for k, block in blocks.items()}
     lowest, final = min(means.values()), means[max(means)]
     limit = min(math.inf if V is None else math.log(V), lowest + RISE)
     if final <= limit:
         return None
     within = max((k for k, value in means.items() if value <= limit), default=-1)
-    return _at(next(line for k, block in blocks.items() if k > within for line in block), lowest, final)
+    return _at(next(line for line, k in zip(points, places, strict=True) if k > within), lowest, final)
 
 
 def _at(line: Mapping[str, Any], before: float | None, after: float) -> Divergence:

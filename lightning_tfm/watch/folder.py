@@ -80,8 +80,13 @@ class Lines:
         data = data[: data.rfind(b"\n") + 1]
         self._read += len(data)
         lines = data.split(b"\n")[:-1]
-        for found in _at_once(lines) or map(_object, lines):
-            self._take(found)
+        found = _at_once(lines)
+        if found and all(map(self._whole, found)):
+            self._count += len(found)
+            self.records += found
+            return
+        for one in found or map(_object, lines):
+            self._take(one)
 
     def _take(self, found: dict[str, Any] | None) -> None:
         self._count += 1
@@ -108,8 +113,8 @@ def _at_once(lines: list[bytes]) -> list[dict[str, Any]]:
     """
     from pydantic_core import from_json  # a third of json's time, and of no use to those who read no curve
 
-    text = b",".join(lines)
-    if text.count(b"{") != len(lines) or not all(line.startswith(b"{") for line in lines):
+    text = b",\n".join(lines)  # no line holds a line's end
+    if text.count(b"{") != len(lines) or text[:1] != b"{" or text.count(b",\n{") != len(lines) - 1:
         return []
     try:
         found = from_json(b"[%b]" % text)

@@ -32,7 +32,7 @@ SPARK = 32
 """points of a small curve"""
 RECENT = 20
 """lines whose pace is that of the run"""
-NUMBERS = (int, float)
+NUMBERS = {int, float}
 """types of JSON's numbers"""
 Points = list[tuple[float, float]]
 """(step, value)"""
@@ -136,7 +136,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_record(line: dict[str, Any]) -> bool:
     """Whether it has a whole step, and numbers where the program writes some; INFINITE becomes one."""
-    for key in CURVES:
+    for key in () if NUMBERS.issuperset(map(type, line.values())) else CURVES:
         value = line.get(key, 0)
         if type(value) not in NUMBERS:
             if value != INFINITE:

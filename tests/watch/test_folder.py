@@ -44,6 +44,14 @@ def test_a_file_that_is_replaced_is_read_anew(tmp_path):
     assert lines.records == []
 
 
+def test_two_damaged_lines_that_would_be_records_together_are_none(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1\n"loss": 2}, {"step": 3}\n')
+    lines = Lines(path)
+    lines.look()
+    assert lines.records == [] and lines.damaged == 2
+
+
 def test_damaged_lines_are_named_counted_and_the_others_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
     good = b'{"step": 1, "dev_ppl": 3}\n', b'{"step": 2, "dev_ppl": "Infinity"}\n', b'{"step": 3, "dev_ppl": 2}\n'
