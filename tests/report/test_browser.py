@@ -287,6 +287,31 @@ def test_paper_cuts_nothing_off(any_page):
     assert any_page.evaluate(f"{wide}.map(e => e.outerHTML.slice(0, 200))") == []
 
 
+def test_on_paper_a_head_stays_with_what_it_heads(any_page):
+    any_page.emulate_media(media="print")
+    heads = "[...document.querySelectorAll('h2, h3, h2 + p, h3 + p')]"
+    assert (
+        any_page.evaluate(f"{heads}.map(e => getComputedStyle(e).breakAfter)")
+        == ["avoid"] * any_page.locator("h2, h3, h2 + p, h3 + p").count()
+    )
+    size = re.search(rb"MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", any_page.pdf(prefer_css_page_size=True))
+    assert size and [float(side) for side in size.groups()] == pytest.approx([595, 842], abs=1)
+
+
+LETTERS = """() => [...document.querySelectorAll('body *')].filter(e => {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || !e.getClientRects().length || !e.getBoundingClientRect().width) return false;
+  const drawn = e.closest('svg') && e.getScreenCTM ? Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b) : 1;
+  return parseFloat(getComputedStyle(e).fontSize) * drawn < 9;
+}).map(e => e.outerHTML.slice(0, 200))"""
+
+
+@pytest.mark.parametrize("width", [400, 768, 1280, 1920])
+def test_no_letter_is_below_nine_pixels(any_page, width):
+    any_page.set_viewport_size({"width": width, "height": 900})
+    assert any_page.evaluate(LETTERS) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend(any_page, scheme):
     any_page.emulate_media(color_scheme=scheme)
