@@ -13,6 +13,8 @@ from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, labe
 METRICS = {"nll": "nll per piece", "bleu": "BLEU", "ratio": "length ratio, translation over reference"}
 SIDES = ("source", "target")
 WIDTH, HEIGHT = 620, 400
+ENDS = 170
+"""for the names at the ends, as large as a phone has them (templates/pictures.css)"""
 LINES = 5
 """of a class, below which it is not drawn: a score of fewer lines is noise"""
 
@@ -32,7 +34,7 @@ def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Mar
 
 
 def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], names: dict[str, str], side: str, metric: str) -> Markup:
-    left, right, top, bottom = 46, WIDTH - 128, 26, HEIGHT - 44
+    left, right, top, bottom = 46, WIDTH - ENDS, 26, HEIGHT - 44
     lines = {row.row: _line(row, side, metric) for row in rows}
     lines = {name: line for name, line in lines.items() if line}
     ends = [upto for line in lines.values() for upto, _ in line]
@@ -48,7 +50,7 @@ def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], names: dict[str, 
     body += label(x(1) + 4, top + 10, "longest trained on", class_="tick")
     for name, line in lines.items():
         body += _series(name, line, x, y, classes[name])
-    places = apart([y(line[-1][1].mean) for line in lines.values()], 13.0, top, bottom)
+    places = apart([y(line[-1][1].mean) for line in lines.values()], 17.0, top, bottom)
     for name, place in zip(lines, places, strict=True):
         at = label(right + 6, place + 4, names[name], class_="label end")
         body += tag("g", at, class_=f"named {classes[name]}", data_row=name)

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -137,6 +139,17 @@ def test_the_figure_has_a_line_and_a_band_for_each_row_by_source_and_by_target(r
     many = [replace(report.summary.rows[1], name=f"r{i}", base=False) for i in range(9)]
     classes = row_classes([replace(many[0], name="base", base=True), *many])
     assert len(set(classes.values())) == 10 and classes["r7"] == "g1 again"
+
+
+def test_the_names_at_the_ends_of_curves_fit_at_a_phone_s_letters(report):
+    """Of 16 units (templates/pictures.css), bold: a letter is some 0.6 of that wide."""
+    rows = [replace(row, label="" if row.base else f"{row.name}, a long label") for row in report.summary.rows]
+    for picture, _ in beyond_figure.pictures(report.summary.beyond, rows):
+        found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*class="label end"[^>]*>([^<]+)<', picture)
+        assert len(found) == len(RISES) and max(len(name) for *_, name in found) > 14
+        assert all(float(x) + 0.6 * 16 * len(name) <= beyond_figure.WIDTH for x, _, name in found)
+        places = sorted(float(y) for _, y, _ in found)
+        assert all(after - before >= 16 for before, after in pairwise(places))
 
 
 def again(made, rises, skip=(), sd=0.01):
