@@ -25,7 +25,7 @@ class Part:
     name: str
     """what a field of an experiment holds"""
     cls: str
-    """the class, in the module of its kind"""
+    """the class, in the module of its kind; `module:Class` in another one of that room, which is loaded by this name"""
     label: str = ""
     """its name in pictures; empty: `name`"""
     exports: str = ""
@@ -143,7 +143,8 @@ class Kind(dict[str, P], Generic[P]):
         Raises UserError naming the nearest name, what the import said, or the bases of which it must have one.
         """
         if name in self:
-            return getattr(sys.modules[home], self[name].cls)
+            beside, _, cls = self[name].cls.rpartition(":")
+            return getattr(import_module(f"{home.rpartition('.')[0]}.{beside}" if beside else home), cls)
         module, _, attribute = name.replace(":", ".").rpartition(".")
         if not all(module.split(".")):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
@@ -358,10 +359,13 @@ CORPORA = Kind(
     (),
     Part("builtin", "BuiltinCorpus"),
     Part("files", "FilesCorpus"),
-    Part("trees", "BuiltinTrees"),
-    Part("treebank", "TreebankCorpus"),
-    Part("scan", "ScanCorpus"),
-    *(Part(name, "OfficialCorpus") for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")),
+    Part("trees", "trees:BuiltinTrees"),
+    Part("treebank", "treebank:TreebankCorpus"),
+    Part("scan", "scan:ScanCorpus"),
+    *(
+        Part(name, "wmt.official:OfficialCorpus")
+        for name in ("wmt14-en-de", "wmt14-en-fr", "multi30k", "wmt16-en-de-bpe")
+    ),
 )
 
 KINDS: dict[str, Kind[Any]] = {

@@ -9,7 +9,6 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,19 +23,10 @@ from lightning_tfm.sums import sha256
 if TYPE_CHECKING:
     from lightning_tfm.data.chains import BuiltinChains
 
-ELSEWHERE = {"OfficialCorpus": "wmt.official", "TreebankCorpus": "treebank", "BuiltinTrees": "trees"}
-ELSEWHERE |= {"ScanCorpus": "scan"}
 CHAINS = ("chained", "long")
 """splits of the built-in corpus that chains.py makes, under its names"""
 PAIR = 154
 """bytes of memory for a pair of the built-in corpus while it is generated, measured on 200,000"""
-
-
-def __getattr__(name: str) -> Any:
-    """What only those who name it need: the code that fetches, and that of trees."""
-    if name not in ELSEWHERE:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    return getattr(import_module(f"lightning_tfm.data.{ELSEWHERE[name]}"), name)
 
 
 class BuiltinCorpus(Corpus):

@@ -14,7 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.testing import CorpusSuite
 
-NEED_TEXT = ("FilesCorpus", "OfficialCorpus", "TreebankCorpus", "ScanCorpus")
+NEED_TEXT = ("FilesCorpus", "wmt.official:OfficialCorpus", "treebank:TreebankCorpus", "scan:ScanCorpus")
 """the suite has these below, in wmt/test_official.py in test_trees.py and in test_scan.py"""
 
 
