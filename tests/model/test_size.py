@@ -95,7 +95,7 @@ OPTIONS = [
     {"kv_heads": 1, "attention_bias": True, "qk_norm": True, "tie": "none"},
 ]
 TYPES: list[dict[str, Any]] = [{"layer": name} for name in LAYERS if name != "attention"]
-TYPES += [t | {"layer_width": "parameters"} for t in TYPES if t["layer"] != "restricted"]
+TYPES += [{"layer": name, "layer_width": "parameters"} for name, part in LAYERS.items() if "layer_width" in part.reads]
 TYPES += [{"layer": "convolution", "kernel": 6, "bias": False}, {"layer": "gru", "bias": False}]
 
 
