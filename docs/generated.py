@@ -289,7 +289,7 @@ RUN: Described = {
     "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data; "
     "owner and sha256 stand in the archive's comment, as in snapshots",
     "checkpoints/step-NUMBER.damaged": "a checkpoint that was passed over: its checksum does not match",
-    "snapshots/step-NUMBER.pt": "weights alone, where `training.average_last` asks for them",
+    "snapshots/step-NUMBER.pt": "only weights, where `training.average_last` asks for them",
     "result.json": "what a finished run leaves; its presence means finished",
     "outcome.json": "how the last attempt ended, where it did not finish",
     "log.txt": "what the run's process printed, tracebacks included",

@@ -229,7 +229,7 @@ class Hardware:
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["auto", "all", "masks", "none"] = "auto"
     """formulas that Triton computes on a GPU: all that there are, dropout masks, bit for bit those of a CPU, and the
-    loss, equal up to rounding (9.4e-7 on an H100), `auto` where they run; masks alone; none"""
+    loss, equal up to rounding (9.4e-7 on an H100), `auto` where they run; only masks; none"""
     products: Literal["torch", "onednn"] = "torch"
     """who multiplies matrices in float32 on a CPU, equal up to rounding: torch, which takes MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""

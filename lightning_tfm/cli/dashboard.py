@@ -19,7 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--storage", default="", help="a PostgreSQL storage whose studies are shown, too")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
-    parser.add_argument("--token", action="store_true", help="answer those alone who have the address that is printed")
+    parser.add_argument("--token", action="store_true", help="answer only those who have the address that is printed")
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     if not root.is_dir() and not options["storage"]:

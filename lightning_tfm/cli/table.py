@@ -19,7 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
     add_format(parser, OF_TABLES)
     add_layout(parser, tests=True)
-    parser.add_argument("--plain", action="store_true", help="means alone, without differences, intervals and words")
+    parser.add_argument("--plain", action="store_true", help="only means, without differences, intervals and words")
     parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
     parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
     parser.add_argument(
@@ -64,7 +64,7 @@ def _study(options: dict[str, Any]) -> str:
     width = options["width"] or shutil.get_terminal_size((80, 24)).columns
     for option in ("tests", "reference") if options["plain"] else ():
         if options[option]:
-            raise UserError(f"--{option}={options[option]}: with --plain the table has means alone")
+            raise UserError(f"--{option}={options[option]}: with --plain the table has only means")
     if options["reference"] is not None:
         return _tested(name, root, options, width)
     study = load_as(Ablation, root, name)

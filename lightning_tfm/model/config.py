@@ -78,7 +78,7 @@ class Model:
     """where `attention` acts: in self-attention, in attention over the memory, or in both; elsewhere it is softmax"""
     stack: Literal["encoder_decoder", "prefix", "causal"] = "encoder_decoder"
     """two stacks (the paper), or one of N layers over source and target as one text, without attention over a memory:
-    prefix sees the whole source and of the target what came before, causal what came before alone"""
+    prefix sees the whole source and of the target what came before, causal only what came before"""
 
     @property
     def one_stack(self) -> bool:

@@ -152,7 +152,7 @@ def section(summary: SoftmaxSummary | None) -> Section:
         f"{summary.saturated_below:g}: about where one weight is above 0.99. Entropy is divided by ln n",
         "gradient: the share that passes saturated softmaxes of Σ |∂L/∂score|, L the summed nll",
         f"all heads of all attention, {summary.lines} sentences of the dev text with the reference as prefix, mean "
-        "over n seeds; lines join rows that change scores and d_k alone",
+        "over n seeds; lines join rows that change only scores and d_k",
     ]
     table = Table("", columns("row", "scores", "d_k", "n", *heads, words=["scores"]), rows)
     blocks: list[Block] = [Text([FOOTNOTE]), Figures(pictures, small=True), table, Notes(notes)]

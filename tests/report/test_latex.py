@@ -81,7 +81,7 @@ def test_the_verbs(made, capsys):
     assert main(["table", "m_1", "--format", "latex", "--tests", "p", *out]) == 0
     assert "$p$" in capsys.readouterr().out
     assert main(["table", "m_1", "--plain", "--format", "latex", "--tests", "p", *out]) == 2
-    assert "--tests=p: with --plain the table has means alone" in capsys.readouterr().err
+    assert "--tests=p: with --plain the table has only means" in capsys.readouterr().err
 
 
 def test_what_has_no_glyph_is_named(report):
