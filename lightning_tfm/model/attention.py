@@ -67,8 +67,10 @@ def attend(
 
 
 def is_short(q_BHTK: Tensor, S: int) -> bool:
+    if torch.compiler.is_compiling():  # asked first: a length that is compared makes a variant for each answer
+        return False
     exact = q_BHTK.device.type == "cpu" and q_BHTK.dtype in (torch.float32, torch.float64)
-    return exact and q_BHTK.shape[2] > 1 and S <= SHORT and not torch.compiler.is_compiling()
+    return exact and q_BHTK.shape[2] > 1 and S <= SHORT
 
 
 def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:

@@ -30,14 +30,19 @@ def backends_used(module: TransformerModule) -> list[str]:
     if module.device.type == "cuda":
         found.append(attention_backends(module.experiment.model, module.device, t.precision))
     found += module.backend.describe()
-    if "torch._dynamo.utils" in sys.modules:  # a second's import, for the compiler alone
+    if tried := variants_tried():
         counters = sys.modules["torch._dynamo.utils"].counters
-        frames = counters["frames"]
-        if frames["total"]:
-            found.append(compiled_variants(frames["ok"], frames["total"], counters["graph_break"].total()))
-        if frames["total"] > frames["ok"]:
+        good = counters["frames"]["ok"]
+        found.append(compiled_variants(good, tried, counters["graph_break"].total()))
+        if tried > good:
             print(f"{found[-1]}: the training was slower than it need be", file=sys.stderr)
     return found
+
+
+def variants_tried() -> int:
+    """What torch's compiler was asked for in this process; its module is a second's import."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo.counters["frames"]["total"] if dynamo else 0
 
 
 def compiled_variants(good: int, tried: int, breaks: int) -> str:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.data.batch import Batch, Step
-from lightning_tfm.training.backends_used import backends_used
+from lightning_tfm.training.backends_used import backends_used, variants_tried
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
@@ -25,6 +25,8 @@ ASKED = 1
 """what ranks agree on when the run was asked to stop; below every signal, which would leave a checkpoint"""
 PROGRESS_SECONDS = 1.0
 REQUEST_SECONDS = 0.2
+WARM_UP = 60.0
+"""seconds of training in one attempt after which nothing more should be compiled"""
 
 
 class Interrupted(Exception):
@@ -60,6 +62,7 @@ class RunCallback(pl.Callback):
         self.signum = 0
         self._clock = self._shown = self._asked = 0.0
         self._saved = time.monotonic()
+        self._tried = self._late = 0
         self._rate: list[tuple[float, int]] = []
 
     @property
@@ -132,6 +135,8 @@ class RunCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, TransformerModule)
         self._take_parts(module)
+        if self._tried:
+            self.tally.note([f"compiled after the first {WARM_UP:.0f} s of training: {self._late}"])
         self._wait()
         if self.signum > ASKED:  # it came after the last step had been checked
             raise Interrupted(self.signum)
@@ -170,9 +175,11 @@ class RunCallback(pl.Callback):
                 self.signum = ASKED
 
     def _lap(self, part: str) -> None:
-        now = time.perf_counter()
+        now, tried = time.perf_counter(), variants_tried()
+        if part == "train" and self.tally.trained_here() > WARM_UP:
+            self._late += tried - self._tried
         self.tally.seconds[part] += now - self._clock
-        self._clock = now
+        self._clock, self._tried = now, tried
 
     def _log(self, module: TransformerModule, step: int) -> None:
         loss, nll = (module.take_sums() / self.tally.pending_tokens).tolist()
