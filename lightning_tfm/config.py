@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for all who read one
-from lightning_tfm.parts import LAYERS, SCHEMES, may_act
+from lightning_tfm.parts import CORPORA, LAYERS, SCHEMES, may_act
 
 T = TypeVar("T")
 
@@ -34,7 +34,8 @@ class Data:
     corpus: str = "builtin"
     """{parts}, or the import path of a class of your own"""
     folder: str = ""
-    """folder of parallel files `<split>.<language>` or `<split>.<language>.gz`, for corpus=files"""
+    """folder of parallel files `<split>.<language>` or `<split>.<language>.gz`, for corpus=files; of `<split>.txt`, for
+    corpus=lines"""
     source: str = "en"
     """language of the source, the suffix of its files"""
     target: str = "de"
@@ -64,7 +65,8 @@ class Data:
     bad_lines: Literal["error", "drop"] = "error"
     """at an empty or broken line: stop and name it, or (training only) count its pair and leave it out"""
     max_words: int = 0
-    """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off"""
+    """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off. Without a
+    source, lines of all splits are packed to so many words, and 0 leaves each as it stands"""
     max_ratio: float = 0.0
     """cleaning: drop training pairs with a side of more than this many times the other's words, plus 3; 0: off"""
     check_encoding: bool = False
@@ -89,8 +91,15 @@ class Data:
         return self.long_from or self.max_len
 
     @property
+    def translated(self) -> bool:
+        """Whether there is a source; without one the text is a language model's."""
+        return self.corpus not in CORPORA or CORPORA[self.corpus].source
+
+    @property
     def languages(self) -> tuple[str, str]:
-        """Source and target, as they are shown: the built-in corpus has its own."""
+        """Source, empty where there is none, and target, as they are shown: the built-in corpus has its own."""
+        if not self.translated:
+            return "", "txt"
         return ("xa", "xb") if self.corpus == "builtin" else (self.source, self.target)
 
 

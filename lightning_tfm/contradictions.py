@@ -90,10 +90,29 @@ def check(experiment: Experiment) -> None:
         raise UserError(f"data.long={d.long} is trained on (data.train={d.train}): name a split that is not")
     if d.long_from and not d.long:
         raise UserError(f"data.long_from={d.long_from} is for data.long, the split that is scored by length: name one")
+    if not d.translated:
+        _check_no_source(experiment)
     if d.corpus == "files" and not d.folder:
         raise UserError("data.corpus=files needs data.folder, the folder of the parallel files")
     if d.corpus == "treebank" and not d.folder:
         raise UserError("data.corpus=treebank needs data.folder, the folder of the trees")
+
+
+def _check_no_source(experiment: Experiment) -> None:
+    """Raise UserError for what only a pair of texts has a place for."""
+    m, d = experiment.model, experiment.data
+    none = f"data.corpus={d.corpus} has no source"
+    if d.corpus == "lines" and not d.folder:
+        raise UserError("data.corpus=lines needs data.folder, the folder of the text files, train.txt and so on")
+    if m.stack != "causal":
+        raise UserError(f"{none}, so there is nothing to encode: set model.stack=causal (it is {m.stack})")
+    if m.tie != "all":
+        raise UserError(f"model.tie={m.tie} gives the source's pieces a matrix of their own: {none}, leave it at all")
+    if d.max_ratio or d.check_script:
+        rule = "data.max_ratio" if d.max_ratio else "data.check_script"
+        raise UserError(f"{rule} compares the two sides of a pair, or their languages: {none}, remove it")
+    if experiment.evaluation.metrics:
+        raise UserError(f"evaluation.metrics={experiment.evaluation.metrics} scores translations: {none}, remove it")
 
 
 def _check_one_stack(experiment: Experiment) -> None:

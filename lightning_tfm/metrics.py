@@ -75,6 +75,11 @@ class Metric:
         return min(self.digits, self.fine)
 
     @property
+    def beside(self) -> bool:
+        """Whether it is the nll over another count than pieces: printed, and tested (WORD) where pieces differ."""
+        return not (self.counted or self.printed)
+
+    @property
     def more(self) -> bool:
         """Whether it may be added to a score; a study prints and tests it where all its runs have it."""
         return bool(self.counted) and not self.printed
@@ -185,6 +190,18 @@ CHARACTER = replace(
     key="nll per character",
 )
 """printed beside it, and never tested"""
+BYTE = replace(
+    WORD,
+    name="byte",
+    label="nll per byte",
+    head="nll/byte",
+    unit="nats per byte",
+    drawn="nats per byte",
+    columns=("nll", "bytes"),
+    field="nll_per_byte",
+    key="nll per byte",
+)
+"""the same of a language model's text, in UTF-8"""
 CHRF = Metric("chrf", "chrF", digits=1, fine=2, counted="Chrf", printed=False)
 EXACT = Metric("exact", "exact", digits=1, fine=2, unit="% exact", counted="Exact", printed=False, asked=True)
 F1, PRECISION, RECALL = (
@@ -246,16 +263,31 @@ class Metrics(dict[str, Metric]):
 
 OF_OWN = ("label", "digits", "fine", "head", "called", "unit", "drawn", "lower_is_better", "log")
 """traits that a user-defined class may have"""
-METRICS = Metrics(PPL, WORD, BLEU, CHRF, F1, PRECISION, RECALL, ILL_FORMED, EXACT)
+METRICS = Metrics(PPL, WORD, BYTE, BLEU, CHRF, F1, PRECISION, RECALL, ILL_FORMED, EXACT)
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
-"""what the paper prints, and every record holds"""
+"""what the paper prints, and every record of a translated text holds"""
 ADDED = tuple(metric.name for metric in METRICS.values() if metric.more and not metric.asked)
 """what `validate` adds to a score unasked"""
 OF_TEXT = BLEU
 """what sentences are compared by where there is room for one metric"""
 
 
+def printed(translated: bool) -> list[str]:
+    """Of PRINTED, what a text is scored by: one without a source (config.Data.translated) has no translation."""
+    return [name for name in PRINTED if translated or not METRICS[name].counted]
+
+
+def held(score: Any) -> list[Metric]:
+    """Of PRINTED, what a record.Score holds."""
+    return [METRICS[name] for name in PRINTED if METRICS[name].of(score) is not None]
+
+
 def in_print(score: Any, finer: int = 1) -> str:
-    """PPL 3.251, BLEU 30.12: what every record holds and what it has more, with so many digits more than a table."""
-    metrics = [metric for metric in METRICS.values() if metric.name in PRINTED or metric.name in score.measures]
+    """PPL 3.251, BLEU 30.12: what the paper prints and what it has more, with so many digits more than a table."""
+    metrics = [*held(score), *(metric for name, metric in METRICS.items() if name in score.measures)]
     return ", ".join(f"{m.label} {m.of(score):.{m.digits + finer}f}" for m in metrics)
+
+
+def in_words(score: Any) -> str:
+    """perplexity 3.2511, BLEU 30.12."""
+    return ", ".join(f"{m.called} {m.of(score):.{m.digits + 1 + m.log}f}" for m in held(score))

@@ -8,7 +8,7 @@ of a class that ships, and has defaults for the rest.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,6 +33,8 @@ class Part:
     numbers: Any = None
     """formula of its trainable numbers by the sizes: of one norm, of one feed-forward, of a positional scheme in both
     stacks, of a layer type (model, inner width, causal, bias); None: only the built model knows"""
+    source: bool = field(default=True, kw_only=True)
+    """of a corpus: whether its text has one"""
 
 
 @dataclass(frozen=True)
@@ -359,6 +361,8 @@ CORPORA = Kind(
     (),
     Part("builtin", "BuiltinCorpus"),
     Part("files", "FilesCorpus"),
+    Part("lines", "lines:LinesCorpus", source=False),
+    Part("builtin-lines", "lines:BuiltinLines", source=False),
     Part("trees", "trees:BuiltinTrees"),
     Part("treebank", "treebank:TreebankCorpus"),
     Part("scan", "scan:ScanCorpus"),

@@ -33,6 +33,24 @@ def write_corpus(folder: Path, pairs: int = 70, dev: int = 11, test: int = 5, lo
     return folder
 
 
+def write_lines(folder: Path, documents: int = 14) -> Path:
+    """Text files of documents of uneven length, whose lines count words up or down."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(6)
+    for split, count in (("train", documents), ("val", 3), ("test", 2), ("far", 12)):
+        lines = []
+        for _ in range(count):
+            first, step = draw.randrange(16), draw.choice((1, -1, 3))
+            words = [WORDS[(first + step * k) % 16] for k in range(draw.randrange(20, 60))]
+            lines += [*(" ".join(words[i : i + 7]) for i in range(0, len(words), 7)), ""]
+        (folder / f"{split}.txt").write_text("\n".join(lines))
+    return folder
+
+
+LINES = {"data__corpus": "lines", "data__max_words": 12, "model__stack": "causal"}
+"""changes that make TINY a language model"""
+
+
 def experiment(folder: Path, **changes: Any) -> Experiment:
     """TINY on the corpus in `folder`; sections and fields are joined by two underscores: model__N=3."""
     dotted = {key.replace("__", "."): value for key, value in changes.items()}

@@ -91,7 +91,7 @@ def _show(study: Ablation, cell: "Cell", root: Path) -> str:
     result = folder.read_result()
     assert result is not None, "the run is finished"
     score = result.scores["dev"]
-    print(f"dev perplexity {score.ppl:.2f}, BLEU {score.bleu:.1f}; {result.parameters.total:,} parameters\n")
+    print(f"dev perplexity {score.ppl:.2f}, BLEU {score.bleu or 0:.1f}; {result.parameters.total:,} parameters\n")
     trained = Trained.open(folder, experiment_of(folder))
     text = trained.prepared.split(study.base.data.dev)
     pairs = list(zip(text.source_text(), text.target_text(), strict=True))

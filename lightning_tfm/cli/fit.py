@@ -144,7 +144,7 @@ def _report(folder: RunFolder, evaluation: str) -> None:
     result = folder.read_result()
     assert result is not None, "the run is finished"
     for name, score in result.scores.items():
-        print(f"{name} ({score.split}): {in_print(score)} ({score.signature})")
+        print(f"{name} ({score.split}): {in_print(score)}" + f" ({score.signature})" * bool(score.signature))
     print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
     if result.scores["dev"].evaluation_hash != evaluation:
         print(f"these scores are for other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")

@@ -109,7 +109,10 @@ def _list(found: list[Any], as_json: bool) -> str:
     if not found:
         return "no runs"
     rows = [("run", "state", "date", "step", "dev PPL", "BLEU", "size", "study/row/seed"), *map(_row, found)]
-    widths = WIDTHS if columns() is None else [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    widths: Sequence[int] = WIDTHS
+    if all(info.bleu is None and info.state == "finished" for info in found):
+        rows, widths = [(*row[:5], *row[6:]) for row in rows], (*WIDTHS[:5], *WIDTHS[6:])
+    widths = widths if columns() is None else [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return fitted("\n".join(_line(row, widths) for row in rows), indent=17)
 
 

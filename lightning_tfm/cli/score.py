@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         how = replace(experiment, evaluation=replace(experiment.evaluation, weights=weights))
         score, path = score_set(folder, how, name)
         print(f"{which} ({name}): {in_print(score)}, {weights} weights: {path}")
-        own = {OF_TEXT.name: Measure(OF_TEXT.of(score) or 0.0, score.signature)}
+        own = {} if (found := OF_TEXT.of(score)) is None else {OF_TEXT.name: Measure(found, score.signature)}
         for measure, one in (own | score.measures).items():
             print(f"  {measure:10} {one.value:6.2f}  {one.signature}")
     return 0

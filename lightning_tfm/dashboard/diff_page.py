@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages, axes
 from lightning_tfm.dashboard.study_page import mean_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
-from lightning_tfm.metrics import BLEU, PPL, Metric
+from lightning_tfm.metrics import METRICS, PPL, Metric, printed
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.run_state import DEV, RunState, name_of
@@ -126,10 +126,13 @@ class DiffPages:
         fields = _fields([to_dict(base) if base else {} for base in bases])
         tables = all(isinstance(seen.outlines[view.name].study, Ablation) for view in views)
         named = ", ".join(repr(view.name) for view in views)
+        studies = [study for view in views if (study := seen.outlines[view.name].study)]
+        metrics = [METRICS[name] for name in printed(any(study.base.data.translated for study in studies))]
         data = {
             "sides": sides,
             "scores": _study_scores(views),
-            "rows": _study_rows(seen, views),
+            "rows": _study_rows(seen, views, metrics),
+            "metrics": [metric.label for metric in metrics],
             "fields": fields,
             "differing": any(field.differs for field in fields),
             "sentences": [],
@@ -199,6 +202,8 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
         signatures = [score.signature if score else "" for score in scores]
         for metric, digits, kinds in (("ppl", 3, pieces), ("bleu", 2, signatures)):
             values = [getattr(score, metric) if score else None for score in scores]
+            if metric == "bleu" and set(values) == {None}:
+                continue
             found.append((f"{name} {metric.upper()}", _with_differences(values, digits, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
     found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
@@ -227,15 +232,19 @@ def _study_scores(views: list[StudyState]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _study_rows(seen: Seen, views: list[StudyState]) -> list[tuple[str, list[str]]]:
+def _study_rows(seen: Seen, views: list[StudyState], metrics: list[Metric]) -> list[tuple[str, list[str]]]:
     """Rows that at least two of the studies have."""
-    means, bleus = ([_row_means(view, metric) for view in views] for metric in (PPL, BLEU))
+    every = {metric: [_row_means(view, metric) for view in views] for metric in metrics}
+    means = every[PPL]
     shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
     found = []
     for row in shared:
         pieces = [seen.outlines[view.name].pieces(row) for view in views]
-        ppl, bleu = [m.get(row) for m in means], [b.get(row) for b in bleus]
-        found.append((row, [*_with_differences(ppl, 3, pieces), *_with_differences(bleu, 2)]))
+        parts = [
+            _with_differences([side.get(row) for side in sides], m.digits + 1, pieces if m is PPL else None)
+            for m, sides in every.items()
+        ]
+        found.append((row, [text for part in parts for text in part]))
     return found
 
 

@@ -30,6 +30,7 @@ def page(frame: Frame, seen: Seen) -> str:
         studies=[_study(seen, view) for view in studies],
         runs=[_row(seen, view) for view in runs[:FIRST]],
         count=len(runs),
+        translated=any(run.bleu is not None or run.state != "finished" for run in runs),
         index=_index(seen, runs),
         fields=list(fields(seen)),
     )

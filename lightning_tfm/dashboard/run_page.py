@@ -13,6 +13,7 @@ from lightning_tfm.dashboard.markup import clock
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.texts import of_the_end, over_time
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import in_words
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
@@ -183,7 +184,7 @@ def _phases(record: RunRecord) -> list[Phase]:
 def _facts(record: RunRecord) -> list[tuple[str, str]]:
     git, machine, data = record.git, record.hardware, record.data
     found = [
-        (f"{name}, {score.weights} weights", f"perplexity {score.ppl:.4f}, BLEU {score.bleu:.2f} ({score.signature})")
+        (f"{name}, {score.weights} weights", in_words(score) + f" ({score.signature})" * bool(score.signature))
         for name, score in record.scores.items()
     ]
     added = [(f"{name}, {key}", one) for name, score in record.scores.items() for key, one in score.measures.items()]

@@ -97,6 +97,7 @@ class StudyPages:
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,
+            "translated": outline.study is None or outline.study.base.data.translated,
             "trials": trials,
             "parameters": [p.name for p in search.space] if search else [],
             "objectives": list(search.objectives) if search else [],

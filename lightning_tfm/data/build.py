@@ -160,7 +160,7 @@ class _Inspection:
 
     def __init__(self, data: Data, corpus: Corpus, role: str, name: str, held_out: dict[str, set[str]]):
         self._reader, self._held_out, self._corpus = _Reader(corpus, role, name), held_out, corpus
-        self._train = role == "train"
+        self._train, self._known_by = role == "train", int(not corpus.source)
         self._drop = self._train and data.bad_lines == "drop"
         self._rules = Rules(data, (corpus.source, corpus.target)) if self._train else None
         self._duplicates = Seen() if self._train and data.drop_duplicates else None
@@ -189,9 +189,9 @@ class _Inspection:
             if words is not None:
                 words.add(good)
                 for other, theirs in self._held_out.items():
-                    self._seen[other] += sum(pair[0] in theirs for pair in good)
+                    self._seen[other] += sum(pair[self._known_by] in theirs for pair in good)
             else:
-                sources.update(pair[0] for pair in good)
+                sources.update(pair[self._known_by] for pair in good)
             self._sha256.update(_raw(good))
             read += len(batch)
             if len(self._kept) % CHECKPOINT == 0:
@@ -213,7 +213,7 @@ class _Inspection:
         keep = np.ones(len(batch), dtype=bool)
         rules = self._rules if self._rules is not None and self._rules.any else None
         for i, pair in enumerate(batch):
-            if wrong := flaw(pair):
+            if wrong := flaw(pair, bool(self._corpus.source)):
                 keep[i] = False
                 self._bad_count[wrong] += 1
                 lines = self._bad.setdefault(wrong, [])

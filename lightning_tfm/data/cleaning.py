@@ -33,9 +33,12 @@ NOT_LATIN = re.compile(r"[^\W\d_\u0041-\u024f\u1e00-\u1eff\ufb00-\ufb06\ua720-\u
 LETTER = re.compile(r"[^\W\d_]")
 
 
-def flaw(pair: tuple[str, str]) -> tuple[str, int] | None:
-    """What is broken in a pair and on which side, if anything: what no training and no scoring can use."""
+def flaw(pair: tuple[str, str], source: bool = True) -> tuple[str, int] | None:
+    """What is broken in a pair and on which side, if anything: what no training and no scoring can use. `source`:
+    whether it has one."""
     for side, line in enumerate(pair):
+        if side == 0 and not source:
+            continue
         if not line or line.isspace():
             return "empty", side
         if "\0" in line:

@@ -78,7 +78,7 @@ class FilesCorpus(Corpus):
 
     def fingerprint(self, split: str) -> str:
         """sha256 of both files, to which whatever `lines` reads from now on is held."""
-        self._named[split] = [sha256(self._path(split, language)) for language in (self.source, self.target)]
+        self._named[split] = [sha256(self._path(split, side)) for side in (self.source, self.target) if side]
         return " ".join(self._named[split])
 
     def name(self, split: str, language: str) -> str:
@@ -95,7 +95,9 @@ class FilesCorpus(Corpus):
         listed = ", ".join(present[:12]) + (f" and {len(present) - 12} more" if len(present) > 12 else "")
         raise NotHere(
             f"data.folder={self._folder} has neither {names[0]} nor {names[1]}; "
-            f"it holds: {listed or 'nothing'}. Set data.train, data.dev, data.test, data.source, data.target to match"
+            f"it holds: {listed or 'nothing'}. Set data.train, data.dev, data.test"
+            + ", data.source, data.target" * bool(self.source)
+            + " to match"
         )
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 
 class Corpus(ABC):
-    """Parallel text. Attributes: `source` and `target`, the language codes."""
+    """Parallel text, or text alone. Attributes: `source` and `target`, the language codes; where `source` is empty, so
+    is that side of every pair, and `target` is the suffix of its files."""
 
     source: str
     target: str

@@ -36,6 +36,14 @@ def read_pairs(source: Path, target: Path, named: Sequence[str] = ()) -> Iterato
         )
 
 
+def read_lines(path: Path, expected: str = "") -> Iterator[str]:
+    """Lines of one file, plain or gzip. Raises UserError where its bytes are not those of `expected`, their sha256."""
+    with _HashedFile(path) as file:
+        yield from _read(file)
+        if expected:
+            check_unchanged(file.sha256.hexdigest(), expected, str(path))
+
+
 def check_unchanged(found: str, expected: str, what: str) -> None:
     """Raise UserError where what was read is not what the store is named by."""
     if found != expected:

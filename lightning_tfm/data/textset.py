@@ -30,7 +30,7 @@ class TextSet:
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))
         for number, pair in enumerate(pairs, 1):
-            if wrong := flaw(pair):
+            if wrong := flaw(pair, bool(corpus.source)):
                 rule, side = wrong
                 path = corpus.name(split, (corpus.source, corpus.target)[side])
                 raise UserError(f"{path}:{number}: broken line ({rule}): correct it: held-out pairs are never dropped")

@@ -84,7 +84,10 @@ class Trained:
         return cls(folder, prepared, module.eval())
 
     def translate(self, lines: Iterable[str], n_best: int = 1) -> Iterator[list[Translation]]:
-        """The `n_best` translations of each line, best first, in order; an empty line stays empty."""
+        """The `n_best` translations of each line, best first, in order; an empty line stays empty.
+
+        A language model continues each line, which is a part of the text.
+        """
         lines = iter(lines)
         while block := [line.removesuffix("\n").removesuffix("\r") for line in islice(lines, BLOCK)]:
             yield from self._block(block, n_best)
@@ -95,19 +98,26 @@ class Trained:
         how, tokenizer = self.module.experiment.evaluation, self.prepared.tokenizer
         model, ids = self.decoder or self.module.transformer, tokenizer.encode(block)
         translations = [[Translation("", 0.0)] for _ in block]
-        for lines in _batches(ids):
-            source_BS = torch.from_numpy(pad([ids[i] for i in lines])[0]).to(self.module.device)
-            found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best)
+        begins, device = not self.module.experiment.data.translated, self.module.device
+        for lines in _batches(ids, alike=begins):
+            begin_BP = (
+                torch.from_numpy(np.stack([ids[i] for i in lines]).astype(np.int64)).to(device) if begins else None
+            )
+            source_BS = torch.from_numpy(pad([ids[i][:0] if begins else ids[i] for i in lines])[0]).to(device)
+            found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best, begin_BP=begin_BP)
             for i, hypotheses in zip(lines, found, strict=True):
-                translations[i] = [Translation(tokenizer.decode(x.pieces), x.score) for x in hypotheses]
+                first = ids[i].tolist() * begins
+                translations[i] = [Translation(tokenizer.decode(first + x.pieces), x.score) for x in hypotheses]
         return translations
 
 
-def _batches(ids: list[np.ndarray]) -> Iterator[list[int]]:
-    """Line numbers by length, as many at once as BATCH_CELLS allows; lines without pieces are left out."""
+def _batches(ids: list[np.ndarray], alike: bool) -> Iterator[list[int]]:
+    """Line numbers by length, as many at once as BATCH_CELLS allows, `alike`: of one length; lines without pieces are
+    left out."""
     batch: list[int] = []
     for i in sorted((i for i in range(len(ids)) if len(ids[i])), key=lambda i: len(ids[i])):
-        if batch and (len(batch) + 1) * (len(ids[i]) + 1) > BATCH_CELLS:
+        other = alike and batch and len(ids[i]) != len(ids[batch[0]])
+        if batch and (other or (len(batch) + 1) * (len(ids[i]) + 1) > BATCH_CELLS):
             yield batch
             batch = []
         batch.append(i)

@@ -31,12 +31,16 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     name = evaluation_hash(experiment, text.fingerprint(set_name))
     path = folder.scores(name) / f"{split}.json"
     there = read_score(path)
-    if isinstance(there, Score) and there.measures.keys() >= {*ADDED, PAPER}:
+    translated = experiment.data.translated
+    if isinstance(there, Score) and (not translated or there.measures.keys() >= {*ADDED, PAPER}):
         return there, path
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
     score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
     assert score is not None, "this is rank 0"
+    if not translated:
+        attempt.release()
+        return score, path
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
     language = "" if trained.prepared.tokenizer.ready else experiment.data.target

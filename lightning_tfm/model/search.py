@@ -146,17 +146,21 @@ def beam_search(
     n_best: int = 1,
     penalty: Callable[[int, float], float] = length_penalty,
     early: bool = False,
+    begin_BP: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
     """For each source the `n_best` finished hypotheses (at most `beam`), best first. Each finishes with the end token.
 
     The model must be in evaluation mode. Ties go to the smaller piece id of the better beam. `penalty(length, alpha)`
     must not fall with the length. `early` leaves a sentence with its `beam`-th finished hypothesis, as other libraries
-    do: sooner, and perhaps without the best.
+    do: sooner, and perhaps without the best. `begin_BP`: pieces that every target begins with; lengths count them,
+    pieces, log-probabilities and the limit do not.
     """
     assert not model.training and alpha >= 0 and 1 <= n_best <= beam
     device = source_BS.device
     before = int(model.config.one_stack)  # in one stack the source takes positions, too
-    limits = [min(n + extra_len, model.max_length - before * n) for n in (source_BS != PAD).sum(1).tolist()]
+    begun = 0 if begin_BP is None else begin_BP.shape[1]
+    lengths = (source_BS != PAD).sum(1).tolist()
+    limits = [min(n + begun + extra_len, model.max_length - before * n) for n in lengths]
     finished: list[list[Hypothesis]] = [[] for _ in limits]
     decoder = cached_decoder(model, source_BS)
     open_ids = list(range(len(limits)))  # sentences still in the batch
@@ -164,6 +168,9 @@ def beam_search(
     history = torch.empty(len(limits), 1, 0, dtype=torch.long, device=device)  # [sentences, width, pieces so far]
     logprob = torch.zeros(len(limits), 1, device=device, dtype=model.embedding_WD.dtype)
     position = 0
+    for pieces in () if begin_BP is None else begin_BP.T:
+        decoder.step(pieces_R, position)
+        pieces_R, position = pieces, position + 1
     while open_ids:
         sentences, width = history.shape[:2]
         step = decoder.step(pieces_R, position).view(sentences, width, -1)

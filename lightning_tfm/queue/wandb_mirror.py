@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED
+from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, held
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
@@ -204,7 +204,8 @@ class Mirror:
         about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second", "utilisation")}
         for key, value in (about | self._against_base(cell, result)).items():
             run.summary[key] = value
-        scores = {f"{name}/{key}": s[key] for name, s in plain["scores"].items() for key in PRINTED}
+        kept = [(name, plain["scores"][name], held(s)) for name, s in result.scores.items()]
+        scores = {f"{name}/{metric.name}": s[metric.name] for name, s, metrics in kept for metric in metrics}
         scores |= {f"{name}/{key}": one.value for name, s in result.scores.items() for key, one in s.measures.items()}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
@@ -239,9 +240,9 @@ class Mirror:
         if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
             return {}
         found = {}
-        for metric in (METRICS[name] for name in PRINTED):
+        for metric in held(ours):
             one, other = metric.of(ours), metric.of(theirs)
-            assert one is not None and other is not None, "every record holds them"
+            assert one is not None and other is not None, "of one evaluation"
             shown = metric.shown(metric.tested(one) - metric.tested(other))
             found[f"difference/dev {metric.name}{' %' * metric.log}"] = shown
         return found

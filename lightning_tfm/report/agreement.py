@@ -196,7 +196,7 @@ def of_rows(
 
 
 def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Trained:
-    metrics = [METRICS[name] for name in PRINTED]
+    metrics = [METRICS[name] for name in PRINTED if name in row.scores]
     printed = {m.name: row.paper.of(m.name) for m in metrics}
     return Trained(
         row.name,
@@ -220,7 +220,7 @@ def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()
     out = [row.name for row in rows if row.name in left_out]
 
     def each(without: Collection[str] = ()) -> dict[str, MetricAgreement | None]:
-        return {name: _metric(base, rows, name, without) for name in PRINTED}
+        return {name: _metric(base, rows, name, without) for name in base.paper}
 
     others = each(out) if 0 < len(out) <= len(rows) - LEAST else {}
     rest = RowSetAgreement(others) if others.get(PPL.name) else None

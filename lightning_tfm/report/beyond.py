@@ -30,7 +30,7 @@ The lengths of all this are those of the longer side; figures tell source and ta
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mean
 
 import numpy as np
@@ -53,6 +53,7 @@ from lightning_tfm.report.statistics import (
 )
 from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
 from lightning_tfm.runs.record import LengthClass
+from lightning_tfm.strict import OPTIONAL
 from lightning_tfm.study.rows import apply
 from lightning_tfm.study.study import Ablation
 
@@ -76,10 +77,11 @@ class LengthPoint:
     sentences: int
     nll: Spread
     """per piece"""
-    bleu: Spread
-    ratio: Spread
+    bleu: Spread | None = field(metadata=OPTIONAL)
+    """None, as are the next two, of a text without a source"""
+    ratio: Spread | None = field(metadata=OPTIONAL)
     """pieces of the translations over those of the references"""
-    early: float
+    early: float | None = field(metadata=OPTIONAL)
     """share of translations with less than half of their references' pieces"""
 
 
@@ -104,11 +106,12 @@ class BeyondRow:
     """of that, corrected"""
     compared: str
     """better, worse, undecided, not testable; empty for base"""
-    bleu_within: float
-    bleu_beyond: float
-    ratio: float
+    bleu_within: float | None = field(metadata=OPTIONAL)
+    """None, as are the next three, of a text without a source"""
+    bleu_beyond: float | None = field(metadata=OPTIONAL)
+    ratio: float | None = field(metadata=OPTIONAL)
     """of lengths, beyond, as is `early`"""
-    early: float
+    early: float | None = field(metadata=OPTIONAL)
     points: dict[str, list[LengthPoint]]
     """by source, target, longer"""
 
@@ -300,10 +303,10 @@ def _row(
         against=to_base,
         p=None if against is None or np.isnan(against[1]) else against[1],
         compared="" if against is None else _better(against),
-        bleu_within=mean(one.bleu for one in within),
-        bleu_beyond=mean(one.bleu for one in beyond),
-        ratio=mean(map(_ratio, beyond)),
-        early=mean(one.early / one.sentences for one in beyond),
+        bleu_within=_mean([one.bleu for one in within]),
+        bleu_beyond=_mean([one.bleu for one in beyond]),
+        ratio=_mean([_share(one.pieces, one.tokens) for one in beyond]),
+        early=_mean([_share(one.early, one.sentences) for one in beyond]),
         points={side: _points(runs, side) for side in SIDES},
     )
 
@@ -312,8 +315,20 @@ def _nll(one: LengthClass) -> float:
     return one.nll / one.tokens
 
 
-def _ratio(one: LengthClass) -> float:
-    return one.pieces / one.tokens
+def _share(part: int | None, whole: int) -> float | None:
+    return None if part is None else part / whole
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    return mean(known) if (known := _known(values)) else None
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    return Spread.of(known) if (known := _known(values)) else None
 
 
 def _word(excess: Interval | None) -> str:
@@ -362,9 +377,9 @@ def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
                 upto=upto,
                 sentences=each[0].sentences,
                 nll=Spread.of([_nll(one) for one in each]),
-                bleu=Spread.of([one.bleu for one in each]),
-                ratio=Spread.of([_ratio(one) for one in each]),
-                early=mean(one.early / one.sentences for one in each),
+                bleu=_spread([one.bleu for one in each]),
+                ratio=_spread([_share(one.pieces, one.tokens) for one in each]),
+                early=_mean([_share(one.early, one.sentences) for one in each]),
             )
         )
     return made

@@ -29,7 +29,7 @@ def pictures(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[tuple[Mar
         (_drawn(found.rows, classes, names, side, metric), f"{title}, by the {side}'s length")
         for metric, title in METRICS.items()
         for side in SIDES
-        if found.rows
+        if any(getattr(point, metric) is not None for row in found.rows for point in row.points[side])
     ]
 
 
@@ -59,7 +59,8 @@ def _drawn(rows: Sequence[BeyondRow], classes: dict[str, str], names: dict[str, 
 
 def _line(row: BeyondRow, side: str, metric: str) -> list[tuple[float, Spread]]:
     """(middle of the class, scores) of every class with lines enough."""
-    return [(_middle(p), getattr(p, metric)) for p in row.points[side] if p.sentences >= LINES]
+    points = [(_middle(p), getattr(p, metric), p.sentences) for p in row.points[side]]
+    return [(at, score) for at, score, sentences in points if score is not None and sentences >= LINES]
 
 
 def _middle(point: LengthPoint) -> float:

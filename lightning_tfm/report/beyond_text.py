@@ -24,14 +24,15 @@ def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
     made = pictures(found, rows) if rows else []
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     first, rest = (Figures(some, rows=[row.row for row in found.rows]) for some in (made[:2], made[2:]))
-    return [first, Notes([about]), Fold("BLEU and the length of translations", [rest])] if made else []
+    return [first, Notes([about]), *[Fold("BLEU and the length of translations", [rest])] * bool(made[2:])] * bool(made)
 
 
 def _table(found: BeyondSummary) -> Widest:
     """Without what there is no room for where it is too wide."""
     over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
-    columns = [over if column is RISE else column for column, _ in SHOWN]
-    wide = Table("", columns, [[cell(row) for _, cell in SHOWN] for row in found.rows])
+    shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
+    columns = [over if column is RISE else column for column, _ in shown]
+    wide = Table("", columns, [[cell(row) for _, cell in shown] for row in found.rows])
     kept = [i for i, column in enumerate(wide.columns) if column.lines]
     short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
     return Widest(
@@ -48,6 +49,12 @@ def interval(found: Interval | None) -> str:
 
 
 RISE = Column("rise [95 %]", lines="rise [95 %]")
+OF_TRANSLATIONS: list[tuple[Column, Callable[[BeyondRow], str]]] = [
+    (Column("BLEU within"), lambda r: f"{r.bleu_within:.1f}"),
+    (Column("BLEU beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
+    (Column("length ratio", lines="ratio"), lambda r: f"{r.ratio:.2f}"),
+    (Column("early %"), lambda r: f"{100 * (r.early or 0):.0f}"),
+]
 SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
     (Column("row", True, lines="row"), lambda r: r.row),
     (Column("n"), lambda r: str(r.n)),
@@ -59,10 +66,7 @@ SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
     (Column("beyond, less base's [95 %]"), lambda r: interval(r.against)),
     (Column("p (BH)"), lambda r: "" if r.p is None else f"{r.p:.2g}"),
     (Column("against base", True), lambda r: r.compared),
-    (Column("BLEU within"), lambda r: f"{r.bleu_within:.1f}"),
-    (Column("BLEU beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
-    (Column("length ratio", lines="ratio"), lambda r: f"{r.ratio:.2f}"),
-    (Column("early %"), lambda r: f"{100 * r.early:.0f}"),
+    *OF_TRANSLATIONS,
 ]
 """columns with their cells; those that stay where there is little room have a head for there"""
 
@@ -83,6 +87,10 @@ def about(found: BeyondSummary) -> list[str]:
         rise,
         f"carries, falls off: the 95 % interval of the rise is below, above {found.tolerance:g} nats per piece; "
         "reach: how far its mean stays below, class by class",
-        "length ratio and early (less than half of the reference's pieces): of the translations beyond",
     ]
-    return told + found.missing
+    ratio = "length ratio and early (less than half of the reference's pieces): of the translations beyond"
+    return [*told, *[ratio] * translated(found), *found.missing]
+
+
+def translated(found: BeyondSummary) -> bool:
+    return all(row.bleu_beyond is not None for row in found.rows)

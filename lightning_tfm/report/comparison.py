@@ -87,6 +87,12 @@ class Comparison:
     left_out: list[str]
     """rows that cannot be compared, and why"""
 
+    @property
+    def metrics(self) -> list[str]:
+        """What all of the studies are scored by, of what the paper prints."""
+        places = [place for row in self.rows for place in row.places if place]
+        return [name for name in PRINTED if all(name in place.difference for place in places)]
+
 
 def compare(reports: list[Report]) -> Comparison:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
@@ -150,7 +156,7 @@ def _renamed(row: SummaryRow, study: str, summaries: list[Summary]) -> str:
 
 
 def _place(row: SummaryRow | None) -> Place | None:
-    return None if row is None else Place(row.n, {metric: row.metric(metric).difference for metric in PRINTED})
+    return None if row is None else Place(row.n, {name: row.metric(name).difference for name in row.scores})
 
 
 def _runs(report: Report, name: str | None) -> set[str]:
@@ -174,7 +180,7 @@ def _against(row: ComparedRow, k: int, runs: set[str], other_runs: set[str]) -> 
         return {metric: Against(why="no such row") for metric in PRINTED}
     if runs and runs == other_runs:
         return {metric: Against(why="the same runs") for metric in PRINTED}
-    return {metric: minus(other.difference[metric], one.difference[metric]) for metric in PRINTED}
+    return {metric: minus(other.difference.get(metric), one.difference.get(metric)) for metric in PRINTED}
 
 
 def minus(one: Difference | None, other: Difference | None) -> Against:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
@@ -39,8 +39,8 @@ def interval(metric: str, found: Against) -> str:
 def sections(comparison: Comparison) -> list[Section]:
     """What a page and a terminal show."""
     said = "Each row's difference to base in dev {}, with its 95 % interval, one line for each study."
-    pictures = [(forest(comparison, metric), said.format(METRICS[metric].label)) for metric in PRINTED]
-    tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in PRINTED]
+    pictures = [(forest(comparison, metric), said.format(METRICS[metric].label)) for metric in comparison.metrics]
+    tables = [_table(comparison, k, metric) for k in range(1, len(comparison.sides)) for metric in comparison.metrics]
     notes = Notes(list(_notes(comparison)))
     return [
         Section("rows", "Rows", [Figures([one for one in pictures if one[0]])]),
@@ -80,8 +80,10 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         "false one in simulated studies of five seeds (benchmarks/results/effects.txt)"
     )
     for side in comparison.sides:
-        ppl, bleu = (NOTHING if x is None else f"{x:.2f}" for x in (side.base_ppl, side.base_bleu))
-        yield f"{side.study}: corpus {side.corpus}, base PPL {ppl}, BLEU {bleu}"
+        scores = {"ppl": side.base_ppl, "bleu": side.base_bleu}
+        found = {METRICS[name].label: scores[name] for name in comparison.metrics}
+        said = ", ".join(f"{label} {NOTHING if x is None else f'{x:.2f}'}" for label, x in found.items())
+        yield f"{side.study}: corpus {side.corpus}, base {said}"
         if side.apart:
             yield f"{side.study}: {'; '.join(side.apart)}"
         if side.looks:
@@ -97,7 +99,7 @@ def data(comparison: Comparison) -> Iterator[dict[str, object]]:
     """A line for each row, study and metric, at full precision; differences in log PPL or BLEU."""
     for row in comparison.rows:
         for side, place in zip(comparison.sides, row.places, strict=True):
-            for metric in PRINTED if place else ():
+            for metric in comparison.metrics if place else ():
                 assert place is not None
                 d, found = place.difference[metric], place.against.get(metric, Against())
                 yield {

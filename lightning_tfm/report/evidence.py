@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
 from lightning_tfm.report import choice, power, resampling, statistics
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.records import Cells, FilledCell
@@ -47,11 +47,12 @@ def weigh_rows(
     found: dict[Key, Evidence] = {}
     for name in (name for name in cells.metrics if METRICS[name].more):  # each by itself: it moves no other interval
         found |= _weigh(cells, names, [name], *rest)
+    every = printed(cells.study.base.data.translated)
     if not cells.by_word:
-        return _weigh(cells, names, PRINTED, *rest) | found
+        return _weigh(cells, names, every, *rest) | found
     alike = [name for name in names if name not in cells.foreign]
-    found |= {key: one for key, one in _weigh(cells, alike, PRINTED, *rest).items() if key[1] == PPL.name}
-    return found | _weigh(cells, names, [WORD.name, *(name for name in PRINTED if name != PPL.name)], *rest)
+    found |= {key: one for key, one in _weigh(cells, alike, every, *rest).items() if key[1] == PPL.name}
+    return found | _weigh(cells, names, [WORD.name, *(name for name in every if name != PPL.name)], *rest)
 
 
 def _weigh(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import OF_TEXT, PPL
+from lightning_tfm.metrics import held
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Curves = list[tuple[int, float, dict[str, float]]]
 """(step, seconds since 1970, name -> value)"""
-SCORES = (PPL.name, "nll", OF_TEXT.name)
 BATCH = 1000
 """metrics in one call of MLflow's client, and its limit"""
 PARAMS = 100
@@ -83,7 +82,8 @@ class Exported:
         """dev/ppl, dev/nll, … of a finished run."""
         if self.record is None:
             return {}
-        return {f"{name}/{key}": getattr(s, key) for name, s in self.record.scores.items() for key in SCORES}
+        every = self.record.scores.items()
+        return {f"{name}/{key}": getattr(s, key) for name, s in every for key in (*(m.name for m in held(s)), "nll")}
 
 
 def _begun(folder: RunFolder) -> float:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lightning_tfm.metrics import OF_TEXT
-from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.metrics import BYTE, CHARACTER, WORD, Metric
+from lightning_tfm.report.row import SummaryRow, printed
 from lightning_tfm.report.summary import Summary, Table
 
 MEANT = (
@@ -12,19 +12,26 @@ MEANT = (
 )
 
 
-def known(rows: Sequence[SummaryRow]) -> bool:
-    """Whether any row has them: records of before they were kept print blank."""
-    return any(row.word is not None for row in rows)
+OF_BYTES = MEANT.replace("character ", "byte ").replace("characters Unicode code points", "bytes those of UTF-8")
+MEANINGS = (MEANT, OF_BYTES)
+
+
+def known(rows: Sequence[SummaryRow]) -> list[Metric]:
+    """Those that any row has: records of before they were kept print blank; of a text without a source by bytes."""
+    if any(BYTE.name in row.more for row in rows):
+        return [WORD, BYTE]
+    return [WORD, CHARACTER] * any(row.word is not None for row in rows)
 
 
 def notes(report: Table | Summary) -> list[str]:
     """What they are, and which rows are compared by them; empty where no row has any."""
-    found = [MEANT] if known(report.rows) else []
+    found = [OF_BYTES if BYTE in known(report.rows) else MEANT] * bool(known(report.rows))
     if report.foreign:
         to = report.to if isinstance(report, Summary) else "base"
         whose = f"{', '.join(report.foreign)} {'has' if len(report.foreign) == 1 else 'have'}"
         found.append(
             f"{whose} other pieces than {to}: perplexities per piece are NOT comparable between them, so they are "
-            f"compared by nll per reference word and {OF_TEXT.label}"
+            "compared by "
+            + " and ".join(["nll per reference word", *(m.label for m in printed(report.rows) if m.counted)])
         )
     return found

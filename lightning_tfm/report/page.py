@@ -56,7 +56,7 @@ def page(
         headline=headline(report),
         tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
         trust=trust(report),
-        notices=[*reference.said(report), *(note for note in nats.notes(report) if note != nats.MEANT)],
+        notices=[*reference.said(report), *(note for note in nats.notes(report) if note not in nats.MEANINGS)],
         extras=extras,
         each_head=probes.each,
         nats=nats.known(report.rows),

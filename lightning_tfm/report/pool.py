@@ -181,7 +181,7 @@ Known = dict[str, tuple[float, float]]
 def _known(comparison: Comparison, i: int, metric: str) -> Known:
     found = {}
     for side, place in zip(comparison.sides, comparison.rows[i].places, strict=True):
-        d = place.difference[metric] if place else None
+        d = place.difference.get(metric) if place else None
         if d is not None and d.estimate is not None and d.se:
             found[side.study] = (d.estimate, d.se**2)
     return found

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.metrics import BLEU
+from lightning_tfm.metrics import BLEU, in_words
 from lightning_tfm.report.records import Cells, FilledCell, read_lines
 from lightning_tfm.runs.record import Segment
 from lightning_tfm.sums import DamagedFile, intact
@@ -24,8 +24,8 @@ def facts(cell: FilledCell) -> dict[str, str]:
         "run": cell.folder.name,
         "seed": str(cell.seed),
         "commit": "not from a checkout" if git is None else git.commit + " (changed)" * git.changed,
-        "dev": f"perplexity {cell.ppl:.4f}, BLEU {cell.dev.bleu:.2f}, {cell.dev.weights} weights",
-        "BLEU signature": cell.dev.signature,
+        "dev": f"{in_words(cell.dev)}, {cell.dev.weights} weights",
+        **({"BLEU signature": cell.dev.signature} if cell.dev.signature else {}),
         "training text and tokenizer": f"{data.train[:16]}, {data.tokenizer[:16]}",
         "dev text": data.dev[:16],
         "hardware": _by_steps(parts, [_machine(part) for part in parts]),

@@ -18,7 +18,7 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.counting import Counted, counted, signature_now
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, PRINTED, WORD, Metric
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, Undefined
@@ -159,7 +159,8 @@ class Cells:
         """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added"""
         every = [set(cell.dev.measures) for cell in self.filled.values()]
         whole = {name for name in METRICS if every and name in set.intersection(*every)}
-        return [name for name in METRICS if name in PRINTED or name in whole or (name == WORD.name and self.by_word)]
+        whole |= {*printed(self.study.base.data.translated), *[WORD.name] * self.by_word}
+        return [name for name in METRICS if name in whole]
 
     @property
     def foreign(self) -> list[str]:
@@ -285,7 +286,7 @@ def _misfit(record: RunRecord, study: Ablation, row: Row, seed: int) -> str | No
     if math.isinf(dev.ppl):
         nats = dev.nll / dev.tokens
         return f"{OVERFLOWED} (nll {nats:,.0f} per piece), which no mean can hold"
-    if not (dev.ppl > 0 and 0 <= dev.bleu <= 100):
+    if not (dev.ppl > 0 and (dev.bleu is None or 0 <= dev.bleu <= 100)):
         return f"its dev ppl is {dev.ppl}, its dev bleu {dev.bleu}"
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric
 from lightning_tfm.report.plain import BY_METRIC, WEIGHED
 from lightning_tfm.strict import OPTIONAL
 from lightning_tfm.study.rows import Paper
@@ -191,5 +191,10 @@ class SummaryRow:
 
 def tested(rows: Sequence[SummaryRow], by_word: bool) -> tuple[str, ...]:
     """Metrics: those that every record holds, the nll per word where rows have other pieces, and what was added."""
-    more = {name for row in rows for name in row.more if name != WORD.name} | {WORD.name for _ in range(by_word)}
-    return tuple(name for name in METRICS if name in PRINTED or name in more)
+    more = {name for row in rows for name in (*row.scores, *row.more) if not METRICS[name].beside}
+    return tuple(name for name in METRICS if name in more or (name == WORD.name and by_word))
+
+
+def printed(rows: Sequence[SummaryRow]) -> list[Metric]:
+    """Of what the paper prints, what the rows are scored by."""
+    return [METRICS[name] for name in PRINTED if any(name in row.scores for row in rows)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric
+from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
 from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
@@ -90,7 +90,7 @@ def _row(
             else None
         )
 
-    scores = {name: known(METRICS[name]) or Scores(None, None, {}) for name in PRINTED}
+    scores = {n: known(METRICS[n]) or Scores(None, None, {}) for n in printed(exact.data.translated)}
     return SummaryRow(
         group=row.group,
         name=row.name,
@@ -172,7 +172,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             signatures=table.signatures,
             seeds=study.seeds,
             corpus=study.base.data.corpus,
-            languages=list(study.base.data.languages),
+            languages=[language for language in study.base.data.languages if language],
             sentences=next((cell.sentences for cell in cells.filled.values()), None),
             sentence_noise=any(OF_TEXT.name in c.sums for c in cells.filled.values()),
             alpha=statistics.ALPHA,
@@ -180,7 +180,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             looks=None if course is None else [look.seeds for look in course.looks],
             most_looks=None if course is None else len(course.plan.sizes),
             power=power.ABOUT,
-            clear={name: METRICS[name].clear for name in PRINTED},
+            clear={name: METRICS[name].clear for name in printed(study.base.data.translated)},
             finished=finished,
             cells=finished + asked,
             agreement=None if cells.reference else agreed,

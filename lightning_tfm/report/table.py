@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lightning_tfm.metrics import CHARACTER, METRICS, PPL, PRINTED, WORD, Metric
+from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, words
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.columns import COLUMNS
@@ -11,7 +11,7 @@ from lightning_tfm.report.document import p_value
 from lightning_tfm.report.facts import Fact, brief, shown
 from lightning_tfm.report.far_above import said
 from lightning_tfm.report.power import ABOUT
-from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.row import Difference, SummaryRow, printed
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.summary import Table as Untested
 from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED, phrase
@@ -107,7 +107,7 @@ def paper_size(on: bool = True, unit: str = "M") -> Shown:
 
 def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: bool = True) -> Shown:
     """`foreign`: rows whose perplexities are not comparable. `near`: on a narrow screen, too."""
-    by_nll = metric in (WORD, CHARACTER)
+    by_nll = metric.beside
 
     def cell(row: SummaryRow) -> Cell:
         found = row.character if metric is CHARACTER else row.metric(metric.name)
@@ -125,7 +125,7 @@ def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: b
         latex=r"ours ($\pm$\,\%)" if metric.log else "ours",
         kind="score",
         lower_is_better=metric.lower_is_better,
-        group="Per word" if metric is CHARACTER or (metric is WORD and not near) else metric.head,
+        group="Per word" if by_nll and not near else metric.head,
         over=_over(metric),
         key="char" if metric is CHARACTER else metric.name,
         about=f"mean {metric.label} ± standard deviation",
@@ -150,7 +150,7 @@ def papers(metric: Metric) -> Shown:
         found = row.paper.of(metric.name)
         return Cell("" if found is None else f"{found:.{metric.digits}f}", value=found)
 
-    first = metric.name == PRINTED[0]
+    first = metric is PPL
     return Shown(
         f"paper {metric.label}",
         lines=f"paper\n{metric.label}" if first else metric.label,
@@ -243,7 +243,7 @@ def document(report: Whole) -> list[Block]:
 def _terminal(table_: Untested) -> list[Block]:
     """Without tests: every column of the paper where they fit, else each row's changes."""
     rows = table_.rows
-    both = [WORD, CHARACTER] * nats.known(rows)
+    both = nats.known(rows)
     fewer = both[:1] * bool(table_.foreign)  # where pieces are alike, PPL says the same
     every, kept = brief(rows), [fact for fact in brief(rows) if not fact.interval]  # the paper's own columns go first
     full = [names("\n "), *fields(columns.shown(rows), columns.brief)]
@@ -267,11 +267,11 @@ def _scores(report: Whole, nll: Sequence[Metric]) -> list[Shown]:
 
 
 def _paper(rows: Sequence[SummaryRow], unit: str = "M") -> list[Shown]:
-    return [*(papers(METRICS[name]) for name in PRINTED), paper_size(unit=unit)] * columns.of_the_paper(rows)
+    return [*map(papers, printed(rows)), paper_size(unit=unit)] * columns.of_the_paper(rows)
 
 
 def _document(table_: Untested) -> list[Block]:
-    rows, nll = table_.rows, [WORD, CHARACTER] * nats.known(table_.rows)
+    rows, nll = table_.rows, nats.known(table_.rows)
     first = [group(), names(), *labels(rows), *fields(columns.shown(rows)), *facts(brief(rows)), seeds()]
     said = [*words.notes(table_), *agreement_text.notes(table_.agreement, table_.last_eighth)]
     return [table(rows, [*first, *_scores(table_, nll), *_paper(rows)]), Notes(said)]
@@ -283,7 +283,7 @@ def _tested_document(report: Summary) -> list[Block]:
     rows = report.rows
     explained = all(row.base or row.paper.printed for row in rows)
     found = [group(), names(), *labels(rows), *[change(rows)] * (not explained), seeds()]
-    for metric in (PPL, *[WORD, CHARACTER] * nats.known(rows), *words.beside_ppl(report)):
+    for metric in (PPL, *nats.known(rows), *words.beside_ppl(report)):
         found.append(score(metric))
         if metric.name in report.metrics:
             made = differences(report, metric)
@@ -318,8 +318,7 @@ def page(report: Summary) -> Table:
         made = differences(report, metric, near)
         first = [score(metric, near=near), *[papers(metric)] * (of_the_paper and metric.printed)]
         found += [*first, *(replace(one, on=one.on and not (key == "pd" and compared)) for key, one in made.items())]
-    if nats.known(rows):
-        found += [*[score(WORD, on=False)] * (not compared), score(CHARACTER, on=False)]
+    found += [score(metric, on=False) for metric in nats.known(rows) if metric.name not in report.metrics]
     size, *more = facts(shown(rows))
     return table(rows, [*found, size, *[paper_size(on=not compared)] * of_the_paper, *more])
 

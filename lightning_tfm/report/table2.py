@@ -60,7 +60,7 @@ def _ours(root: Path, path: Path) -> Iterator[Line]:
             paper = score.measures.get("paper_bleu")
             found = {pair: paper.value} if paper else {}
             cost = {} if (spent := _spent(record)) is None else {pair: spent}
-            yield Line(name, path.name, found, cost, {pair: score.bleu}, record.flops)
+            yield Line(name, path.name, found, cost, {pair: score.bleu or 0.0}, record.flops)
 
 
 def _spent(record: RunRecord) -> float | None:

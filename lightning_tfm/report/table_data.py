@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_tfm.metrics import CHARACTER, METRICS, PRINTED, WORD, Metric
+from lightning_tfm.metrics import CHARACTER, METRICS, Metric
 from lightning_tfm.report import columns, nats, tuning, words
 from lightning_tfm.report.blocks import Data
 from lightning_tfm.report.facts import FACTS, Fact, brief
 from lightning_tfm.report.plain import of_metric, plain
-from lightning_tfm.report.row import Scores, SummaryRow
+from lightning_tfm.report.row import Scores, SummaryRow, printed
 from lightning_tfm.report.summary import Summary, Table
 
 PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")
@@ -24,8 +24,8 @@ def csv(report: Table | Summary) -> Data:
 
 def _csv(table: Table) -> Data:
     """Without tests: a line for each row, blanks filled in."""
-    metrics = [(f"dev {METRICS[name].label}", METRICS[name]) for name in PRINTED]
-    metrics += [(metric.label, metric) for metric in (WORD, CHARACTER)] * nats.known(table.rows)
+    metrics = [(f"dev {metric.label}", metric) for metric in printed(table.rows)]
+    metrics += [(metric.label, metric) for metric in nats.known(table.rows)]
     metrics += [(f"dev {metric.label}", metric) for metric in words.beside_ppl(table) if not metric.printed]
 
     def line(row: SummaryRow) -> Line:
@@ -41,8 +41,8 @@ def _csv(table: Table) -> Data:
 
 def _tested_csv(report: Summary) -> Data:
     """A line for each row, blanks filled in; differences as they are tested; `factor` is d / P."""
-    by_word = nats.known(report.rows)
-    metrics = [METRICS[name] for name in (*PRINTED, *[WORD.name] * by_word)]
+    known = nats.known(report.rows)
+    metrics = [*printed(report.rows), *known[:1]]
     metrics += [metric for metric in words.beside_ppl(report) if not metric.printed]
     to = {"differences to": report.reference} if report.reference else {}
     first, *more = FACTS
@@ -50,10 +50,10 @@ def _tested_csv(report: Summary) -> Data:
     def line(row: SummaryRow) -> Line:
         found = {"group": row.group, "row": row.name} | to | row.values | _tuned(report, row)
         found |= _facts([first], row) | {"n": row.n} | _facts(more, row)
-        for metric in [*metrics, *[CHARACTER] * by_word]:
+        for metric in [*metrics, *known[1:]]:
             one = _of(row, metric)
             found |= {f"{metric.key} mean": one.mean, f"{metric.key} {metric.sd_key}": one.sd}
-            if metric is not CHARACTER:
+            if metric not in known[1:]:
                 d, head = one.difference, f"{metric.key} difference"
                 found |= {f"{head} {part}": getattr(d, part) if d else None for part in PARTS}
                 found |= {f"{head} factor": d.factor.estimate if d and d.factor else None}
@@ -78,7 +78,7 @@ def _facts(some: Sequence[Fact], row: SummaryRow) -> Line:
 def _paper(rows: Sequence[SummaryRow], row: SummaryRow, called: str) -> Line:
     if not columns.of_the_paper(rows):
         return {}
-    scores = {f"paper {getattr(METRICS[name], called)}": row.paper.of(name) for name in PRINTED}
+    scores = {f"paper {getattr(metric, called)}": row.paper.of(metric.name) for metric in printed(rows)}
     return scores | {"paper params (million)": row.paper.params}
 
 
@@ -117,7 +117,7 @@ def _row(row: SummaryRow) -> Line:
         "missing": row.missing,
         **({"is": row.same_as} if row.same_as else {}),
         **({"elsewhere": row.elsewhere} if row.elsewhere else {}),
-        "paper": {METRICS[name].label: row.paper.of(name) for name in PRINTED} | {"params (million)": row.paper.params},
+        "paper": {m.label: row.paper.of(m.name) for m in printed([row])} | {"params (million)": row.paper.params},
     }
 
 

@@ -41,7 +41,7 @@ def signatures(report: Table | Summary) -> list[str]:
 def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[str]:
     """What the numbers are, and why cells are empty. Without the notes of columns that are not shown."""
     found = ["dev PPL is per piece, end token included" + "".join(f"; {x}" for x in signatures(table))]
-    found += [note for note in nats.notes(table) if by_nll or note != nats.MEANT]
+    found += [note for note in nats.notes(table) if by_nll or note not in nats.MEANINGS]
     if table.scale:
         found.append(f"{columns.scale(table.scale, table.rows)}; {columns.sizes(table.rows)}")
     elif columns.resized(table.rows):
@@ -138,7 +138,7 @@ def tested_notes(report: Summary) -> list[str]:
         *nats.notes(report),
         f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts go by p (BH), "
         "corrected over the rows of the metric by Benjamini and Hochberg, bold: by Holm too; "
-        + ("; ".join(signatures(report)) or f"{OF_TEXT.label} is not known yet"),
+        + ("; ".join(signatures(report)) or f"{OF_TEXT.label} is not known yet" * (OF_TEXT.name in report.metrics)),
         *word_counts(report),
     ]
     notes += [BIAS] * factors_printed(report.rows)

@@ -46,10 +46,11 @@ class LengthClass:
     """in nats, summed over the lines"""
     tokens: int
     """pieces of the references with their end tokens"""
-    bleu: Number
-    pieces: int
+    bleu: Number | None = None
+    """None, as are the next two, of a text without a source"""
+    pieces: int | None = None
     """of the translations with their end tokens: over `tokens` the length ratio"""
-    early: int
+    early: int | None = None
     """translations with less than half as many pieces as their references"""
 
 
@@ -72,7 +73,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score(Kept):
-    """Perplexity and BLEU of one text by one set of weights."""
+    """Perplexity of one text by one set of weights, and BLEU where it is a translation."""
 
     split: str = ""
     weights: str
@@ -83,9 +84,9 @@ class Score(Kept):
     """in nats, summed over the text"""
     tokens: int
     """pieces that `nll` is summed over"""
-    bleu: Number
-    """between 0 and 100"""
-    signature: str
+    bleu: Number | None = None
+    """between 0 and 100; None of a text without a source"""
+    signature: str = ""
     """sacreBLEU's"""
     sentences: int | None = None
     words: int | None = None
@@ -95,6 +96,9 @@ class Score(Kept):
     nll_per_word: Number | None = None
     """`nll`, which holds the end tokens' share, over `words`: no segmentation moves it; None in old records"""
     nll_per_character: Number | None = None
+    bytes: int | None = None
+    """of the raw lines in UTF-8, without their ends; of a text without a source, in place of `characters`"""
+    nll_per_byte: Number | None = None
     evaluation_hash: str
     by_length: ByLength | None = None
     """of the lines that data.long names"""
@@ -335,7 +339,8 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
     """The content of its file, but for its checksum (sums.signed). What older versions lack is left out if empty."""
     plain = asdict(record)
     for part in (plain, *plain.get("scores", {}).values()):
-        for name in [name for name in OPTIONAL_IN_OLD_RECORDS if name in part and not part[name]]:
+        untranslated = ["bleu", "signature"] if part.get("bleu", 0) is None else []
+        for name in [*untranslated, *(name for name in OPTIONAL_IN_OLD_RECORDS if name in part and not part[name])]:
             del part[name]
         for name, added in part.pop("measures", {}).items():
             part |= {name: added["value"], f"{name}_signature": added["signature"]}
@@ -353,7 +358,9 @@ def read(path: Path) -> RunRecord | Missing:
     return found
 
 
-OPTIONAL_IN_OLD_RECORDS = "ran files words characters nll_per_word nll_per_character by_length run".split()
+OPTIONAL_IN_OLD_RECORDS = (
+    "ran files words characters nll_per_word nll_per_character bytes nll_per_byte by_length run".split()
+)
 """fields that came later and need not be there"""
 Small = TypeVar("Small", Progress, Outcome, Called, Claimed)
 
@@ -368,10 +375,19 @@ def read_small(kind: type[Small], path: Path) -> Small | None:
 
 def read_score(path: Path) -> Score | Missing:
     """The score in `path` (a run's scores/<evaluation>/<split>.json)."""
-    found = _read(path, lambda plain, text: _of_file(Score, _with_measures(plain)))
+    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_with_measures(plain))))
     if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
     return found
+
+
+def _check_translated(plain: Any, at: str = "") -> Any:
+    """`plain`, a score. Raises Flaw where it lacks BLEU, and is not of a text without a source."""
+    if isinstance(plain, dict) and "nll_per_byte" not in plain:
+        for key in ("bleu", "signature"):
+            if plain.get(key) is None:
+                raise Flaw([], f"the key '{at}{key}' is missing")
+    return plain
 
 
 def _with_measures(plain: Any) -> Any:
@@ -396,6 +412,8 @@ def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
     if status != FINISHED:
         return Missing(str(status))
     scores = plain.get("scores")
+    for name, score in scores.items() if isinstance(scores, dict) else ():
+        _check_translated(score, f"scores.{name}.")
     if isinstance(scores, dict) and (b"_signature" in text or not text):
         plain, text = plain | {"scores": {name: _with_measures(one) for name, one in scores.items()}}, b""
     return _of_file(RunRecord, plain, text)

@@ -115,7 +115,8 @@ class Run:
             start.settle(self.attempt)
             writer = Writer(self.attempt, self.folder.path, self.folder.training_hash)
             tally = self.recorder.begin(self, start.step)
-        tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
+        if self.experiment.data.translated:
+            tally.validated = Samples(self.attempt, dev, prepared.tokenizer, self.hardware.compile).take
         mark = prepared.fingerprint(self.experiment.data.dev)[:16]
         callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))

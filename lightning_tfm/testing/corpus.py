@@ -61,16 +61,16 @@ class CorpusSuite:
         for split, corpus in self._splits():
             dropped = settings.bad_lines == "drop" and split in settings.train.split("+")
             for number, pair in enumerate(corpus.lines(split), 1):
-                wrong = None if dropped else flaw(pair)
+                wrong = None if dropped else flaw(pair, bool(corpus.source))
                 assert wrong is None, f"{split}, pair {number}: {wrong[0]}: {pair!r}"
                 assert not any(line.endswith(("\n", "\r")) for line in pair), f"{split}, pair {number}: a line end"
 
     def test_languages_and_names(self) -> None:
         for split, corpus in self._splits():
             languages = (corpus.source, corpus.target)
-            assert all(languages) and languages[0] != languages[1], f"source and target are {languages}"
-            names = [corpus.name(split, language) for language in languages]
-            assert all(names) and names[0] != names[1], f"errors call both sides of {split} {names[0]!r}"
+            assert languages[1] and languages[0] != languages[1], f"source and target are {languages}"
+            names = [corpus.name(split, language) for language in languages if language]
+            assert all(names) and len({*names}) == len(names), f"errors call both sides of {split} {names[0]!r}"
 
     def test_an_unknown_split_is_refused_in_words(self) -> None:
         try:

@@ -14,8 +14,14 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.parts import CORPORA
 from lightning_tfm.testing import CorpusSuite
 
-NEED_TEXT = ("FilesCorpus", "wmt.official:OfficialCorpus", "treebank:TreebankCorpus", "scan:ScanCorpus")
-"""the suite has these below, in wmt/test_official.py in test_trees.py and in test_scan.py"""
+NEED_TEXT = (
+    "FilesCorpus",
+    "lines:LinesCorpus",
+    "wmt.official:OfficialCorpus",
+    "treebank:TreebankCorpus",
+    "scan:ScanCorpus",
+)
+"""the suite has these below, in wmt/test_official.py, in test_trees.py, in test_scan.py and in test_lines.py"""
 
 
 @pytest.mark.parametrize("check", [check for check in dir(CorpusSuite) if check.startswith("test_")])

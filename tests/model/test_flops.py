@@ -45,6 +45,12 @@ def counted_by_torch(model: Transformer, S: int, T: int) -> int:
     return found
 
 
+@pytest.mark.parametrize("change", [one for one in CHANGES if one.get("stack") == "causal"], ids=str)
+def test_torch_counts_as_many_without_a_source(change):
+    """Whose end token alone is there."""
+    test_torch_counts_as_many(change, 1, 40)
+
+
 @pytest.mark.parametrize(("S", "T"), [(23, 17), (29, 40)])
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_torch_counts_as_many(change, S, T):

@@ -16,7 +16,7 @@ from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model import leaks
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
 from lightning_tfm.model.positions import sinusoids
-from lightning_tfm.model.search import OneStackDecoder, beam_search
+from lightning_tfm.model.search import OneStackDecoder, beam_search, length_penalty
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import ATTENTIONS, LAYERS, SCHEMES
@@ -177,6 +177,54 @@ def test_beam_search_is_the_plain_one(stack, change, beam):
     model.embedding_WD *= 3
     for source, found in zip(rows, beam_search(model, pad(rows), beam, 0.6, 4), strict=True):
         same(found, plain_search(model, source, beam, 0.6, 4, 1))
+
+
+ALONE = [change for stack, change in EVERY if stack == "causal" and change.get("tie", "all") == "all"]
+"""of a language model, whose text has no source but an end token"""
+
+
+@pytest.mark.parametrize("change", ALONE, ids=str)
+def test_the_jacobian_of_a_language_model_is_causal(change):
+    """Of all its layers: [position, position] over the end token and five pieces."""
+    model, seen = build("causal", **(change | {"d_model": 6, "d_ff": 5})), []
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, given, named: seen.append((given, named)), with_kwargs=True)
+        for layer in model.decoder
+    ]
+    model(torch.tensor([[EOS]]), torch.tensor([[BOS, 9, 10, 11, 12]]))
+    for hook in hooks:
+        hook.remove()
+
+    def through(x_BLD: torch.Tensor) -> torch.Tensor:
+        for layer, (given, named) in zip(model.decoder, seen, strict=True):
+            x_BLD = layer(x_BLD, *given[1:], **named)
+        return x_BLD
+
+    depends = jacobian(through, seen[0][0][0])[0, :, :, 0].abs().amax((1, 3)) > 1e-12
+    assert not depends.triu(1).any() and depends.diagonal().all() and depends.diagonal(-1).any()
+
+
+@pytest.mark.parametrize("change", ALONE, ids=str)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_prompt_is_continued_as_without_a_cache(change, beam):
+    """Against the search of all texts that begin so, one piece at a time, each from its beginning."""
+    model, begin = build("causal", **change), [9, 10, 11]
+    model.embedding_WD *= 3
+    (found,) = beam_search(model, torch.tensor([[EOS]]), beam, 0.6, 4, 1, begin_BP=torch.tensor([begin]))
+    open_, ended = [([], 0.0)], []
+    for length in range(len(begin) + 1, len(begin) + 6):
+        step = []
+        for pieces, logprob in open_:
+            text = torch.tensor([[BOS, *begin, *pieces]])
+            following = model(torch.tensor([[EOS]]), text)[0, -1].log_softmax(-1)
+            step += [(pieces, piece, logprob + float(following[piece])) for piece in range(V) if piece not in (0, BOS)]
+        going = sorted((one for one in step if one[1] != EOS), key=lambda one: -one[2])[:beam]
+        last = length == len(begin) + 5
+        ends = [one for one in step if one[1] == EOS and (last or one[2] >= going[-1][2])]
+        ended += [(logprob / length_penalty(length, 0.6), pieces) for pieces, _, logprob in ends]
+        open_ = [([*pieces, piece], logprob) for pieces, piece, logprob in going]
+    score, pieces = max(ended)
+    assert found[0].pieces == pieces and found[0].score == pytest.approx(score, rel=1e-9)
 
 
 def test_rows_may_change_places_between_lengths():

@@ -29,8 +29,8 @@ from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Interval
 from lightning_tfm.report.words import to_words
+from lightning_tfm.runs.by_length import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
-from lightning_tfm.runs.scored import Scored, by_length
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.training.evaluate import Line

@@ -9,9 +9,9 @@ import pytest
 from lightning_tfm.config import to_dict
 from lightning_tfm.inference.score import score_long
 from lightning_tfm.report.records import read_columns
+from lightning_tfm.runs.by_length import Scored, by_length
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import ByLength, RunRecord, Score, read, read_score, to_plain
-from lightning_tfm.runs.scored import Scored, by_length
 from lightning_tfm.training.evaluate import Line
 from tests.tiny import experiment, in_child, train, write_corpus
 

@@ -21,7 +21,7 @@ import torch
 from lightning_tfm.accel.onednn import has_onednn
 from lightning_tfm.config import Experiment, Hardware
 from tests.system.moments import MOMENTS, Strike
-from tests.tiny import attempt, experiment, in_child, metrics, weights, write_corpus
+from tests.tiny import LINES, attempt, experiment, in_child, metrics, weights, write_corpus, write_lines
 from tests.waiting import wait_for
 
 KILLS = int(os.environ.get("LIGHTNING_TFM_KILLS", "20"))
@@ -160,6 +160,14 @@ NO_ONEDNN = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDN
 
 def test_one_stack_killed(corpus, tmp_path_factory, tmp_path, forks):
     whole, e = tmp_path_factory.mktemp("stack"), make(corpus, model__stack="prefix", model__P_attention=0.1)
+    code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
+    assert code == 0
+    same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)
+
+
+def test_a_language_model_killed(tmp_path_factory, tmp_path, forks):
+    whole = tmp_path_factory.mktemp("lines")
+    e = make(write_lines(whole / "text").parent, **LINES)
     code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
     assert code == 0
     same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)

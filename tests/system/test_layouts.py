@@ -17,7 +17,7 @@ from lightning_tfm.runs.ranks import fork_ranks
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import experiment, in_child, metrics, train, write_corpus
+from tests.tiny import LINES, experiment, in_child, metrics, train, write_corpus, write_lines
 
 LAYOUTS = [(1, 1), (2, 2), (4, 1), (1, 4)]
 """processes, micro-batches in a step; the long form has (2, 1) and (1, 2), too"""
@@ -90,7 +90,9 @@ def root(tmp_path_factory) -> Path:
     """A corpus with some sentences longer than the first table of positions, prepared."""
     root = tmp_path_factory.mktemp("layouts")
     write_corpus(root / "text", pairs=60, longest=45)
-    prepare(experiment(root / "text").data, root)
+    write_lines(root / "lines")
+    for e in (experiment(root / "text"), experiment(root / "lines", **(LINES | {"data__max_words": 20}))):
+        prepare(e.data, root)
     return root
 
 
@@ -104,6 +106,8 @@ STACKS = {
     "prefix": {"model__stack": "prefix", "model__P_attention": 0.1, "model__P_ff": 0.1},
     "causal": {"model__stack": "causal", "model__positions": "learned", "model__tie": "none"},
 }
+TEXTS = ("language-model",)
+"""text without a source"""
 TYPES = ("lstm",)
 """layer types trained on every layout; all are cut into micro-batches in tests/training/test_layer_types.py"""
 
@@ -112,6 +116,8 @@ def variants(root: Path, steps: int) -> dict[str, Experiment]:
     modern = {"training__precision": "float64", "training__steps": steps, "training__warmup": 4, "data__max_len": 100}
     named = {"modern": MODERN} | STACKS | {name: {"model__layer": name, "model__neighbourhood": 5} for name in TYPES}
     found = {f"float64-{name}": experiment(root / "text", **modern, **change) for name, change in named.items()}
+    alone = LINES | {"model__positions": "rotary", "data__max_words": 20}
+    found["float64-language-model"] = experiment(root / "lines", **(modern | alone))
     return found | {
         f"{precision}-{P_drop}": experiment(
             root / "text",
@@ -138,7 +144,8 @@ def followed(root) -> dict[tuple[int, int], dict]:
 @pytest.mark.parametrize("layout", LAYOUTS[1:], ids=lambda x: f"{x[0]}x{x[1]}")
 @pytest.mark.parametrize(
     "name",
-    [f"{p}-{P_drop}" for p in BOUND for P_drop in (0.0, 0.1)] + [f"float64-{t}" for t in ("modern", *STACKS, *TYPES)],
+    [f"{p}-{P_drop}" for p in BOUND for P_drop in (0.0, 0.1)]
+    + [f"float64-{t}" for t in ("modern", *STACKS, *TYPES, *TEXTS)],
 )
 class TestShort:
     def test_gradient_of_one_step(self, followed, layout, name):
@@ -183,29 +190,33 @@ def scores(run: Path) -> dict:
     return json.loads((run / "result.json").read_bytes())["scores"]
 
 
-def test_dev_scores_are_identical_on_one_two_and_three_ranks(root, tmp_path):
+@pytest.mark.parametrize("text", ["text", "lines"])
+def test_dev_scores_are_identical_on_one_two_and_three_ranks(root, tmp_path, text):
     """The same weights, scored on any number of ranks: not nearly the same, the same."""
     from lightning_tfm.data import module as data_module
     from lightning_tfm.data.module import evaluation_batches
     from lightning_tfm.training.evaluate import evaluate_lines
 
-    e = experiment(root / "text")
+    e = experiment(root / text, **(LINES | {"data__max_words": 20} if text == "lines" else {}))
     found = []
     for world in (1, 2, 3):
 
         def work(world=world):
-            data_module.EVALUATION_TOKENS = 60  # several batches, of which the ranks get unequal numbers
+            data_module.EVALUATION_TOKENS = (
+                70 if text == "lines" else 60
+            )  # several batches, of which the ranks get unequal numbers
             split = prepare(e.data, root).split(e.data.dev)
             batches = evaluation_batches(split)
             assert len(batches) % 2 == 1
             make_trainer(e, Hardware(accelerator="cpu", devices=world), []).strategy.setup_environment()
             rank = torch.distributed.get_rank() if world > 1 else 0
             module = TransformerModule(e, prepare(e.data, root).tokenizer.V)
-            return evaluate_lines(module, batches[rank::world], len(split), e.evaluation)
+            return evaluate_lines(module, batches[rank::world], len(split), e.evaluation if e.data.translated else None)
 
         found.append(on_ranks(world, work, tmp_path / str(world)))
     assert found[0] == found[1] == found[2]
-    assert len(found[0]) == 11 and all(line.pieces is not None for line in found[0])
+    assert len(found[0]) == {"text": 11, "lines": 10}[text]
+    assert all((line.pieces is not None) == e.data.translated for line in found[0])
 
 
 def test_a_line_scored_twice_or_never_is_an_error():

@@ -32,7 +32,7 @@ from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 from tests.calling import Call
 from tests.documents import load
-from tests.tiny import WORDS, write_corpus
+from tests.tiny import WORDS, write_corpus, write_lines
 
 ROOT = Path(__file__).parents[2]
 WRITTEN_BY_HAND = [
@@ -215,6 +215,9 @@ COMMANDS |= {
 SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
 TREES = f"{SEARCH} {HERE} {SMALL}"
 SPLITS = "--data.train train --data.dev val --data.test ''"
+LM = "lightning-tfm fit --config experiments/language-model.yaml"
+ALONE = f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --data.max_words 12"
+LINES = f"{SIZES} {HERE} --data.vocab_size 44 --data.max_words 12"
 SCAN = "lightning-tfm sweep sweeps/scan.yaml --name scan-"
 PARSING = "lightning-tfm sweep sweeps/parsing.yaml"
 COMMANDS |= {
@@ -225,6 +228,18 @@ COMMANDS |= {
     "lightning-tfm fit --config experiments/parsing.yaml --data.folder FOLDER": Stops(
         "has no trees of a split '22'", "the Penn Treebank"
     ),
+    LM: Run(ALONE),
+    "lightning-tfm sweep sweeps/language-model.yaml": Parsed("60 runs; shortened it runs below, from sweeps/"),
+    f"{LM} --data.corpus lines --data.folder FOLDER": Run(LINES),
+    "lightning-tfm data prepare lines --config experiments/language-model.yaml --data.folder FOLDER": Run(
+        "--data.vocab_size 44"
+    ),
+    "lightning-tfm sweep sweeps/language-model.yaml --name mine --data.corpus lines --data.folder FOLDER": Run(
+        f"{LINES} --seeds 61", long=True
+    ),
+    "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
+    "builtin-lines": Run(f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41", long=True),
+    'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm sweep sweeps/scan.yaml": Parsed("21 runs"),
     f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
     f"{SCAN}jump --data.train jump-train --data.dev jump-test": Parsed("21 runs"),
@@ -323,6 +338,7 @@ EXPERIMENTS: dict[str, Run] = {
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000", long=True),
+    "language-model.yaml": Run(f"{ALONE} --evaluation.extra_len 4"),
     "parsing.yaml": Run(f"{TREES} --miniature.width 32 --data.corpus trees {SPLITS}"),
     "miniature-parsing.yaml": Run(TREES),
     "ratios.yaml": Run(f"{SEARCH} {HERE} --data.vocab_size 120 --miniature.seen 0.001"),
@@ -364,6 +380,7 @@ SWEEPS: dict[str, Run] = {
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "parsing.yaml": Run(f"{TREES} --name all-parsing", long=True),
     "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --seeds 31", long=True),
+    "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61", long=True),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
     "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
@@ -464,6 +481,7 @@ class Place:
     def __init__(self, folder: Path):
         self.folder = folder
         write_corpus(folder / "data" / "tiny")
+        write_lines(folder / "data" / "tiny")
         tiny = folder / "data" / "tiny"
         for language in ("en", "de"):
             for name in ("test_2016_flickr", "newstest2013", "newstest2014"):

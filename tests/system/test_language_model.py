@@ -1,0 +1,141 @@
+"""A language model from text files to a table: its record, how it continues a prompt, views without translations."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.pieces import BOS, EOS
+from lightning_tfm.report.records import read_columns
+from lightning_tfm.runs.folders import find_run, run_folders
+from lightning_tfm.runs.record import RunRecord, from_plain, read, to_plain
+from lightning_tfm.strict import Flaw
+from tests.calling import call
+from tests.tiny import LINES, TINY, write_lines
+
+SWEEP = """name: lm
+method: grid
+parameters:
+  row: {values: [base, D-Pdrop0.0, C-dff4096]}
+  seed: {values: [1, 2]}
+command: [lightning-tfm, fit, --config, e.yaml, "${args}"]
+"""
+CHANGES = TINY | {key.replace("__", "."): value for key, value in LINES.items()}
+CHANGES |= {"data.test": "", "data.long": "far", "data.long_from": 16, "training.steps": 8, "training.warmup": 4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A study of three rows at two seeds."""
+    root = tmp_path_factory.mktemp("lm")
+    (root / "s.yaml").write_text(SWEEP.replace("e.yaml", str(root / "e.yaml")))
+    (root / "e.yaml").write_text("{}")
+    options = [f"--{key}={value}" for key, value in CHANGES.items()]
+    text = f"--data.folder={write_lines(root / 'text')}"
+    call("sweep", str(root / "s.yaml"), *options, text, "--out", str(root), "--workers", "2", "--trainer.threads", "1")
+    return root
+
+
+def records(root: Path) -> dict[Path, RunRecord]:
+    found = {path: read(path / "result.json") for path in run_folders(root)}
+    assert all(isinstance(one, RunRecord) for one in found.values())
+    return found
+
+
+def test_a_record_has_the_nll_by_word_and_byte_and_no_bleu(root):
+    lines = (root / "text" / "val.txt").read_text().split()
+    for folder, record in records(root).items():
+        dev, plain = record.scores["dev"], json.loads((folder / "result.json").read_bytes())["scores"]["dev"]
+        assert dev.bleu is None and not {"bleu", "signature", "characters", "nll_per_character"} & plain.keys()
+        assert dev.words == len(lines) and dev.nll_per_word == dev.nll / dev.words
+        names = (root / "data" / record.data.store / "dev.target.txt").read_bytes()
+        assert dev.bytes == len(names.replace(b"\n", b"")) and dev.nll_per_byte == dev.nll / dev.bytes
+        scores = folder / "scores" / dev.evaluation_hash[:16]
+        assert not list(scores.glob("*.hyp.txt")) and not (folder / "samples.jsonl").exists()
+        table = read_columns(scores / "val.sentences.tsv", ("nll", "tokens", "words", "bytes"))
+        assert table.sum(0) == pytest.approx([dev.nll, dev.tokens, dev.words, dev.bytes])
+
+
+def test_a_score_without_bleu_is_refused_where_there_was_a_source(root):
+    plain = to_plain(next(iter(records(root).values())))
+    assert to_plain(from_plain(plain)) == plain
+    del plain["scores"]["dev"]["nll_per_byte"]
+    with pytest.raises(Flaw, match=r"the key 'scores.dev.bleu' is missing"):
+        from_plain(plain)
+
+
+def test_lines_beyond_the_training_length_are_scored_without_translations(root):
+    said = call("report", "lm", "--format", "markdown", "--to", "-", "--out", str(root)).out
+    assert "Beyond the training length" in said and "| nll within | nll beyond |" in re.sub(" +", " ", said)
+    assert "early %" not in said and "length ratio" not in said
+    for record in records(root).values():
+        classes = record.scores["long"].by_length.classes
+        assert {c.bleu for c in classes} == {None} and {c.upto for c in classes if c.side == "longer"} > {1.0, 2.0}
+
+
+VIEWS = [("table", "lm", "--format", kind) for kind in ("text", "markdown", "latex", "csv", "json")]
+VIEWS += [("report", "lm", "--format", kind, "--to", "-") for kind in ("markdown", "latex", "csv", "json")]
+VIEWS += [
+    ("runs", "list"),
+    ("status", "lm"),
+    ("table", "lm", "--reference", "C-dff4096"),
+]
+
+
+@pytest.mark.parametrize("argv", VIEWS, ids=" ".join)
+def test_no_view_has_a_column_of_bleu(root, argv):
+    said = call(*argv, "--out", str(root)).out
+    ours = re.sub(r'"sentence noise of BLEU"|"bleu": [\d.]+', "", said)  # a key of every summary, and the paper's own
+    assert said and "bleu" not in ours.lower()
+    if argv[0] in ("table", "report"):
+        assert "byte" in said or "latex" in argv
+
+
+def test_the_page_and_the_dashboard_have_none_either(root):
+
+    call("report", "lm", "--out", str(root))
+    page = (root / "studies" / "lm" / "report.html").read_text()
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", page, re.S)
+    assert heads and not [head for head in heads if "BLEU" in head]
+
+
+def test_it_continues_a_prompt_as_the_whole_text_says(root):
+    """Greedily, prompts of several lengths in one call, against the model's own answer for the whole text each time."""
+    folder = find_run(root, next(iter(records(root))).name)
+    e = experiment_of(folder)
+    trained = Trained.open(folder, replace(e, evaluation=replace(e.evaluation, beam=1, alpha=0.0, extra_len=5)))
+    prompts = ["ka lo mi", "nu", "", "ta ve zu", "so ta ve zu bra"]
+    found = [one[0].text for one in trained.translate(prompts)]
+    assert found[2] == "" and all(text.startswith(prompt) for text, prompt in zip(found, prompts, strict=True))
+    model, tokenizer = trained.module.transformer, trained.prepared.tokenizer
+    for prompt, text in zip(prompts, found, strict=True):
+        pieces = tokenizer.encode([prompt])[0].tolist()
+        for _ in range(5 if prompt else 0):
+            logits = model(torch.tensor([[EOS]]), torch.tensor([[BOS, *pieces]]))[0, -1]
+            logits[[0, BOS]] = -torch.inf
+            if (best := int(logits.argmax())) == EOS:
+                break
+            pieces.append(best)
+        assert text == tokenizer.decode(pieces)
+
+
+def test_translate_writes_the_continued_prompts(root):
+    run = next(iter(records(root))).name
+    said = call("translate", run, "--evaluation.beam", "2", "--out", str(root), given="ka lo\nmi nu pe\n")
+    assert [line.split()[:2] for line in said.out.splitlines()] == [["ka", "lo"], ["mi", "nu"]]
+
+
+def test_validate_says_what_was_scored(root):
+    run = next(iter(records(root))).name
+    assert re.fullmatch(r"dev \(val\): PPL [\d.]+, last weights: .*\n", call("validate", run, "--out", str(root)).out)
+    said = call("test", run, "--set", "far", "--out", str(root)).out
+    assert said.startswith("test (far): PPL ") and "\n  " not in said
+
+
+def test_what_the_text_has_no_place_for_says_so(root):
+    done = call("fit", "--config", str(root / "e.yaml"), "--data.corpus", "builtin-lines", "--out", str(root), code=2)
+    assert "data.corpus=builtin-lines has no source" in done.err and "model.stack=causal" in done.err
