@@ -1,7 +1,7 @@
 """Does the verb still agree with a distant subject? Claim 5 of docs/claims.md, by the length of a layer's path.
 
     lightning-tfm sweep sweeps/layers.yaml --name distance --only L-near3,L-near7,L-conv,L-dilated,L-lstm
-    python benchmarks/distance.py results experiments/results/claims/distance.json          (a minute for each run)
+    python benchmarks/distance.py results experiments/results/claims/distance.json          (some seconds a run)
 
 Main clauses of the built-in grammar in which the finite verb follows its noun at once, or an object relative clause
 lies between them whose own verb has another vowel. A model is right where the sentence with the right vowel in the verb
@@ -79,9 +79,10 @@ def _drawn(data: Data) -> Iterator[Planted]:
             continue
         distance = 0
         if "ke" in subject.source:
-            distance = verb - next(i for i, w in enumerate(subject.target) if w[0] == "w" and w[1] in VOWELS)
-            if subject.target[-1][-2] == subject.vowel:  # a subject's clause, or the same vowel by chance
-                continue
+            pronoun = f"w{subject.vowel}n"
+            if subject.target[-1][-2] == subject.vowel or pronoun not in subject.target:
+                continue  # a subject's clause, whose verb has the same vowel, or the same by chance
+            distance = verb - subject.target.index(pronoun)
         text = " ".join(source)
         yield Planted(text[0].upper() + text[1:] + ".", target, verb, distance)
 

@@ -248,8 +248,8 @@ COMMANDS |= {
     "lightning-tfm validate table3 --add my_metrics:RightWords": Run(),
 }
 COMMANDS |= {
-    "lightning-tfm sweep sweeps/claims.yaml --name far --config experiments/extrapolation.yaml "
-    "--only L-near3,L-dilated": Run(f"{SHORT} {LONG} --seeds 41", long=True),
+    "lightning-tfm sweep sweeps/layers.yaml --name distance --only L-near3,L-near7,L-conv,L-dilated,L-lstm "
+    "--seeds 41-43": Run(f"{SHORT} --seeds 41", long=True),
 }
 MINE = "lightning-tfm sweep my-sweep.yaml"
 UNPACK = "lightning-tfm records unpack experiments/results"
