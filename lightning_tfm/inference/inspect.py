@@ -1,7 +1,7 @@
 """What a report shows and only a model can provide, written into the run's folder.
 
-`<run>/report/calibration.json`, `attention.json`, `softmax.json` and `positions.json` are records like any other; the
-report only reads them.
+`<run>/report/calibration.json`, `attention.json`, `softmax.json`, `positions.json` and `syntax.json` are records like
+any other; the report only reads them.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.inference.load import Trained, experiment_of
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
+from lightning_tfm.inference.syntax import syntax
 from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
 from lightning_tfm.model.positions import BiasScheme
@@ -151,5 +152,6 @@ MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {
     "attention": attention,
     "softmax": softmaxes,
     "positions": schemes,
+    "syntax": syntax,
 }
 """name of the record -> what makes it of a text"""

@@ -4,7 +4,7 @@ records to cells     records, columns, facts, row, summary (what a table and a r
 statistics           statistics, resampling, evidence, multiplicity, sequential, interim, power, choice
 words                verdict, claims, findings, marks, far_above, nats, reference
 analyses             agreement, worth, regime, factors, tuning, beyond, beyond_records, probes, softmax, schemes,
-                     extras, comparison, pool, ladder, search, search_summary, layer_table, table2, parameters,
+                     syntax, extras, comparison, pool, ladder, search, search_summary, layer_table, table2, parameters,
                      architecture, attention
 the table            table, table_data, latex
 formats              blocks, shown by render/; plain

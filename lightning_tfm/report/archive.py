@@ -34,7 +34,7 @@ COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that travel as they are"""
 OF_STUDIES = (TUNING, LAYERS)
 """files of a study that travel with its study.json"""
-COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams"))
+COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams", "syntax"))
 """what was computed of a run's weights, in numbers alone"""
 MEMBER = re.compile(
     rf"studies/[^/]+/(study\.json|{'|'.join(map(re.escape, OF_STUDIES))})"

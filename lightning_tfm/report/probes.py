@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lightning_tfm.report import provenance
+from lightning_tfm.report import provenance, syntax
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.grid import grid
 from lightning_tfm.report.records import Cells
@@ -32,12 +32,13 @@ Record = Mapping[str, Any]
 
 
 def section(cells: Cells) -> Section:
-    """Of all finished runs that `inspect` looked at; empty where it looked at none."""
+    """Of all finished runs that `inspect` or `report --collect` looked at; empty where they looked at none."""
     found: list[Block] = []
     for row in cells.study.rows:
         for cell in cells.of(row.name):
-            heads, beams = (provenance.collected(cell, name) for name in ("heads", "beams"))
+            heads, beams, looks = (provenance.collected(cell, name) for name in ("heads", "beams", "syntax"))
             title = f"{row.name}, seed {cell.seed}"
+            found += syntax.blocks(looks, title) if looks else []
             if heads:
                 pictures = [(picture, f"{kind}; orange: worse without it.") for kind, picture in head_pictures(heads)]
                 found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))

@@ -13,7 +13,7 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import SCHEMES
-from lightning_tfm.report import architecture, archive, attention, layer_table, probes, translations
+from lightning_tfm.report import architecture, archive, attention, layer_table, probes, syntax, translations
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
 from lightning_tfm.report.forest import forest
@@ -204,6 +204,22 @@ BEAMS = {"lines": 9, "alpha": 0.6, "threads": 1}
 BEAMS |= {"beams": [{"beam": b, "bleu": 20.0 + b / 10, "seconds": 1.0 * b, "length": 0.9} for b in (1, 2, 4)]}
 
 
+LOOKS = [[{"share": 0.7, "order": 0.2, "p_order": 0.001, "untrained": 0.3, "p_untrained": p} for p in (0.002, 0.5)]]
+SYNTAX = {"sentences": 500, "untrained": 400, "agreement": {"cross": [{"trained": 0.31, "untrained": 0.4}]}}
+SYNTAX |= {
+    "relations": [
+        {
+            "kind": "encoder",
+            "relation": "parent",
+            "words": 1234,
+            "distance": {"words": 1, "share": 0.5},
+            "layers": LOOKS,
+        },
+        {"kind": "cross", "relation": "aligned", "words": 99, "distance": {"words": 0, "share": 0.6}, "layers": LOOKS},
+    ]
+}
+
+
 def put_extras(made):
     """Records of every kind, as --collect and `layers --study` leave them."""
     for row in made.study.rows:
@@ -215,6 +231,7 @@ def put_extras(made):
         put(made, row, made.study.seeds[0], "positions", {"positions": "t5", "stacks": stacks})
     put(made, made.study.rows[0], made.study.seeds[0], "heads", HEADS)
     put(made, made.study.rows[0], made.study.seeds[0], "beams", BEAMS)
+    put(made, made.study.rows[0], made.study.seeds[0], "syntax", SYNTAX)
     (folder_of(made.root, made.study.name) / layer_table.FILE).write_text(layer_table.to_json(measured_table()))
 
 
@@ -378,3 +395,12 @@ def test_positions_are_drawn_without_training(tmp_path, capsys):
         assert drawn[scheme].count("<path") > 2, scheme
     assert "channel" in drawn["sinusoidal"] and "distance" in drawn["rotary"]
     assert "key's position minus the query's" in drawn["alibi"]
+
+
+def test_what_heads_look_at_is_corrected_over_all_heads_and_relations(asking):
+    text = to_text(syntax.blocks(SYNTAX, "base, seed 1"))
+    line = next(line for line in text.splitlines() if "encoder: the parent" in line)
+    assert line.split()[3:] == ["1,234", "50.0", "(+1)", "1", "of", "2", "1,", "1", "70.0", "20.0", "30.0", "0.004"]
+    assert "31.0" in text and not syntax.blocks(SYNTAX | {"relations": []}, "")
+    page = make("made", asking.root).render("html")
+    assert "over the memory: the aligned word" in page and "Share of words, encoder: the parent" in page
