@@ -212,8 +212,8 @@ def _watching(place: Place, seen: dict[tuple[str, int], Tensor]) -> Compare:
         causal: bool,
         bias: Tensor | None = None,
         values: Any = None,
-        keep: Tensor | None = None,
-        x_BTD: Tensor | None = None,
+        *rest: Any,
+        **named: Any,
     ) -> Tensor:
         def note(weights: Tensor) -> Tensor:
             seen[place.kind, place.layer] = weights
@@ -223,6 +223,7 @@ def _watching(place: Place, seen: dict[tuple[str, int], Tensor]) -> Compare:
             return attend_explicit(q, k, v, allowed, causal, bias, module.additive, values, note)
         mask = with_past(allowed, causal, q.shape[2], k.shape[2], q.device)
         note(module.mix.weights(q, k, mask, bias))
+        x_BTD = named["x_BTD"] if named else rest[-1]
         return module.mix(q, k, v, mask, bias, x_BTD)
 
     return compare
