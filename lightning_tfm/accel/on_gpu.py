@@ -5,6 +5,7 @@ the loss, equal up to rounding. Each is compared with its formula before a train
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,8 +15,8 @@ from lightning_tfm.accel import kernels
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.transformer import Noise
-from lightning_tfm.training.backend import Backend, MaskSource
+from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.training.backend import Backend, MaskSource, Translator
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
 from lightning_tfm.training.loss import smoothing_weights
 from lightning_tfm.training.precision import lowered_dtype
@@ -143,6 +144,11 @@ class KernelBackend(Backend):
 
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
         return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
+
+    def translator(self, model: Transformer, device: torch.device) -> Translator | None:
+        from lightning_tfm.accel.unread_search import translate
+
+        return None if model.config.one_stack or device.type == "cpu" else partial(translate, model)
 
     def describe(self) -> list[str]:
         drawn = ["dropout masks by Triton, the same bits"] if self._draws else []

@@ -5,16 +5,21 @@ TransformerModule is given one; nothing but its results hangs on which.
 """
 
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.model.transformer import Noise
+from lightning_tfm.model.search import Hypothesis
+from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.loss import smoothed_nll
+
+Translator = Callable[[Sequence[Batch], Evaluation], dict[int, Hypothesis]]
 
 
 class MaskSource(Protocol):
@@ -50,6 +55,11 @@ class Backend:
     ) -> tuple[Tensor, Tensor]:
         """As loss.smoothed_nll."""
         return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
+
+    def translator(self, model: Transformer, device: torch.device) -> Translator | None:
+        """What translates the sources of batches, line number -> translation, and chooses batches of its own; None:
+        the search that every device runs, batch by batch."""
+        return None
 
     def describe(self) -> list[str]:
         """What computes otherwise than on a CPU by the formulas, for the record."""

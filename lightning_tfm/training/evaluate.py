@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from lightning_tfm.config import Evaluation
-from lightning_tfm.data.batch import Batch, pad
+from lightning_tfm.data.batch import Batch
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.training.pending_losses import NotFinite
 from lightning_tfm.training.precision import of_weights
@@ -59,35 +59,6 @@ def translate_batch(module: "TransformerModule", batch: Batch, how: Evaluation) 
     return {line: Line(s.nll, s.tokens, best[0].pieces, best[0].score) for (line, s), best in pairs}
 
 
-def translate_large(module: "TransformerModule", batches: list[Batch], how: Evaluation) -> dict[int, Line]:
-    """As `translate_batch` of all of them, for a GPU: lines scored by batch, then translated by length in batches as
-    large as its memory allows, without a wait at each piece. `batches` may lie on the CPU."""
-    from lightning_tfm.model.unread_search import sentences_at_once, unread_search
-
-    model, found = module.transformer, dict[int, Line]()
-    rows = [
-        (length, line, row[:length])
-        for batch in batches
-        for length, line, row in zip(
-            batch.source_lengths_B.tolist(), batch.index_B.tolist(), batch.source_BS.cpu().numpy(), strict=True
-        )
-    ]
-    rows.sort(key=lambda one: (-one[0], one[1]))  # the longest first, whose batch must fit
-    for batch in batches:
-        found |= score_batch(module, module.transfer_batch_to_device(batch, module.device, 0))
-    free = torch.cuda.mem_get_info(module.device)[0] if module.device.type == "cuda" else math.inf
-    while rows:
-        S = rows[0][0]
-        count = sentences_at_once(model, S, min(S + how.extra_len, model.max_length), how.beam, free)
-        some, rows = rows[:count], rows[count:]
-        source_BS = pad([row for *_, row in some]).to(module.device)
-        with of_weights(module.device):
-            best = unread_search(model, source_BS, how.beam, how.alpha, how.extra_len)
-        for (_, line, _), (one,) in zip(some, best, strict=True):
-            found[line] = replace(found[line], pieces=one.pieces, score=one.score)
-    return found
-
-
 def all_lines(local: dict[int, Line], n: int) -> list[Line]:
     """Lines 0 … n-1 from all ranks. A collective. Raises RuntimeError unless each came exactly once."""
     parts = [local]
@@ -121,11 +92,12 @@ def evaluate_lines(
     training = module.training
     module.eval()
     local: dict[int, Line] = {}
-    large = how is not None and module.device.type != "cpu" and not module.transformer.config.one_stack
-    if how is not None and large:
-        local, batches = translate_large(module, batches, how), []
+    apart = None if how is None else module.backend.translator(module.transformer, module.device)
     for batch in batches:
         batch = module.transfer_batch_to_device(batch, module.device, 0)
-        local |= score_batch(module, batch) if how is None else translate_batch(module, batch, how)
+        local |= score_batch(module, batch) if how is None or apart else translate_batch(module, batch, how)
+    if how is not None and apart is not None:
+        found = apart(batches, how)
+        local = {line: replace(x, pieces=found[line].pieces, score=found[line].score) for line, x in local.items()}
     module.train(training)
     return all_lines(local, n)

@@ -1,4 +1,4 @@
-"""Beam search of thousands of hypotheses that leaves its numbers on the device: what search.py finds, for a GPU.
+"""Beam search of thousands of hypotheses that leaves its numbers on the device: what model/search.py finds, for a GPU.
 
 To read a number the host has to wait until the device has done all that it was given. So what is finished stays there,
 too, and only which sentences are done is read, each READ_EVERY steps; these leave the batch then. Until then they are
@@ -12,9 +12,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD, Model
+from lightning_tfm.config import BOS, EOS, PAD, Evaluation, Model
+from lightning_tfm.data.batch import Batch, pad
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, candidates, length_penalty
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.training.precision import of_weights
 
 READ_EVERY = 8
 """steps"""
@@ -152,3 +154,27 @@ def unread_search(
         pieces_R = piece[rows].flatten()
     found = {i: best for ids, part in ended for i, best in zip(ids, part.hypotheses(n_best), strict=True)}
     return [found[i] for i in range(len(limits))]
+
+
+def translate(model: Transformer, batches: Sequence[Batch], how: Evaluation) -> dict[int, Hypothesis]:
+    """Line number -> the best translation of every source: by length, in batches as large as memory allows."""
+    device = model.embedding_WD.device
+    rows = [
+        (length, line, row[:length])
+        for batch in batches
+        for length, line, row in zip(
+            batch.source_lengths_B.tolist(), batch.index_B.tolist(), batch.source_BS.cpu().numpy(), strict=True
+        )
+    ]
+    rows.sort(key=lambda one: (-one[0], one[1]))  # the batch that takes most comes first
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else torch.inf
+    found: dict[int, Hypothesis] = {}
+    while rows:
+        S = rows[0][0]
+        count = sentences_at_once(model, S, min(S + how.extra_len, model.max_length), how.beam, free)
+        some, rows = rows[:count], rows[count:]
+        with of_weights(device):
+            source_BS = pad([row for *_, row in some]).to(device)
+            best = unread_search(model, source_BS, how.beam, how.alpha, how.extra_len)
+        found |= {line: one for (_, line, _), (one,) in zip(some, best, strict=True)}
+    return found

@@ -2,19 +2,22 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from lightning_tfm.accel import unread_search as unread
+from lightning_tfm.accel.on_gpu import KernelBackend
+from lightning_tfm.accel.unread_search import Beams, bytes_each, sentences_at_once, translate, unread_search
 from lightning_tfm.config import EOS, Evaluation, Experiment, Model
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.model import unread_search as unread
 from lightning_tfm.model.search import CachedDecoder, beam_search
 from lightning_tfm.model.transformer import Transformer
-from lightning_tfm.model.unread_search import Beams, bytes_each, sentences_at_once, unread_search
 from lightning_tfm.training import evaluate
+from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.module import TransformerModule
 from tests.model.test_search import build, pad, prefer, sources
 
@@ -135,8 +138,16 @@ def test_a_text_is_translated_as_by_its_own_batches(monkeypatch, hypotheses):
     rows = [torch.tensor(row[:-1], dtype=torch.int64).numpy() for row in sources(31, 20, 8) if len(row) > 1]
     batches = [make_batch(rows[i::3], rows[i::3], np.arange(i, len(rows), 3)) for i in range(3)]
     theirs = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
-    with torch.no_grad():
-        found = evaluate.translate_large(module, batches, e.evaluation)
-    ours = [found[i] for i in range(len(rows))]
+    monkeypatch.setattr(module.backend, "translator", lambda model, device: partial(translate, model))
+    monkeypatch.setattr(evaluate, "beam_search", None)
+    ours = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
     assert [(x.pieces, x.nll, x.tokens) for x in ours] == [(x.pieces, x.nll, x.tokens) for x in theirs]
     assert [x.score for x in ours] == pytest.approx([x.score for x in theirs], rel=1e-5)
+
+
+def test_only_a_gpu_of_two_stacks_translates_apart():
+    backend = KernelBackend(False, torch.device("cpu"))
+    two, one = build(11), build(11, stack="prefix")
+    assert backend.translator(two, torch.device("cuda")).func is translate
+    assert backend.translator(two, torch.device("cpu")) is None is backend.translator(one, torch.device("cuda"))
+    assert Backend().translator(two, torch.device("cuda")) is None
