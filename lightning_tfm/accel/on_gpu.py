@@ -5,6 +5,7 @@ the loss, equal up to rounding. Each is compared with its formula before a train
 """
 
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.accel import kernels
-from lightning_tfm.config import Model
+from lightning_tfm.config import Evaluation, Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.search import Hypothesis
 from lightning_tfm.model.transformer import Noise, Transformer
-from lightning_tfm.training.backend import Backend, MaskSource, Translator
+from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
 from lightning_tfm.training.loss import smoothing_weights
 from lightning_tfm.training.precision import lowered_dtype
@@ -145,10 +147,11 @@ class KernelBackend(Backend):
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
         return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
 
-    def translator(self, model: Transformer, device: torch.device) -> Translator | None:
+    def translator(self, model: Transformer) -> Callable[[list[Batch], Evaluation], dict[int, Hypothesis]] | None:
         from lightning_tfm.accel.unread_search import translate
 
-        return None if model.config.one_stack or device.type == "cpu" else partial(translate, model)
+        cpu = model.embedding_WD.device.type == "cpu"
+        return None if cpu or model.config.one_stack else partial(translate, model)
 
     def describe(self) -> list[str]:
         drawn = ["dropout masks by Triton, the same bits"] if self._draws else []

@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import BOS, EOS, PAD, Evaluation, Model
+from lightning_tfm.config import Evaluation, Model
 from lightning_tfm.data.batch import Batch, pad
 from lightning_tfm.model.search import CachedDecoder, Hypothesis, candidates, length_penalty
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.pieces import BOS, EOS, PAD
 from lightning_tfm.training.precision import of_weights
 
 READ_EVERY = 8
@@ -160,7 +161,7 @@ def translate(model: Transformer, batches: Sequence[Batch], how: Evaluation) -> 
     """Line number -> the best translation of every source: by length, in batches as large as memory allows."""
     device = model.embedding_WD.device
     rows = [
-        (length, line, row[:length])
+        (length, line, row[: length - 1])
         for batch in batches
         for length, line, row in zip(
             batch.source_lengths_B.tolist(), batch.index_B.tolist(), batch.source_BS.cpu().numpy(), strict=True
@@ -174,7 +175,7 @@ def translate(model: Transformer, batches: Sequence[Batch], how: Evaluation) -> 
         count = sentences_at_once(model, S, min(S + how.extra_len, model.max_length), how.beam, free)
         some, rows = rows[:count], rows[count:]
         with of_weights(device):
-            source_BS = pad([row for *_, row in some]).to(device)
+            source_BS = torch.from_numpy(pad([row for *_, row in some])[0]).to(device)
             best = unread_search(model, source_BS, how.beam, how.alpha, how.extra_len)
         found |= {line: one for (_, line, _), (one,) in zip(some, best, strict=True)}
     return found

@@ -5,7 +5,7 @@ TransformerModule is given one; nothing but its results hangs on which.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -18,8 +18,6 @@ from lightning_tfm.model.search import Hypothesis
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.loss import smoothed_nll
-
-Translator = Callable[[Sequence[Batch], Evaluation], dict[int, Hypothesis]]
 
 
 class MaskSource(Protocol):
@@ -56,9 +54,8 @@ class Backend:
         """As loss.smoothed_nll."""
         return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
 
-    def translator(self, model: Transformer, device: torch.device) -> Translator | None:
-        """What translates the sources of batches, line number -> translation, and chooses batches of its own; None:
-        the search that every device runs, batch by batch."""
+    def translator(self, model: Transformer) -> Callable[[list[Batch], Evaluation], dict[int, Hypothesis]] | None:
+        """What translates lines, by number, in batches of its own; None: batch by batch, by model/search.py."""
         return None
 
     def describe(self) -> list[str]:

@@ -92,7 +92,7 @@ def evaluate_lines(
     training = module.training
     module.eval()
     local: dict[int, Line] = {}
-    apart = None if how is None else module.backend.translator(module.transformer, module.device)
+    apart = None if how is None else module.backend.translator(module.transformer)
     for batch in batches:
         batch = module.transfer_batch_to_device(batch, module.device, 0)
         local |= score_batch(module, batch) if how is None or apart else translate_batch(module, batch, how)

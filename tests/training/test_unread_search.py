@@ -12,10 +12,11 @@ import torch
 from lightning_tfm.accel import unread_search as unread
 from lightning_tfm.accel.on_gpu import KernelBackend
 from lightning_tfm.accel.unread_search import Beams, bytes_each, sentences_at_once, translate, unread_search
-from lightning_tfm.config import EOS, Evaluation, Experiment, Model
+from lightning_tfm.config import Evaluation, Experiment, Model
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.model.search import CachedDecoder, beam_search
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.pieces import EOS
 from lightning_tfm.training import evaluate
 from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.module import TransformerModule
@@ -138,7 +139,7 @@ def test_a_text_is_translated_as_by_its_own_batches(monkeypatch, hypotheses):
     rows = [torch.tensor(row[:-1], dtype=torch.int64).numpy() for row in sources(31, 20, 8) if len(row) > 1]
     batches = [make_batch(rows[i::3], rows[i::3], np.arange(i, len(rows), 3)) for i in range(3)]
     theirs = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
-    monkeypatch.setattr(module.backend, "translator", lambda model, device: partial(translate, model))
+    monkeypatch.setattr(module.backend, "translator", lambda model: partial(translate, model))
     monkeypatch.setattr(evaluate, "beam_search", None)
     ours = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
     assert [(x.pieces, x.nll, x.tokens) for x in ours] == [(x.pieces, x.nll, x.tokens) for x in theirs]
@@ -147,7 +148,7 @@ def test_a_text_is_translated_as_by_its_own_batches(monkeypatch, hypotheses):
 
 def test_only_a_gpu_of_two_stacks_translates_apart():
     backend = KernelBackend(False, torch.device("cpu"))
-    two, one = build(11), build(11, stack="prefix")
-    assert backend.translator(two, torch.device("cuda")).func is translate
-    assert backend.translator(two, torch.device("cpu")) is None is backend.translator(one, torch.device("cuda"))
-    assert Backend().translator(two, torch.device("cuda")) is None
+    one = build(11, stack="prefix").to("meta")
+    assert backend.translator(build(11)) is None is backend.translator(one)
+    assert backend.translator(build(11).to("meta")).func is translate
+    assert Backend().translator(build(11).to("meta")) is None
