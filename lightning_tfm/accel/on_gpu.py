@@ -5,8 +5,6 @@ the loss, equal up to rounding. Each is compared with its formula before a train
 """
 
 import sys
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -147,11 +145,10 @@ class KernelBackend(Backend):
         weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
         return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
 
-    def translator(self, model: Transformer) -> Callable[[list[Batch], Evaluation], dict[int, Hypothesis]] | None:
+    def translate(self, model: Transformer, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
         from lightning_tfm.accel.unread_search import translate
 
-        cpu = model.embedding_WD.device.type == "cpu"
-        return None if cpu or model.config.one_stack else partial(translate, model)
+        return (super().translate if model.config.one_stack else translate)(model, batches, how)
 
     def describe(self) -> list[str]:
         drawn = ["dropout masks by Triton, the same bits"] if self._draws else []

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from lightning_tfm.config import Evaluation, Model
 from lightning_tfm.data.batch import Batch, pad
-from lightning_tfm.model.search import CachedDecoder, Hypothesis, candidates, length_penalty
+from lightning_tfm.model.search import CachedDecoder, Hypothesis, length_penalty
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.pieces import BOS, EOS, PAD
-from lightning_tfm.training.precision import of_weights
 
 READ_EVERY = 8
 """steps"""
@@ -84,7 +83,9 @@ class Beams:
         ends = self.logprob_Bw + step_BwW[:, :, EOS]
         for special in (PAD, BOS, EOS):  # a list of them would be carried to the device each time
             step_BwW[:, :, special] = NONE
-        best, parent, piece = candidates(step_BwW, self.logprob_Bw, beam)
+        step_BwW += self.logprob_Bw[:, :, None]
+        best, flat = step_BwW.flatten(1).topk(min(beam, step_BwW[0].numel()), 1)
+        parent, piece = flat // step_BwW.shape[-1], flat % step_BwW.shape[-1]
         last = position >= self.limits_B
         counts = (ends >= best[:, -1:]) | last[:, None]
         if width * step_BwW.shape[-1] <= beam:
@@ -174,8 +175,7 @@ def translate(model: Transformer, batches: Sequence[Batch], how: Evaluation) -> 
         S = rows[0][0]
         count = sentences_at_once(model, S, min(S + how.extra_len, model.max_length), how.beam, free)
         some, rows = rows[:count], rows[count:]
-        with of_weights(device):
-            source_BS = torch.from_numpy(pad([row for *_, row in some])[0]).to(device)
-            best = unread_search(model, source_BS, how.beam, how.alpha, how.extra_len)
+        source_BS = torch.from_numpy(pad([row for *_, row in some])[0]).to(device)
+        best = unread_search(model, source_BS, how.beam, how.alpha, how.extra_len)
         found |= {line: one for (_, line, _), (one,) in zip(some, best, strict=True)}
     return found

@@ -177,7 +177,11 @@ def beam_search(
         position += 1
         ends = logprob + step[:, :, EOS]
         step[:, :, [PAD, BOS, EOS]] = float("-inf")
-        best, parent, piece = candidates(step, logprob, beam)
+        # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
+        row_best, row_piece = top(step, min(beam, step.shape[-1]))
+        row_best += logprob[:, :, None]
+        best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
+        parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
 
         # an end counts where it stands among what the beam keeps, or where nothing else may follow
         are_last = [position >= limits[sentence] for sentence in open_ids]
@@ -209,15 +213,6 @@ def beam_search(
         pieces_R = piece.flatten()
         open_ids = [open_ids[row] for row in stay]
     return [hypotheses[:n_best] for hypotheses in finished]
-
-
-def candidates(step_BwW: Tensor, logprob_Bw: Tensor, beam: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `beam` likeliest hypotheses of each sentence with one piece more: log P, whose they are, that piece."""
-    # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
-    row_best, row_piece = top(step_BwW, min(beam, step_BwW.shape[-1]))
-    row_best += logprob_Bw[:, :, None]
-    best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
-    return best, flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
 
 
 def top(x_BTW: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,6 @@ TransformerModule is given one; nothing but its results hangs on which.
 """
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.model.search import Hypothesis
+from lightning_tfm.model.search import Hypothesis, beam_search
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.loss import smoothed_nll
@@ -54,9 +53,14 @@ class Backend:
         """As loss.smoothed_nll."""
         return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
 
-    def translator(self, model: Transformer) -> Callable[[list[Batch], Evaluation], dict[int, Hypothesis]] | None:
-        """What translates lines, by number, in batches of its own; None: batch by batch, by model/search.py."""
-        return None
+    def translate(self, model: Transformer, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
+        """Line number -> the best translation, by the numbers of `model` in its own type."""
+        found: dict[int, Hypothesis] = {}
+        for batch in batches:
+            source_BS = batch.source_BS.to(model.embedding_WD.device)
+            best = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len)
+            found |= {line: one for line, (one,) in zip(batch.index_B.tolist(), best, strict=True)}
+        return found
 
     def describe(self) -> list[str]:
         """What computes otherwise than on a CPU by the formulas, for the record."""

@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.model.search import beam_search
 from lightning_tfm.training.pending_losses import NotFinite
 from lightning_tfm.training.precision import of_weights
 
@@ -50,13 +49,11 @@ def score_batch(module: "TransformerModule", batch: Batch) -> dict[int, Line]:
     return {line: Line(*values) for line, *values in zip(batch.index_B.tolist(), nll, tokens, strict=True)}
 
 
-def translate_batch(module: "TransformerModule", batch: Batch, how: Evaluation) -> dict[int, Line]:
-    """As `score_batch`, with the best translation."""
-    scored = score_batch(module, batch)
+def translated(module: "TransformerModule", local: dict[int, Line], batches: list[Batch], how: Evaluation) -> dict:
+    """Lines that were scored, with their best translations."""
     with of_weights(module.device):
-        found = beam_search(module.transformer, batch.source_BS, how.beam, how.alpha, how.extra_len)
-    pairs = zip(scored.items(), found, strict=True)
-    return {line: Line(s.nll, s.tokens, best[0].pieces, best[0].score) for (line, s), best in pairs}
+        found = module.backend.translate(module.transformer, batches, how)
+    return {line: replace(x, pieces=found[line].pieces, score=found[line].score) for line, x in local.items()}
 
 
 def all_lines(local: dict[int, Line], n: int) -> list[Line]:
@@ -92,12 +89,9 @@ def evaluate_lines(
     training = module.training
     module.eval()
     local: dict[int, Line] = {}
-    apart = None if how is None else module.backend.translator(module.transformer)
     for batch in batches:
-        batch = module.transfer_batch_to_device(batch, module.device, 0)
-        local |= score_batch(module, batch) if how is None or apart else translate_batch(module, batch, how)
-    if how is not None and apart is not None:
-        found = apart(batches, how)
-        local = {line: replace(x, pieces=found[line].pieces, score=found[line].score) for line, x in local.items()}
+        local |= score_batch(module, module.transfer_batch_to_device(batch, module.device, 0))
+    if how is not None:
+        local = translated(module, local, batches, how)
     module.train(training)
     return all_lines(local, n)

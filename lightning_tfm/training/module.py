@@ -19,7 +19,7 @@ from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SentenceMasks
-from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translate_batch
+from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translated
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
@@ -185,7 +185,7 @@ class TransformerModule(pl.LightningModule):
         self.lines |= score_batch(self, batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.lines |= translate_batch(self, batch, self.experiment.evaluation)
+        self.lines |= translated(self, score_batch(self, batch), [batch], self.experiment.evaluation)
 
     def on_validation_epoch_end(self) -> None:
         self.log("val_ppl", perplexity(self.gather_lines()).ppl, prog_bar=True)

@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from lightning_tfm.accel import unread_search as unread
 from lightning_tfm.accel.on_gpu import KernelBackend
-from lightning_tfm.accel.unread_search import Beams, bytes_each, sentences_at_once, translate, unread_search
+from lightning_tfm.accel.unread_search import Beams, bytes_each, sentences_at_once, unread_search
 from lightning_tfm.config import Evaluation, Experiment, Model
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.model.search import CachedDecoder, beam_search
@@ -139,16 +138,16 @@ def test_a_text_is_translated_as_by_its_own_batches(monkeypatch, hypotheses):
     rows = [torch.tensor(row[:-1], dtype=torch.int64).numpy() for row in sources(31, 20, 8) if len(row) > 1]
     batches = [make_batch(rows[i::3], rows[i::3], np.arange(i, len(rows), 3)) for i in range(3)]
     theirs = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
-    monkeypatch.setattr(module.backend, "translator", lambda model: partial(translate, model))
-    monkeypatch.setattr(evaluate, "beam_search", None)
+    monkeypatch.setattr(module, "backend", KernelBackend(False, torch.device("cpu")))
     ours = evaluate.evaluate_lines(module, batches, len(rows), e.evaluation)
     assert [(x.pieces, x.nll, x.tokens) for x in ours] == [(x.pieces, x.nll, x.tokens) for x in theirs]
     assert [x.score for x in ours] == pytest.approx([x.score for x in theirs], rel=1e-5)
 
 
-def test_only_a_gpu_of_two_stacks_translates_apart():
-    backend = KernelBackend(False, torch.device("cpu"))
-    one = build(11, stack="prefix").to("meta")
-    assert backend.translator(build(11)) is None is backend.translator(one)
-    assert backend.translator(build(11).to("meta")).func is translate
-    assert Backend().translator(build(11).to("meta")) is None
+def test_one_stack_is_translated_batch_by_batch_by_the_kernels_backend(monkeypatch):
+    monkeypatch.setattr(unread, "translate", None)
+    model, rows = build(31, stack="prefix"), [np.array(row[:-1]) for row in sources(31, 6, 8) if len(row) > 1]
+    batches = [make_batch(rows, rows, np.arange(len(rows)))]
+    how = replace(Evaluation(), extra_len=9)
+    found, same = (b.translate(model, batches, how) for b in (KernelBackend(False, torch.device("cpu")), Backend()))
+    assert found == same and list(found) == list(range(len(rows)))
