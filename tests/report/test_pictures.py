@@ -14,6 +14,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report import architecture, archive, attention, layer_table, probes, syntax, translations
+from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
 from lightning_tfm.report.forest import forest
@@ -398,9 +399,20 @@ def test_positions_are_drawn_without_training(tmp_path, capsys):
 
 
 def test_what_heads_look_at_is_corrected_over_all_heads_and_relations(asking):
-    text = to_text(syntax.blocks(SYNTAX, "base, seed 1"))
-    line = next(line for line in text.splitlines() if "encoder: the parent" in line)
-    assert line.split()[3:] == ["1,234", "50.0", "(+1)", "1", "of", "2", "1,", "1", "70.0", "20.0", "30.0", "0.004"]
-    assert "31.0" in text and not syntax.blocks(SYNTAX | {"relations": []}, "")
+    blocks = syntax.blocks(SYNTAX, "base, seed 1")
+    first = next(block for block in blocks if isinstance(block, Table))
+    assert first.rows[0][1:] == ["1,234", "50.0 (+1)", "1 of 2", "1, 1", "70.0", "20.0", "30.0", "0.004"]
+    assert "31.0" in to_text(blocks) and not syntax.blocks(SYNTAX | {"relations": []}, "")
     page = make("made", asking.root).render("html")
     assert "over the memory: the aligned word" in page and "Share of words, encoder: the parent" in page
+
+
+def test_what_heads_look_at_is_collected_of_bases_first_run(made, monkeypatch):
+    from lightning_tfm.cli.collect import collect_study
+    from lightning_tfm.inference import inspect
+
+    asked = {}
+    monkeypatch.setattr(inspect, "collect_run", lambda folder, dev, what: asked.update({folder.path: what}))
+    collect_study(made.study.name, made.root, lambda line: None)
+    assert [path for path, what in asked.items() if "syntax" in what] == [made.folder(made.study.rows[0], 1).path]
+    assert made.study.rows[0].name == "base" and len(asked) > 10
