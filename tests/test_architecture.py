@@ -94,7 +94,7 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize(("start", "most"), [("runs/train.py", 7_515), ("model/transformer.py", 2_300)])
+@pytest.mark.parametrize(("start", "most"), [("runs/train.py", 7_510), ("model/transformer.py", 2_300)])
 def test_what_one_file_reaches_stays_small_enough_to_be_read(start, most):
     """The bounds, 3 % above what was found when they were set, may only fall: lower them with what they bound."""
     found = closure(start)
