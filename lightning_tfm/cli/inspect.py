@@ -79,7 +79,13 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
 
     if options["threads"]:
         torch.set_num_threads(options["threads"])
-    trained = Trained.open(folder, experiment_of(folder))
+    experiment = experiment_of(folder)
+    if not experiment.data.translated:
+        raise UserError(
+            f"{folder.path.name}: data.corpus={experiment.data.corpus} has no source, and heads and beams are "
+            "inspected by translations"
+        )
+    trained = Trained.open(folder, experiment)
     how, text = trained.module.experiment.evaluation, probes.Some(_dev(trained), options["lines"])
 
     def say(line: str) -> None:

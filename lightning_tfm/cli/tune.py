@@ -93,8 +93,13 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
 
 
 def check_space(search: Search) -> None:
-    """Raise UserError where base cannot be trained, or no trial could reach the peak of its learning rate."""
+    """Raise UserError where base cannot be trained or has no such score, or no trial could reach its peak rate."""
     check_trainable(search.base, search.name)
+    if "dev/bleu" in search.objectives and not search.base.data.translated:
+        raise UserError(
+            f"{search.name}: dev/bleu scores translations: data.corpus={search.base.data.corpus} has no source, search "
+            "by dev/ppl"
+        )
     for p in search.space:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")

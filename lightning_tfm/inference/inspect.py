@@ -29,7 +29,8 @@ from lightning_tfm.sums import signed
 BINS = 15
 """of equal width, as in Guo et al. 2017"""
 LENGTHS = (6, 10, 15)
-"""source pieces of the sentences whose attention is shown: the first of the dev text nearest to each"""
+"""source pieces of the sentences whose attention is shown, or pieces where there is no source: the first of the dev
+text nearest to each"""
 
 
 def collect_run(folder: RunFolder, dev: str, what: Sequence[str]) -> None:
@@ -73,7 +74,8 @@ def binned(confidence_N: np.ndarray, right_N: np.ndarray) -> dict[str, Any]:
 
 def attention(trained: Trained, split: Split) -> dict[str, Any]:
     """Weights of all layers and heads on a few dev sentences, in thousandths: kind -> [layer][head][query][key]."""
-    lines = [int(np.abs(split.source_lengths - length).argmin()) for length in LENGTHS]
+    lengths = split.source_lengths if split.source_lengths.any() else split.target_lengths
+    lines = [int(np.abs(lengths - length).argmin()) for length in LENGTHS]
     found = [{"line": i + 1} | with_pieces(trained, split.source(i), split.target(i)) for i in dict.fromkeys(lines)]
     return {"schema": 1, "split": "dev", "sentences": found}
 

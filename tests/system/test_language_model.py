@@ -139,3 +139,25 @@ def test_validate_says_what_was_scored(root):
 def test_what_the_text_has_no_place_for_says_so(root):
     done = call("fit", "--config", str(root / "e.yaml"), "--data.corpus", "builtin-lines", "--out", str(root), code=2)
     assert "data.corpus=builtin-lines has no source" in done.err and "model.stack=causal" in done.err
+
+
+def test_what_needs_translations_is_refused(root):
+    search = SWEEP.replace("lm", "s").replace(
+        "row: {values: [base, D-Pdrop0.0, C-dff4096]}", "model.h: {values: [1, 2]}"
+    )
+    search = search.replace("  seed: {values: [1, 2]}\n", "").replace(
+        "parameters:", "metric: {name: dev/bleu, goal: maximize}\nparameters:"
+    )
+    (root / "search.yaml").write_text(search.replace("e.yaml", str(root / "e.yaml")))
+    options = [f"--{key}={value}" for key, value in CHANGES.items()]
+    done = call(
+        "tune", str(root / "search.yaml"), *options, f"--data.folder={root / 'text'}", "--out", str(root), code=2
+    )
+    assert "dev/bleu scores translations: data.corpus=lines has no source, search by dev/ppl" in done.err
+    assert "has no source" in call("inspect", "lm", "--out", str(root), code=2).err
+
+
+def test_a_report_collects_what_models_say(root):
+    call("report", "lm", "--collect", "--out", str(root))
+    for folder in records(root):
+        assert {path.name for path in (folder / "report").iterdir()} >= {"attention.json", "calibration.json"}
