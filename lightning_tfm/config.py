@@ -242,6 +242,8 @@ class Hardware:
     products: Literal["torch", "onednn"] = "torch"
     """who multiplies matrices in float32 on a CPU, equal up to rounding: torch, which takes MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""
+    packed: bool = False
+    """train on a step's sentences one after another, without padding, equal up to rounding; for base on one GPU"""
     keep_memory: bool = True
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False

@@ -32,9 +32,10 @@ def backends_used(module: TransformerModule) -> list[str]:
     found += module.backend.describe()
     if tried := variants_tried():
         counters = sys.modules["torch._dynamo.utils"].counters
-        good = counters["frames"]["ok"]
-        found.append(compiled_variants(good, tried, counters["graph_break"].total()))
-        if tried > good:
+        good, breaks = counters["frames"]["ok"], counters["graph_break"].total()
+        uncompiled = f", {tried - good} or more that run uncompiled" if tried > good else ""
+        found.append(f"compiled: {good} variants{uncompiled}" + (f", {breaks} interruptions" if breaks else ""))
+        if uncompiled:
             print(f"{found[-1]}: the training was slower than it need be", file=sys.stderr)
     return found
 
@@ -43,12 +44,6 @@ def variants_tried() -> int:
     """What torch's compiler was asked for in this process; its module is a second's import."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["frames"]["total"] if dynamo else 0
-
-
-def compiled_variants(good: int, tried: int, breaks: int) -> str:
-    """What torch's compiler did in this process so far, in words."""
-    uncompiled = f", {tried - good} or more that run uncompiled" if tried > good else ""
-    return f"compiled: {good} variants{uncompiled}" + (f", {breaks} interruptions" if breaks else "")
 
 
 def attention_backends(c: Model, device: torch.device, precision: str) -> str:

@@ -176,7 +176,7 @@ class RunCallback(pl.Callback):
 
     def _lap(self, part: str) -> None:
         now, tried = time.perf_counter(), variants_tried()
-        if part == "train" and self.tally.trained_here() > WARM_UP:
+        if part == "train" and self.tally.ran()[-1]["seconds"] > WARM_UP:
             self._late += tried - self._tried
         self.tally.seconds[part] += now - self._clock
         self._clock, self._tried = now, tried

@@ -119,7 +119,7 @@ class TransformerModule(pl.LightningModule):
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
         with self.backend.multiplying():
-            x_ND, y_N = self._target_rows(batch, noise)
+            x_ND, y_N = self.backend.target_rows(self.transformer, batch, noise)
         return self.backend.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
     def flush_losses(self) -> None:
@@ -132,14 +132,6 @@ class TransformerModule(pl.LightningModule):
         total = self.reduce(self.sums)
         self.sums = np.zeros(2)
         return total
-
-    def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
-        """The decoder's output and the wanted piece of every true target position."""
-        hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
-        x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
-        if batch.rows_N is not None:
-            x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
-        return x_ND, y_N
 
     def _noise(self, step: int, batch: Batch) -> Noise | None:
         noise = self._noise_between(step, batch)
@@ -176,7 +168,7 @@ class TransformerModule(pl.LightningModule):
     @torch.no_grad()
     def sentence_nll(self, batch: Batch) -> np.ndarray:
         """Unsmoothed nll [B] of each sentence, end token included, in nats: float64 sums in the order of positions."""
-        x_ND, y_N = self._target_rows(batch, None)
+        x_ND, y_N = Backend.target_rows(self.backend, self.transformer, batch, None)  # the formula
         nll_N = token_nll(x_ND, self.transformer.generator_WD, y_N).double().cpu().numpy()
         starts = np.concatenate(([0], np.cumsum(batch.target_lengths_B)[:-1]))
         return np.add.reduceat(nll_N, starts)

@@ -82,12 +82,8 @@ class Tally:
 
     def ran(self) -> list[dict[str, Any]]:
         """Where all steps were made (record.Segment), the first ones first."""
-        return [*self.earlier_attempts, self.this_attempt | {"seconds": round(self.trained_here(), 3)}]
+        return [*self.earlier_attempts, self.this_attempt | {"seconds": round(self.trained() - self._began, 3)}]
 
     def trained(self) -> float:
         """Seconds of training and its data, of all attempts up to the last checkpoint of each."""
         return self.seconds["train"] + self.seconds["data"]
-
-    def trained_here(self) -> float:
-        """Of this attempt alone."""
-        return self.trained() - self._began
