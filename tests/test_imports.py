@@ -38,7 +38,8 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "training": BASE | {"model", "data", "scoring", "durable", "sums"},
     "accel": BASE | {"model", "data", "training"},
     "study": BASE | {"contradictions", "model.size", "model.flops", "yaml_files", "durable", "user_modules"},
-    "runs": BASE | {"accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell", "user_modules"},
+    "runs": BASE
+    | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "study.cell", "user_modules"},
     "watch": {"durable", "errors", "metrics", "runs", "strict", "study", "sums"},
     "queue": BASE | {"runs", "study", "watch", "durable", "data", "training.schedule", "yaml_files"},
     "inference": BASE | {"counting", "accel", "model", "data", "training", "scoring", "durable", "sums", "runs"},

@@ -1,7 +1,6 @@
 """A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where that is asked for."""
 
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,11 @@ def score_split(
     hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines] if translated else []
     references, found = split.target_text(), perplexity(lines)
     scored = bleu(hypotheses, references, how.bleu_tokenize) if translated else None
-    found_more = counting().measured(how.metrics, hypotheses, references, how.bleu_tokenize) if how.metrics else {}
+    found_more = {}
+    if how.metrics:
+        from lightning_tfm.counting import measured
+
+        found_more = measured(how.metrics, hypotheses, references, how.bleu_tokenize)
     sizes, unit = [text_size(reference) for reference in references], "characters"
     if not translated:
         sizes, unit = (
@@ -68,9 +71,10 @@ def score_split(
     )
     ends = (split.source_lengths + 1, split.target_lengths + 1)
     if isinstance(text, LongText):
-        each = import_module(".by_length", __package__)
-        made = each.Scored(lines, hypotheses, references, *ends)
-        score = replace(score, by_length=each.by_length(made, text.limit, how.bleu_tokenize))
+        from lightning_tfm.runs.by_length import Scored, by_length
+
+        made = Scored(lines, hypotheses, references, *ends)
+        score = replace(score, by_length=by_length(made, text.limit, how.bleu_tokenize))
     folder = attempt.folder.scores(name)
     hyp, table = folder / f"{split_name}.hyp.txt", folder / f"{split_name}.sentences.tsv"
     if translated:
@@ -82,16 +86,13 @@ def score_split(
     return score
 
 
-def counting() -> Any:
-    """The module of metrics beside BLEU: most runs ask for none and need not know it."""
-    return import_module(".counting", "lightning_tfm")
-
-
 def check_metrics(text: Text, split: str, how: Evaluation) -> None:
     """Raise UserError, before anything is trained, where the references of a split cannot be scored so."""
     if how.metrics:
+        from lightning_tfm.counting import measured
+
         references = text.split(split).target_text()
-        counting().measured(how.metrics, references, references, how.bleu_tokenize)
+        measured(how.metrics, references, references, how.bleu_tokenize)
 
 
 def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared) -> None:
