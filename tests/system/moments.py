@@ -35,7 +35,7 @@ class Strike:
         """Patch the package in this process (for good: call it in a child) and return the counter."""
         from lightning_tfm.data.module import StepLoader
         from lightning_tfm.runs.directory import Attempt
-        from lightning_tfm.training import evaluate, module, writer
+        from lightning_tfm.training import backend, evaluate, module, writer
 
         seen: Counter = Counter()
 
@@ -60,7 +60,7 @@ class Strike:
         before(module.TransformerModule, "batch_loss", "forward")
         before(module, "learning_rate", "update")
         before(evaluate, "score_batch", "validation")
-        before(evaluate, "beam_search", "decoding")
+        before(backend, "beam_search", "decoding")
         before(Attempt, "append_metrics", "metrics")
         before(Attempt, "commit", "before a rename")
         before(StepLoader, "step", "epoch's end", lambda loader, step: step and step % loader.plan.steps_per_epoch == 0)
