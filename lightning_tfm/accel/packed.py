@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import Evaluation, Experiment, Hardware, Model
+from lightning_tfm.accel.packable import check_model
+from lightning_tfm.config import Evaluation
 from lightning_tfm.data.batch import Batch
-from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import SelfAttention, attend, merge_heads, shared
 from lightning_tfm.model.search import Hypothesis
 from lightning_tfm.model.transformer import Keep, Noise, Transformer
-from lightning_tfm.parts import SCHEMES
 from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SentenceMasks
 
@@ -48,41 +47,6 @@ class Side:
     def take(self, x_XBTD: Tensor) -> Tensor:
         """[..., B, T, D] -> [..., 1, N, D]."""
         return x_XBTD.flatten(-3, -2).index_select(-2, self.rows_N).unsqueeze(-3)
-
-
-def check_model(c: Model) -> None:
-    """Raise UserError for what attention over segments does not know."""
-    refused = {
-        f"model.stack={c.stack}": c.one_stack,
-        f"model.layer={c.layer}": c.layer != "attention",
-        f"model.positions={c.positions}": SCHEMES.traits(c.positions).acts != "embedding",
-        f"model.attention={c.attention}": c.attention != "softmax",
-        f"model.scores={c.scores}": c.scores == "additive",
-        f"model.P_attention={c.P_attention}": c.P_attention > 0,
-        f"model.P_ff={c.P_ff}": c.P_ff > 0,
-        f"model.d_v={c.d_v} beside model.d_k={c.d_k}": c.d_v != c.d_k,
-    }
-    _refuse(refused)
-
-
-def check(experiment: Experiment, hardware: Hardware) -> None:
-    """Raise UserError where `trainer.packed` does not apply."""
-    _refuse(
-        {
-            f"training.masks={experiment.training.masks}": experiment.training.masks != "sentence",
-            f"trainer.devices={hardware.devices}": hardware.devices > 1,
-            f"trainer.num_nodes={hardware.num_nodes}": hardware.num_nodes > 1,
-            f"trainer.micro_tokens={hardware.micro_tokens}": hardware.micro_tokens > 0,
-            "trainer.compile": hardware.compile,
-        }
-    )
-    check_model(experiment.model)
-
-
-def _refuse(refused: dict[str, bool]) -> None:
-    for name, wrong in refused.items():
-        if wrong:
-            raise UserError(f"trainer.packed does not go with {name}: remove one of them")
 
 
 def attend_segments(q: Tensor, k: Tensor, v: Tensor, queries: Side, keys: Side, causal: bool) -> Tensor:

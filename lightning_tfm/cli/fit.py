@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_trainable(settings.experiment, settings.name)
     check_accelerator(hardware, exact.training.precision)
     if hardware.packed:
-        from lightning_tfm.accel.packed import check
+        from lightning_tfm.accel.packable import check
 
         check(exact, hardware)
     check_cores(hardware)

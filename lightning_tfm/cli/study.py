@@ -35,7 +35,7 @@ def check_precisions(experiments: Iterable[Experiment], resources: Resources) ->
     """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
     experiments = list(experiments)
     if resources.hardware.packed:
-        from lightning_tfm.accel.packed import check
+        from lightning_tfm.accel.packable import check
 
         for experiment in experiments:
             check(experiment, resources.hardware)
