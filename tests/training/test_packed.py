@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
-from lightning_tfm.accel import choose, packed
+from lightning_tfm.accel import choose, packable, packed
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
@@ -100,7 +100,7 @@ REFUSED = {
 def test_what_segments_do_not_know_is_refused_by_name(name, value):
     model = replace(SMALL, **{name: value})
     with pytest.raises(UserError, match=rf"trainer\.packed does not go with model\.{name}={value}"):
-        packed.check(Experiment(model=model), Hardware(packed=True))
+        packable.check(Experiment(model=model), Hardware(packed=True))
     module = TransformerModule(Experiment(model=model), V, choose.backend(Hardware(packed=True), "float32", CPU))
     with pytest.raises(UserError, match=r"trainer\.packed does not go with"):
         module.batch_loss(batch_of([(3, 5), (8, 2)]), None)
@@ -110,10 +110,10 @@ def test_what_segments_do_not_know_is_refused_by_name(name, value):
 def test_what_a_packed_training_does_without_is_refused_by_name(changes):
     (name,) = changes
     with pytest.raises(UserError, match=rf"trainer\.packed does not go with trainer\.{name}"):
-        packed.check(Experiment(), Hardware(packed=True, **changes))
+        packable.check(Experiment(), Hardware(packed=True, **changes))
     with pytest.raises(UserError, match=r"training\.masks=device"):
-        packed.check(Experiment(training=Training(masks="device")), Hardware(packed=True))
-    packed.check(Experiment(), Hardware(packed=True))
+        packable.check(Experiment(training=Training(masks="device")), Hardware(packed=True))
+    packable.check(Experiment(), Hardware(packed=True))
 
 
 def test_a_gpu_packs_in_bfloat16_and_the_record_says_so():
