@@ -55,7 +55,9 @@ def blocks(record: Record, title: str) -> list[Block]:
         Table(strongest, shown, best),
         *([alike] if agreement else []),
         Notes(_notes(record)),
-        Fold("Every head", [Table(strongest, columns("relation", *head, words=["layer, head"]), every)]),
+        Fold(
+            "Every head", [Table(f"{strongest}, every head", columns("relation", *head, words=["layer, head"]), every)]
+        ),
     ]
 
 

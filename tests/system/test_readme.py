@@ -234,7 +234,7 @@ COMMANDS |= {
     "lightning-tfm data prepare lines --config experiments/language-model.yaml --data.folder FOLDER": Run(
         "--data.vocab_size 44"
     ),
-    "lightning-tfm sweep sweeps/language-model.yaml --name mine --data.corpus lines --data.folder FOLDER": Run(
+    "lightning-tfm sweep sweeps/language-model.yaml --name my-text --data.corpus lines --data.folder FOLDER": Run(
         f"{LINES} --seeds 61", long=True
     ),
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
