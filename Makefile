@@ -43,7 +43,7 @@ test: install
 	$(VENV)/bin/python -m pytest -q $(TOGETHER) $(ARGS)
 
 test-long: install
-	$(VENV)/bin/python -m pytest -q -m "long and not alone" $(TOGETHER) $(ARGS)
+	$(VENV)/bin/python -m pytest -q -m "long and not alone" --durations=20 $(TOGETHER) $(ARGS)
 	$(VENV)/bin/python -m pytest -q -m "long and alone" $(ARGS) || test $$? = 5  # 5: ARGS name none of them
 
 lint: install
