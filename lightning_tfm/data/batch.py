@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_tfm.data.carry import carried
 from lightning_tfm.pieces import BOS, EOS, PAD
 
 
@@ -40,8 +39,37 @@ class Batch:
         return int(self.target_lengths_B.sum())
 
     def to(self, device: torch.device) -> "Batch":
-        """On `device`, by one copy that nothing waits for; on a CPU it is there already."""
-        return self if device.type == "cpu" else carried(self, device)
+        """On `device`, by one copy that nothing waits for; on a CPU it is there already.
+
+        Tensors are cut from the buffer there; the mask of the source is made there.
+        """
+        if device.type == "cpu":
+            return self
+        flat = self.flattened(False).flat if self.flat is None else self.flat
+        assert flat is not None
+        parts = self._parts()
+        pieces = flat.to(device, non_blocking=True).split([part.numel() for part in parts])
+        source, ins, outs, keys, rows = (piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True))
+        return replace(
+            self,
+            source_BS=source,
+            target_in_BT=ins,
+            target_out_BT=outs,
+            allowed=None if self.allowed is None else (source != PAD)[:, None, None, :],
+            rows_N=None if self.rows_N is None else rows,
+            keys_3B=keys,
+            flat=None,
+        )
+
+    def flattened(self, pinned: bool) -> "Batch":
+        """With its buffer, which a GPU can fetch by itself where it is `pinned`."""
+        parts = self._parts()
+        flat = torch.empty(sum(part.numel() for part in parts), dtype=torch.int64, pin_memory=pinned)
+        return replace(self, flat=torch.cat([part.flatten() for part in parts], out=flat))
+
+    def _parts(self) -> list[Tensor]:
+        rows = torch.empty(0, dtype=torch.int64) if self.rows_N is None else self.rows_N
+        return [self.source_BS, self.target_in_BT, self.target_out_BT, self.keys_3B, rows]
 
 
 @dataclass

@@ -7,7 +7,6 @@ from threading import Event, Thread
 from typing import Protocol
 
 from lightning_tfm.data.batch import Step
-from lightning_tfm.data.carry import flattened
 from lightning_tfm.data.plan import Plan
 
 STEPS = 3
@@ -52,7 +51,7 @@ class Prefetcher:
                     epoch = step.step // plan.steps_per_epoch
                     next_one = (epoch + 1) * plan.steps_per_epoch
                     Thread(target=plan.global_batch, args=(next_one,), name="next epoch", daemon=True).start()
-                if not _put(replace(step, micro=[flattened(b, self.pinned) for b in step.micro]), made, unwanted):
+                if not _put(replace(step, micro=[b.flattened(self.pinned) for b in step.micro]), made, unwanted):
                     return
         except BaseException as error:  # whoever asks for the next step is to hear of it
             _put(error, made, unwanted)

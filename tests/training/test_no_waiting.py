@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lightning_tfm.config import Experiment, Model, Training
-from lightning_tfm.data import carry
 from lightning_tfm.data.batch import Step, make_batch
 from lightning_tfm.data.module import StepLoader
 from lightning_tfm.data.plan import Plan
@@ -170,7 +169,7 @@ def test_no_more_is_made_than_is_wanted():
 def test_a_batch_travels_in_one_piece(flattened, monkeypatch):
     """A CPU stands for the device: what is cut from the one buffer is what was put in."""
     batch = loader().step(2).micro[0]
-    batch = carry.flattened(batch, False) if flattened else batch
+    batch = batch.flattened(False) if flattened else batch
     copies = []
     copy = torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *where, **how: copies.append(how) or copy(self, "cpu"))
