@@ -252,6 +252,7 @@ COMMANDS |= {
     "--seeds 41-43": Run(f"{SHORT} --seeds 41", long=True),
 }
 MINE = "lightning-tfm sweep my-sweep.yaml"
+TALKING = "lightning-tfm sweep talking-sweep.yaml"
 UNPACK = "lightning-tfm records unpack experiments/results"
 PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
 COMMANDS |= {
@@ -306,6 +307,8 @@ COMMANDS |= {
     ),
     "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
     "--model.attention_where cross": Run(SHORT),
+    TALKING: Run(SHORT, long=True),
+    f"{TALKING} --only talking --seeds 51": Run(SHORT),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
     f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
     "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
