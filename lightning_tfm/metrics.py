@@ -272,6 +272,12 @@ OF_TEXT = BLEU
 """what sentences are compared by where there is room for one metric"""
 
 
+def chief(names: Collection[str]) -> Metric:
+    """Of metrics that a text is scored by, the one for where there is room for one: what was asked for since it says
+    nothing of most texts, else OF_TEXT. A user-defined one is passed over, which not every reader can import."""
+    return next((m for m in METRICS.values() if m.asked and m.name in names and ":" not in m.name), OF_TEXT)
+
+
 def printed(translated: bool) -> list[str]:
     """Of PRINTED, what a text is scored by: one without a source (config.Data.translated) has no translation."""
     return [name for name in PRINTED if translated or not METRICS[name].counted]

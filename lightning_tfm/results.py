@@ -28,7 +28,7 @@ from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
 
-OF_A_RUN = ("step", "steps", "ppl", "bleu", "parameters", "seconds", "attempts", "diverged")
+OF_A_RUN = ("step", "steps", "ppl", "parameters", "seconds", "attempts", "diverged")
 """fields of watch.run_state.RunState that `StudyResults.runs` hands on"""
 
 
@@ -57,9 +57,11 @@ class StudyResults:
         state = self.state()
         return frame(
             {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": said(found.state)}
-            | {key: getattr(state.runs[cell.training_hash[:16]], key) for key in OF_A_RUN}
+            | {key: getattr(run, key) for key in OF_A_RUN}
+            | {metric.name: run.score(metric) for metric in state.metrics(self.study)}
             for found in state.cells
             for cell in found.cell.runs
+            for run in [state.runs[cell.training_hash[:16]]]
         )
 
     def curves(self, key: str = "dev_ppl") -> Any:

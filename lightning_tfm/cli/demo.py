@@ -11,6 +11,7 @@ from lightning_tfm.cli.collect import collect_study
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import add_options
 from lightning_tfm.cli.sweep import defined
+from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.command import command_of, remember
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs.directory import RunFolder
@@ -90,8 +91,7 @@ def _show(study: Ablation, cell: "Cell", root: Path) -> str:
     folder = RunFolder(root, cell.training_hash)
     result = folder.read_result()
     assert result is not None, "the run is finished"
-    score = result.scores["dev"]
-    print(f"dev perplexity {score.ppl:.2f}, BLEU {score.bleu or 0:.1f}; {result.parameters.total:,} parameters\n")
+    print(f"dev {in_print(result.scores['dev'], 0)}; {result.parameters.total:,} parameters\n")
     trained = Trained.open(folder, experiment_of(folder))
     text = trained.prepared.split(study.base.data.dev)
     pairs = list(zip(text.source_text(), text.target_text(), strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
 from lightning_tfm.cli.terminal import columns, fitted
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
 from lightning_tfm.strict import infinite_as_text
 
 BELONGS = {
@@ -93,7 +94,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     return fitted("\n".join([*lines, f"{len(found)} of {len(runs)} runs"]), indent=18)
 
 
-SHOWN = ("run", "state", "ppl", "bleu", "study", "row", "seed")
+SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
 """fields that are shown of every run found"""
 
 
@@ -105,19 +106,21 @@ def _retried(queued: int) -> str:
 
 def _list(found: list[Any], as_json: bool) -> str:
     if as_json:
-        return json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1)
+        plain = [asdict(info) for info in found]
+        return json.dumps(infinite_as_text([{**one, OF_TEXT.name: None, **one.pop("scores")} for one in plain]), indent=1)
     if not found:
         return "no runs"
-    rows = [("run", "state", "date", "step", "dev PPL", "BLEU", "size", "study/row/seed"), *map(_row, found)]
-    widths: Sequence[int] = WIDTHS
-    if all(info.bleu is None and info.state == "finished" for info in found):
-        rows, widths = [(*row[:5], *row[6:]) for row in rows], (*WIDTHS[:5], *WIDTHS[6:])
+    metrics = [*dict.fromkeys(chief(info.scores) for info in found if info.scores)]
+    metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in found)
+    heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
+    rows = [heads, *(_row(info, metrics) for info in found)]
+    widths: Sequence[int] = (*WIDTHS, *(5 for _ in metrics), 11)
     widths = widths if columns() is None else [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return fitted("\n".join(_line(row, widths) for row in rows), indent=17)
 
 
-WIDTHS = (16, 13, 16, 13, 8, 5, 11)
-"""of the columns where another program reads them; on a terminal as narrow as they can be"""
+WIDTHS = (16, 13, 16, 13, 8)
+"""of the first columns where another program reads them; on a terminal as narrow as they can be"""
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -125,12 +128,13 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return f"{' '.join(words)}  {row[-1]}".rstrip()
 
 
-def _row(info: Any) -> tuple[str, ...]:
+def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
     step = "" if info.step is None else f"{info.step}/{info.steps}"
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
     ppl = "" if info.ppl is None else f"{info.ppl:.3f}"
-    bleu = "" if info.bleu is None else f"{info.bleu:.1f}"
-    return info.run, info.state, when, step, ppl, bleu, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
+    own = chief(info.scores)
+    scores = [own.score(info.scores[own.name]) if m is own and info.scores else "" for m in metrics]
+    return info.run, info.state, when, step, ppl, *scores, _size(info.bytes), f"{', '.join(info.cells)}  {info.reason}"
 
 
 def _gc(garbage: list[Any], removed: bool) -> str:

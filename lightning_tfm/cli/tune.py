@@ -10,6 +10,7 @@ from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
 from lightning_tfm.parts import OWN_WEIGHTS
 from lightning_tfm.queue.command import Command, command_of, going_on, remember
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -95,11 +96,15 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
 def check_space(search: Search) -> None:
     """Raise UserError where base cannot be trained or has no such score, or no trial could reach its peak rate."""
     check_trainable(search.base, search.name)
-    if "dev/bleu" in search.objectives and not search.base.data.translated:
-        raise UserError(
-            f"{search.name}: dev/bleu scores translations: data.corpus={search.base.data.corpus} has no source, search "
-            "by dev/ppl"
-        )
+    for aim in search.objectives:
+        metric = METRICS.get(aim.removeprefix("dev/"), PPL)
+        if metric.counted and not search.base.data.translated:
+            raise UserError(
+                f"{search.name}: {aim} scores translations: data.corpus={search.base.data.corpus} has no source, "
+                "search by dev/ppl"
+            )
+        if metric.more and metric not in METRICS.named(search.base.evaluation.metrics):
+            raise UserError(f"{search.name}: {aim} is counted only where asked for: add --evaluation.metrics {metric.name}")
     for p in search.space:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
@@ -156,8 +161,8 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
-            f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for BLEU: by dev/ppl a "
-            "search prefers the least of it, whatever it is worth; search it by dev/bleu, or remove it"
+            f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by dev/ppl "
+            f"a search prefers the least of it, whatever it is worth; search it by dev/{OF_TEXT.name}, or remove it"
         )
     if refused:
         why = "above the limit, or their tied sizes do not come out" if search.ties else "above the limit"

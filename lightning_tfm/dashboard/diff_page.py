@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages, axes
 from lightning_tfm.dashboard.study_page import mean_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
-from lightning_tfm.metrics import METRICS, PPL, Metric, printed
+from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.run_state import DEV, RunState, name_of
@@ -122,12 +122,12 @@ class DiffPages:
         views = [_known(seen.studies, name, "study") for name in _checked(names, "study")]
         titles = [_titled(seen, view, views) for view in views]
         sides = [Side(titles[i], f"/study/{quote(view.name, safe='')}", i) for i, view in enumerate(views)]
-        bases = [study.base if (study := seen.outlines[view.name].study) else None for view in views]
-        fields = _fields([to_dict(base) if base else {} for base in bases])
-        tables = all(isinstance(seen.outlines[view.name].study, Ablation) for view in views)
+        known = [seen.outlines[view.name].study for view in views]
+        fields = _fields([to_dict(study.base) if study else {} for study in known])
+        tables = all(isinstance(study, Ablation) for study in known)
         named = ", ".join(repr(view.name) for view in views)
-        studies = [study for view in views if (study := seen.outlines[view.name].study)]
-        metrics = [METRICS[name] for name in printed(any(study.base.data.translated for study in studies))]
+        own = {m for study, view in zip(known, views, strict=True) if study for m in view.metrics(study)}
+        metrics = [metric for metric in METRICS.values() if metric is PPL or metric in own]
         data = {
             "sides": sides,
             "scores": _study_scores(views),
@@ -199,12 +199,11 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
     pieces = [record.data.dev if record else "" for record in records]
     for name in names:
         scores = [record.scores.get(name) if record else None for record in records]
-        signatures = [score.signature if score else "" for score in scores]
-        for metric, digits, kinds in (("ppl", 3, pieces), ("bleu", 2, signatures)):
-            values = [getattr(score, metric) if score else None for score in scores]
-            if metric == "bleu" and set(values) == {None}:
-                continue
-            found.append((f"{name} {metric.upper()}", _with_differences(values, digits, kinds)))
+        for metric in (m for m in METRICS.values() if m.printed or m.more):
+            values = [metric.of(score) if score else None for score in scores]
+            kinds = pieces if metric is PPL else [s.measures.get(metric.name, s).signature if s else "" for s in scores]
+            if set(values) != {None}:
+                found.append((f"{name} {metric.label}", _with_differences(values, metric.digits + 1, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
     found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
     found.append(
@@ -214,7 +213,7 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
 
 
 def _with_differences(values: list[float | None], digits: int, kinds: Sequence[str] | None = None) -> list[str]:
-    """Each with its difference to the first; without one where it is of another kind: other pieces, another BLEU."""
+    """Each with its difference to the first; without one where it is of another kind: other pieces, another signature."""
     first = values[0]
     said = []
     for i, value in enumerate(values):

@@ -2,11 +2,13 @@
 
 from dataclasses import fields as fields_of
 from functools import partial
+from itertools import product
 from typing import Any, Literal, cast
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.marks import Mark
+from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.watch.query import Field
 from lightning_tfm.watch.run_state import STATES, RunState
 
@@ -14,12 +16,12 @@ Kind = Literal["number", "text", "truth", "time"]
 KINDS: dict[Any, Kind] = {int: "number", float: "number", bool: "truth"}
 """of a field of the experiment by its type; text otherwise"""
 OF_STATE: dict[str, Kind] = {"words": "text", "started": "time", "changed": "time"}
-OF_STATE |= dict.fromkeys("step steps ppl best_ppl bleu loss parameters seconds attempts".split(), "number")
+OF_STATE |= dict.fromkeys("step steps ppl best_ppl loss parameters seconds attempts".split(), "number")
 OF_STATE |= {"tokens_per_second": "number"}
 """attributes of RunState"""
 OF_RECORD = ("flops", "target_tokens", "source_tokens", "V", "utilisation")
 """numbers of a finished run's record"""
-OF_SCORE = ("ppl", "bleu", "nll", "nll_per_word", "nll_per_character")
+OF_SCORE = (*PRINTED, "nll", "nll_per_word", "nll_per_character")
 
 
 def fields(seen: Seen) -> dict[str, Field]:
@@ -38,8 +40,13 @@ def fields(seen: Seen) -> dict[str, Field]:
     ]
     found += [Field(name, kind, partial(_attribute, name)) for name, kind in OF_STATE.items()]
     found += [Field(name, "number", partial(_of_record, name)) for name in OF_RECORD]
-    texts = sorted({text for run in runs if run.record for text in run.record.scores})
-    found += [Field(f"{text}.{one}", "number", partial(_score, text, one)) for text in texts for one in OF_SCORE]
+    records = [run.record for run in runs if run.record]
+    measured = {(text, name) for record in records for text, score in record.scores.items() for name in score.measures}
+    scored = {*PRINTED, *(name for text, name in measured if text == "dev")}
+    found += [Field(m.name, "number", partial(RunState.score, metric=m)) for m in METRICS.values() if m.counted and m.name in scored]
+    texts = sorted({text for record in records for text in record.scores})
+    held = [*product(texts, OF_SCORE), *sorted(measured)]
+    found += [Field(f"{text}.{one}", "number", partial(_score, text, one)) for text, one in held]
     for section in fields_of(Experiment):
         if section.name != "miniature":  # of sizes that are true ones here
             for own in fields_of(cast(Any, section.type)):
@@ -77,7 +84,7 @@ def _of_record(name: str, run: RunState) -> Any:
 
 def _score(text: str, name: str, run: RunState) -> Any:
     score = run.record.scores.get(text) if run.record else None
-    return getattr(score, name) if score else None
+    return None if score is None else score.measures[name].value if name in score.measures else getattr(score, name, None)
 
 
 def _trained(section: str, name: str, default: Any, run: RunState) -> Any:

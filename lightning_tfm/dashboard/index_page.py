@@ -9,6 +9,7 @@ from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.fields import fields, value_in_words
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.watch.query import find_field, parse
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
@@ -21,6 +22,7 @@ FIRST = 100
 def page(frame: Frame, seen: Seen) -> str:
     """The whole page, what runs on top, then the newest."""
     runs, studies = newest_first(seen.runs.values()), newest_first(seen.studies.values())
+    scored = dict.fromkeys(run.metric.label for run in runs if run.scores)
     return render(
         "index.html",
         **frame.plain("Runs and studies", "/news", str(seen.version)),
@@ -30,7 +32,7 @@ def page(frame: Frame, seen: Seen) -> str:
         studies=[_study(seen, view) for view in studies],
         runs=[_row(seen, view) for view in runs[:FIRST]],
         count=len(runs),
-        translated=any(run.bleu is not None or run.state != "finished" for run in runs),
+        metrics=[*scored] or [OF_TEXT.label] * any(run.state != "finished" for run in runs),
         index=_index(seen, runs),
         fields=list(fields(seen)),
     )
@@ -96,7 +98,7 @@ def _index(seen: Seen, views: Sequence[RunState]) -> dict[str, list[Any]]:
         "words": [view.words[:60] for view in views],
         "step": [_short(view.step / view.steps if view.step is not None and view.steps else None) for view in views],
         "ppl": [_short(view.ppl) for view in views],
-        "bleu": [_short(view.bleu) for view in views],
+        "score": [_short(view.score(view.metric)) for view in views],
         "rate": [_short(view.tokens_per_second) for view in views],
         "seconds": [_short(view.seconds) for view in views],
         "changed": [None if view.changed is None else round(view.changed) for view in views],

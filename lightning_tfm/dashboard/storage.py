@@ -110,7 +110,7 @@ class Database:
             state=said(cell.state),
             phase="elsewhere" if cell.state == "running" else "",
             ppl=values.get("dev/ppl"),
-            bleu=values.get("dev/bleu"),
+            aims=values,
             started=started,
             changed=ended or (float(beat) if isinstance(beat, int | float) else started),
             seconds=cell.seconds,

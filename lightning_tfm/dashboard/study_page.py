@@ -11,7 +11,7 @@ from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
 from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.studies import Outline
-from lightning_tfm.metrics import BLEU, PPL, Metric
+from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.study.study import Ablation, Search, file_of
 from lightning_tfm.watch.folder import Kept, tail
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
@@ -33,7 +33,8 @@ class RowView:
     cells: list[tuple[int, RunState | None]]
     """by seed; None where nobody has begun it"""
     ppl: "Mean"
-    bleu: "Mean"
+    scores: list[tuple[Metric, "Mean"]]
+    """of its translations"""
     against: float | None
     """by how many percent its mean perplexity differs from base's; None for other pieces than base's, and a row whose
     runs are another's"""
@@ -97,7 +98,7 @@ class StudyPages:
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,
-            "translated": outline.study is None or outline.study.base.data.translated,
+            "metrics": [metric.label for metric, _ in rows[0].scores] if rows else [],
             "trials": trials,
             "parameters": [p.name for p in search.space] if search else [],
             "objectives": list(search.objectives) if search else [],
@@ -113,9 +114,10 @@ class StudyPages:
         places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
         found = {row.name: [(seed, places.get((row.name, seed))) for seed in study.seeds] for row in study.rows}
         base = mean_of(found.get(study.base_row or "", []), PPL).mean
+        metrics = now.metrics(study)
         made, group, twins, foreign = [], None, study.twins(), study.foreign(study.base_row)
         for row in study.rows:
-            ppl, bleu = (mean_of(found[row.name], metric) for metric in (PPL, BLEU))
+            ppl, *scores = (mean_of(found[row.name], metric) for metric in (PPL, *metrics))
             compared = row.name not in (study.base_row, *foreign, *twins)
             against = _difference(ppl.mean, base) if compared else None
             values = study.as_trained(row, row.change)
@@ -124,7 +126,7 @@ class StudyPages:
             change = f"{row.label} ({change})" if row.label and change else change
             first = group is not None and row.group != group
             group = row.group
-            made.append(RowView(row.name, change, first, found[row.name], ppl, bleu, against))
+            made.append(RowView(row.name, change, first, found[row.name], ppl, [*zip(metrics, scores, strict=True)], against))
         return made
 
     def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:

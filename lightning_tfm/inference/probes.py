@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import Evaluation
+from lightning_tfm.counting import counted
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.data.store import Split
 from lightning_tfm.inference.attended import KINDS, Compare, comparing, places
 from lightning_tfm.inference.load import Trained
+from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.model.attention import Attention
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.scoring import bleu
 from lightning_tfm.training.evaluate import Line, evaluate_lines
 
 Z95 = 1.96
@@ -47,17 +48,19 @@ class Some:
 
 
 def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, Any]:
-    """By how much nll per piece and BLEU change where one head's output is zero (after Michel et al. 2019).
+    """By how much nll per piece and a score change where one head's output is zero (after Michel et al. 2019).
 
-    kind -> [layer][head]: `nll` with the marginal 95 % interval over sentences (`low`, `high`), and `bleu`.
+    kind -> [layer][head]: `nll` with the marginal 95 % interval over sentences (`low`, `high`), and the score under its
+    name (metrics.chief).
     """
-    batches, references = text.batches(), text.references()
+    batches = text.batches()
+    metric, score = _scorer(trained.prepared, text, how)
 
     def scored() -> tuple[list[Line], float]:
         lines = evaluate_lines(trained.module, batches, text.count, how)
-        return lines, _bleu(trained.prepared, [line.pieces or [] for line in lines], references, how)
+        return lines, score([line.pieces or [] for line in lines])
 
-    whole, whole_bleu = scored()
+    whole, of_whole = scored()
     pieces = sum(line.tokens for line in whole)
     found: dict[str, list[list[dict[str, float]]]] = {kind: [] for kind in KINDS}
     every = places(trained.module.transformer)
@@ -69,11 +72,11 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
             change = np.array([line.nll - before.nll for line, before in zip(lines, whole, strict=True)])
             half = Z95 * math.sqrt(len(change) * change.var(ddof=1)) if len(change) > 1 else math.inf
             sums = {"nll": change.sum(), "low": change.sum() - half, "high": change.sum() + half}
-            row.append({name: float(f"{x / pieces:.6g}") for name, x in sums.items()} | {"bleu": value - whole_bleu})
+            row.append({name: float(f"{x / pieces:.6g}") for name, x in sums.items()} | {metric.name: value - of_whole})
         found[kind].append(row)
         say(f"{kind}, layer {layer + 1}: {done + 1} of {len(every)}")
     nll = sum(line.nll for line in whole) / pieces
-    return _head(text, how) | {"beam": how.beam, "nll": nll, "bleu": whole_bleu, "heads": found}
+    return _head(text, how) | {"beam": how.beam, "nll": nll, metric.name: of_whole, "heads": found}
 
 
 def without(module: Attention, head: int) -> Compare:
@@ -91,8 +94,9 @@ def without(module: Attention, head: int) -> Compare:
 
 @torch.no_grad()
 def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], say: Say) -> dict[str, Any]:
-    """BLEU, seconds of the search for all lines, and pieces over the reference's, for each width of the beam."""
-    batches, references = text.batches(), text.references()
+    """A score, seconds of the search for all lines, and pieces over the reference's, for each width of the beam."""
+    batches = text.batches()
+    metric, score = _scorer(trained.prepared, text, how)
     wanted, found = int(text.target_lengths.sum()), []
     beam_search(
         trained.module.transformer, batches[0].source_BS, 1, how.alpha, how.extra_len
@@ -105,15 +109,18 @@ def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], 
             for line, hypotheses in zip(batch.index_B.tolist(), best, strict=True):
                 pieces[line] = hypotheses[0].pieces
         seconds = time.perf_counter() - began
-        value = _bleu(trained.prepared, pieces, references, how)
+        value = score(pieces)
         ratio = sum(map(len, pieces)) / wanted
-        found.append({"beam": width, "bleu": value, "seconds": round(seconds, 3), "length": round(ratio, 4)})
-        say(f"beam {width}: BLEU {value:.2f}, {seconds:.1f} s")
+        found.append({"beam": width, metric.name: value, "seconds": round(seconds, 3), "length": round(ratio, 4)})
+        say(f"beam {width}: {metric.label} {value:.2f}, {seconds:.1f} s")
     return _head(text, how) | {"threads": torch.get_num_threads(), "beams": found}
 
 
-def _bleu(prepared: Prepared, pieces: Sequence[list[int]], references: list[str], how: Evaluation) -> float:
-    return float(bleu([prepared.tokenizer.decode(one) for one in pieces], references, how.bleu_tokenize).value)
+def _scorer(prepared: Prepared, text: Some, how: Evaluation) -> tuple[Metric, Callable[[Sequence[list[int]]], float]]:
+    """What translations are scored by, and what gives the score of some."""
+    metric = chief(how.metrics.split("+"))
+    counter = counted(metric)(text.references(), how.bleu_tokenize)
+    return metric, lambda pieces: counter.corpus([prepared.tokenizer.decode(one) for one in pieces]).value
 
 
 def _head(text: Some, how: Evaluation) -> dict[str, Any]:

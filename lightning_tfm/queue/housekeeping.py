@@ -37,8 +37,9 @@ class RunInfo:
     time: float
     """when it ended, or was last written to; seconds since 1970"""
     ppl: float | None
-    """on the dev set, as is `bleu`"""
-    bleu: float | None
+    """on the dev set, as are `scores`"""
+    scores: dict[str, float]
+    """metric -> score of its translations"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _info(folder: RunFolder, cells: list[str]) -> RunInfo:
         owner=run.owner if run.state == "running" else None,
         time=run.record.ended if run.record and run.record.ended is not None else _last_write(folder),
         ppl=run.ppl,
-        bleu=run.bleu,
+        scores=run.scores,
     )
 
 

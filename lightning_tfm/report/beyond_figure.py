@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.beyond import BeyondRow, BeyondSummary, LengthPoint
 from lightning_tfm.report.curves import apart
 from lightning_tfm.report.panels import BASE, row_classes, short_names
 from lightning_tfm.report.row import Spread, SummaryRow
 from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
 
-METRICS = {"nll": "nll per piece", "bleu": "BLEU", "ratio": "length ratio, translation over reference"}
+METRICS = {"nll": "nll per piece", OF_TEXT.name: OF_TEXT.label, "ratio": "length ratio, translation over reference"}
 SIDES = ("source", "target")
 WIDTH, HEIGHT = 620, 400
 ENDS = 170

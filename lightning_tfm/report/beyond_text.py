@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.beyond import BeyondRow, BeyondSummary
 from lightning_tfm.report.beyond_figure import pictures
 from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
@@ -24,7 +25,7 @@ def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
     made = pictures(found, rows) if rows else []
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     first, rest = (Figures(some, rows=[row.row for row in found.rows]) for some in (made[:2], made[2:]))
-    return [first, Notes([about]), *[Fold("BLEU and the length of translations", [rest])] * bool(made[2:])] * bool(made)
+    return [first, Notes([about]), *[Fold(f"{OF_TEXT.label} and the length of translations", [rest])] * bool(made[2:])] * bool(made)
 
 
 def _table(found: BeyondSummary) -> Widest:
@@ -50,8 +51,8 @@ def interval(found: Interval | None) -> str:
 
 RISE = Column("rise [95 %]", lines="rise [95 %]")
 OF_TRANSLATIONS: list[tuple[Column, Callable[[BeyondRow], str]]] = [
-    (Column("BLEU within"), lambda r: f"{r.bleu_within:.1f}"),
-    (Column("BLEU beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
+    (Column(f"{OF_TEXT.label} within"), lambda r: f"{r.bleu_within:.1f}"),
+    (Column(f"{OF_TEXT.label} beyond"), lambda r: f"{r.bleu_beyond:.1f}"),
     (Column("length ratio", lines="ratio"), lambda r: f"{r.ratio:.2f}"),
     (Column("early %"), lambda r: f"{100 * (r.early or 0):.0f}"),
 ]

@@ -8,14 +8,13 @@ as with fewer seeds than a verdict needs, has its interval alone.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import BLEU, PRINTED
+from lightning_tfm.metrics import PRINTED
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
@@ -28,7 +27,7 @@ from lightning_tfm.study.rows import differences
 
 @dataclass(frozen=True)
 class Against:
-    """A row's difference to base in one study, minus that in the first study; in log PPL or BLEU."""
+    """A row's difference to base in one study, minus that in the first study; as the metric is tested."""
 
     estimate: float | None = None
     lower: float | None = None
@@ -68,8 +67,8 @@ class Side:
 
     study: str
     corpus: str
-    base_ppl: float | None
-    base_bleu: float | None
+    base: dict[str, float | None] = field(metadata={"by metric": "base "})
+    """metric -> score of its base"""
     apart: list[str]
     """in what its base differs from the first study's"""
     looks: bool
@@ -100,7 +99,7 @@ def compare(reports: list[Report]) -> Comparison:
     names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
     rows, left_out = [], []
     for name in names:
-        found = [_row(summary, name) for summary in summaries]
+        found = [next((row for row in summary.rows if row.name == name), None) for summary in summaries]
         reason = _incomparable(name, found, summaries)
         if reason:
             left_out.append(reason)
@@ -116,18 +115,13 @@ def compare(reports: list[Report]) -> Comparison:
         Side(
             s.study,
             s.corpus,
-            s.base.ppl.mean if s.base else None,
-            s.base.metric(BLEU.name).mean if s.base else None,
+            {name: s.base.metric(name).mean if s.base else None for name in PRINTED},
             _apart(reports[0], report),
             s.looks is not None,
         )
         for s, report in zip(summaries, reports, strict=True)
     ]
     return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out))
-
-
-def _row(summary: Summary, name: str) -> SummaryRow | None:
-    return next((row for row in summary.rows if row.name == name), None)
 
 
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:
@@ -209,21 +203,17 @@ def _corrected(column: list[dict[str, Against]]) -> list[dict[str, Against]]:
         raw = np.array([np.nan if (p := against[metric].p) is None else p for against in column])
         for i, p in enumerate(benjamini_hochberg(raw)):
             old = column[i][metric]
-            found[i][metric] = Against(old.estimate, old.lower, old.upper, None if math.isnan(p) else float(p), old.why)
+            found[i][metric] = replace(old, p=None if math.isnan(p) else float(p))
     return found
 
 
 def _with(row: ComparedRow, k: int, against: dict[str, Against]) -> ComparedRow:
     places = list(row.places)
     if (place := places[k]) is not None:
-        places[k] = Place(place.n, place.difference, against)
-    return ComparedRow(row.name, places, row.same_runs)
+        places[k] = replace(place, against=against)
+    return replace(row, places=places)
 
 
 def _apart(first: Report, other: Report) -> list[str]:
-    one, two = (_plain(report) for report in (first, other))
+    one, two = (to_dict(report.cells.study.base) for report in (first, other))
     return differences(one, two, f"{first.summary.study} has")
-
-
-def _plain(report: Report) -> dict[str, Any]:
-    return to_dict(report.cells.study.base)

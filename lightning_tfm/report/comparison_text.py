@@ -80,8 +80,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         "false one in simulated studies of five seeds (benchmarks/results/effects.txt)"
     )
     for side in comparison.sides:
-        scores = {"ppl": side.base_ppl, "bleu": side.base_bleu}
-        found = {METRICS[name].label: scores[name] for name in comparison.metrics}
+        found = {METRICS[name].label: side.base[name] for name in comparison.metrics}
         said = ", ".join(f"{label} {NOTHING if x is None else f'{x:.2f}'}" for label, x in found.items())
         yield f"{side.study}: corpus {side.corpus}, base {said}"
         if side.apart:
@@ -96,7 +95,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def data(comparison: Comparison) -> Iterator[dict[str, object]]:
-    """A line for each row, study and metric, at full precision; differences in log PPL or BLEU."""
+    """A line for each row, study and metric, at full precision; differences as the metric is tested."""
     for row in comparison.rows:
         for side, place in zip(comparison.sides, row.places, strict=True):
             for metric in comparison.metrics if place else ():

@@ -50,7 +50,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Effect:
-    """A main effect or an interaction, in log PPL or BLEU."""
+    """A main effect or an interaction, as the metric is tested."""
 
     kind: str
     """main or interaction"""
@@ -75,7 +75,7 @@ class HeatMap:
     second: str
     metric: str
     values: list[list[float | None]]
-    """[level of the first][level of the second]; PPL or BLEU"""
+    """[level of the first][level of the second]; as the metric is printed"""
 
 
 @dataclass(frozen=True)

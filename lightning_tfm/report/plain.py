@@ -10,8 +10,8 @@ from lightning_tfm.metrics import METRICS, Metric
 
 WEIGHED = {"weighed": True}
 """of a field that JSON lacks where there was nothing to weigh"""
-BY_METRIC = {"by metric": True}
-"""of a field whose keys are metrics, and in JSON keys beside the other fields"""
+BY_METRIC = {"by metric": ""}
+"""of a field whose keys are metrics, and in JSON keys beside the other fields, after this word"""
 
 
 def plain(value: Any) -> Any:
@@ -21,8 +21,10 @@ def plain(value: Any) -> Any:
         found: dict[str, Any] = {}
         for f in kept:
             own = getattr(value, f.name)
-            by_metric = {METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()} if _by_metric(f) else None
-            found |= {_key_of(f): plain(own)} if by_metric is None else by_metric
+            if (of := f.metadata.get("by metric")) is None:
+                found[_key_of(f)] = plain(own)
+            else:
+                found |= {of + METRICS[m].key: of_metric(METRICS[m], v) for m, v in own.items()}
         return found
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
@@ -33,10 +35,6 @@ def of_metric(metric: Metric, found: Any) -> Any:
     """What is said of it, for JSON: an sd in percent has a key of its own."""
     said = plain(found)
     return {metric.sd_key if key == "sd" else key: x for key, x in said.items()} if isinstance(said, dict) else said
-
-
-def _by_metric(field_: Any) -> bool:
-    return "by metric" in field_.metadata
 
 
 def _key_of(field_: Any) -> str:

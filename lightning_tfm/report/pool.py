@@ -1,6 +1,6 @@
 """Rows over corpora as random effects: what a row does on average over corpora, and what an unseen corpus would show.
 
-Of a row y_k is the difference to base in study k, in log PPL or BLEU, v_k its squared standard error over seeds
+Of a row y_k is the difference to base in study k, as the metric is tested, v_k its squared standard error over seeds
 (report/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
 
 - tau^2 by Paule and Mandel (1982): sum w_k (y_k - mu)^2 = K - 1 with w_k = 1 / (v_k + tau^2), mu = sum w_k y_k /
@@ -90,7 +90,7 @@ def random_effects(y: Sequence[float], v: Sequence[float]) -> Effects:
 
 @dataclass(frozen=True)
 class PooledEffect:
-    """A row in one metric, as it is tested: log PPL or BLEU."""
+    """A row in one metric, as it is tested."""
 
     metric: str
     studies: int
@@ -124,7 +124,7 @@ class Foresight:
     cases: int
     covered: int
     half_width: float
-    """median, of log PPL or BLEU, with the held-out error"""
+    """median, as the metric is tested, with the held-out error"""
     families: list[str]
     """that could be held out"""
 

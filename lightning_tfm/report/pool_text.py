@@ -78,7 +78,7 @@ def _width(metric: str, half: float) -> str:
 
 
 def data(pool: Pool) -> Iterator[dict[str, object]]:
-    """A line for each row and metric, at full precision; differences in log PPL or BLEU."""
+    """A line for each row and metric, at full precision; differences as the metric is tested."""
     for row in pool.rows:
         for found in row.by_metric.values():
             yield {"row": row.row} | {key.replace("_", " "): value for key, value in asdict(found).items()}

@@ -1,4 +1,4 @@
-"""What `inspect` found of a run, as text and pictures: what each head is worth, BLEU and seconds by beam."""
+"""What `inspect` found of a run, as text and pictures: what each head is worth, score and seconds by beam."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.report import provenance, syntax
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.grid import grid
@@ -44,7 +45,7 @@ def section(cells: Cells) -> Section:
                 found.append(Figures(pictures, f"{title}: one head's output at zero, nothing trained", small=True))
                 about = "Intervals over sentences, marginal, not corrected for the number of heads."
                 every = head_blocks(heads, most=len(list(each(heads))))
-                found.append(Fold("Every head, with BLEU", [*every, Notes([about])]))
+                found.append(Fold(f"Every head, with {chief(heads).label}", [*every, Notes([about])]))
             if beams:
                 pictures = [(picture, f"{words}, by the width of the beam.") for words, picture in beam_pictures(beams)]
                 found += [Figures(pictures, f"{title}: beams", small=True), *beam_blocks(beams)]
@@ -65,27 +66,30 @@ def each(record: Record) -> Iterator[tuple[str, int, int, Record]]:
 def head_blocks(record: Record, most: int = 8) -> list[Block]:
     """The most and the least valuable heads."""
     ordered = list(each(record))
-    whole = f"all heads: nll {record['nll']:.4f} per piece, BLEU {record['bleu']:.2f}, beam {record['beam']}"
+    metric = chief(record)
+    score = f"{metric.label} {record[metric.name]:.2f}"
+    whole = f"all heads: nll {record['nll']:.4f} per piece, {score}, beam {record['beam']}"
     few = len(ordered) <= 2 * most
-    rows = [_head(*one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
+    rows = [_head(metric, *one) for one in (ordered if few else [*ordered[:most], *ordered[-most:]])]
     useless = sum(worth["low"] <= 0 for *_, worth in ordered)
     notes = [f"{useless} of {len(ordered)} heads: the interval of the difference in nll reaches zero"]
     notes += [] if few else [f"{len(ordered) - 2 * most} more between them: report/heads.json"]
     title = f"One head at zero, {record['lines']} lines of the dev text; {whole}"
-    heads = columns("head", "nll per piece", "95 %", "BLEU")
+    heads = columns("head", "nll per piece", "95 %", metric.label)
     return [Table(title, heads, rows, frozenset() if few else frozenset({most})), Notes(notes)]
 
 
-def _head(kind: str, layer: int, head: int, worth: Record) -> list[str]:
+def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
     band = f"[{worth['low']:+.4f}, {worth['high']:+.4f}]"
-    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+.4f}", band, f"{worth['bleu']:+.2f}"]
+    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+.4f}", band, f"{worth[metric.name]:+.2f}"]
 
 
 def beam_blocks(record: Record) -> list[Block]:
-    """BLEU, seconds and length by the width of the beam."""
-    rows = [[str(b["beam"]), f"{b['bleu']:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in record["beams"]]
+    """Score, seconds and length by the width of the beam."""
+    metric = chief(record["beams"][0])
+    rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in record["beams"]]
     title = f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}"
-    return [Table(title, columns("beam", "BLEU", "seconds", "pieces / reference"), rows)]
+    return [Table(title, columns("beam", metric.label, "seconds", "pieces / reference"), rows)]
 
 
 def head_pictures(record: Record) -> list[tuple[str, Markup]]:
@@ -101,8 +105,9 @@ def head_pictures(record: Record) -> list[tuple[str, Markup]]:
 
 
 def beam_pictures(record: Record) -> list[tuple[str, Markup]]:
-    """BLEU, and seconds, over the width of the beam."""
-    named = {"bleu": "dev BLEU", "seconds": f"seconds for {record['lines']} lines"}
+    """Score, and seconds, over the width of the beam."""
+    metric = chief(record["beams"][0])
+    named = {metric.name: f"dev {metric.label}", "seconds": f"seconds for {record['lines']} lines"}
     return [(words, _over_beams(record["beams"], name, words)) for name, words in named.items()]
 
 

@@ -59,7 +59,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, in log PPL or BLEU.
+    """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, as it is tested.
 
     From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
     """

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Lt
 
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.runs.owner import Owner
 from lightning_tfm.strict import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
 from lightning_tfm.sums import intact
@@ -109,7 +110,6 @@ class Score(Kept):
     measures: dict[str, Measure] = field(default_factory=dict)
     """what evaluation.metrics names and `validate` has added, in the file as NAME and NAME_signature: chrf, paper_bleu
     (where sacremoses is installed)"""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameters:
@@ -270,14 +270,16 @@ class RunRecord(Kept):
         return "dev" in self.scores and self.scores["dev"].evaluation_hash == evaluation
 
     def measured(self, name: str) -> float:
-        """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/bleu, …"""
+        """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …"""
         match name:
             case "parameters":
                 return float(self.parameters.total)
             case "seconds":
                 return float(self.seconds.train)
             case _:
-                return float(getattr(self.scores["dev"], name.removeprefix("dev/")))
+                found = METRICS[name.removeprefix("dev/")].of(self.scores["dev"])
+                assert found is not None, f"an evaluation that counts {name}"
+                return float(found)
 
 
 @dataclass(frozen=True)

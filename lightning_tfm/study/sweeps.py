@@ -9,12 +9,13 @@ dataclasses at the top are the schema of both files.
 import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from annotated_types import Ge, Gt, MinLen
 
 from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.strict import Schema
 from lightning_tfm.study import ties
 from lightning_tfm.study.kinds import expect
@@ -26,9 +27,17 @@ __all__ = ["Parameter", "Pruner", "SearchFile", "Sweep", "grid", "is_search", "r
 
 SCALE = "miniature.width"
 """a parameter whose values are scales: a study each, for all rows of one have one width"""
-METRICS = {"dev/ppl": "minimize", "dev/bleu": "maximize"}
-OBJECTIVES = METRICS | {"parameters": "minimize", "seconds": "minimize"}
+SCORES = {
+    f"dev/{metric.name}": "minimize" if metric.lower_is_better else "maximize"
+    for metric in METRICS.values()
+    if metric.printed or metric.more
+}
+OBJECTIVES = SCORES | {"parameters": "minimize", "seconds": "minimize"}
 """what a finished run is judged by, and the only sensible direction"""
+if TYPE_CHECKING:
+    Scored = Aim = str
+else:
+    Scored, Aim = Literal[tuple(SCORES)], Literal[tuple(OBJECTIVES)]
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 """W&B's methods -> our samplers"""
 Sampler = Literal["tpe", "random", "grid", "gp", "cmaes"]
@@ -47,7 +56,7 @@ class Metric(Schema):
     """What W&B watches."""
 
     REFUSED: ClassVar = {"target": CANNOT}
-    name: Literal["dev/ppl", "dev/bleu"]
+    name: Scored
     goal: Goal | None = None
 
 
@@ -131,7 +140,7 @@ class _Beside(_Words):
     """0 where it does not say"""
     seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
     """of every trial; empty: the experiment's own alone"""
-    objectives: dict[Literal["dev/ppl", "dev/bleu", "parameters", "seconds"], Goal] = field(default_factory=dict)
+    objectives: dict[Aim, Goal] = field(default_factory=dict)
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
 
@@ -159,7 +168,7 @@ class Sweep:
     title: str = ""
     question: str = ""
     metric: str = "dev/ppl"
-    """what W&B sorts its runs by; a table tests perplexity and BLEU whatever it says"""
+    """what W&B sorts its runs by; a table tests all that its runs are scored by, whatever it says"""
 
     def crossed(self, rows: list[Row]) -> list[Row]:
         """The rows with every combination of the factors, base first: what a table of the file holds."""

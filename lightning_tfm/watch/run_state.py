@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from lightning_tfm.metrics import Metric
+from lightning_tfm.metrics import METRICS, Metric, chief
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read, read_small
 from lightning_tfm.strict import INFINITE
@@ -174,7 +174,8 @@ class RunState:
     """of the dev text: final, or the last one so far"""
     best_ppl: float | None = None
     """the lowest so far"""
-    bleu: float | None = None
+    aims: dict[str, float] = field(default_factory=dict, repr=False)
+    """objective -> value, of a search's run whose record is not here"""
     started: float | None = None
     changed: float | None = None
     """when it ended, or was last heard of"""
@@ -225,7 +226,17 @@ class RunState:
     def score(self, metric: Metric) -> float | None:
         """Of the dev text, of a finished one."""
         dev = self.record.scores.get("dev") if self.record else None
-        return metric.of(dev) if dev else None
+        return metric.of(dev) if dev else self.aims.get(f"dev/{metric.name}")
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Metric -> score of the translations of its dev text."""
+        return {m.name: found for m in METRICS.values() if m.counted and (found := self.score(m)) is not None}
+
+    @property
+    def metric(self) -> Metric:
+        """The one of them that is shown where there is room for one."""
+        return chief(self.scores)
 
     def after(self, took: Took) -> "RunState":
         """With the time left by what finished runs took."""
@@ -382,7 +393,6 @@ def finished(name: str, record: RunRecord, curve: CurveSummary | None = None, ca
         step=record.steps,
         steps=record.steps,
         ppl=dev.ppl if dev else None,
-        bleu=dev.bleu if dev else None,
         started=record.started,
         changed=record.ended,
         seconds=record.seconds.total,

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from lightning_tfm.metrics import PPL
+from lightning_tfm.metrics import METRICS, PPL, Metric, printed
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import Owner
@@ -123,6 +123,11 @@ class StudyState:
         """Runs among the finished ones that diverged."""
         return sum(run.diverged for run in self.runs.values())
 
+    def metrics(self, study: Study) -> list[Metric]:
+        """What the translations of its runs are scored by."""
+        there = {*printed(study.base.data.translated), *(name for run in self.runs.values() for name in run.scores)}
+        return [metric for name, metric in METRICS.items() if metric.counted and name in there]
+
     @property
     def counted(self) -> list[str]:
         """How many cells are in each state, and what else is counted, in words."""
@@ -209,8 +214,8 @@ class Watch:
             return run
         found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
         if not isinstance(found, RunRecord):
-            return replace(run, state="waiting", words=found.reason, record=None, ppl=None, bleu=None)
-        return replace(run, record=found, ppl=found.scores["dev"].ppl, bleu=found.scores["dev"].bleu)
+            return replace(run, state="waiting", words=found.reason, record=None, ppl=None)
+        return replace(run, record=found, ppl=found.scores["dev"].ppl)
 
 
 def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:

@@ -101,6 +101,22 @@ def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
     assert "∞" in served.get(f"/run/{lost.path.name}").text and served.get("/").status == 200
 
 
+def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serve, tmp_path):
+    made = Folder(tmp_path)
+    made.fill(made.table("trees", ["base", "A-h1"], seeds=[1, 2]))
+    for result in tmp_path.glob("runs/*/result.json"):
+        plain = json.loads(result.read_text())
+        plain["scores"]["dev"] |= {"f1": 71.25, "f1_signature": "by hand"}
+        result.write_text(json.dumps(plain))
+    one, other = [path.parent.name for path in tmp_path.glob("runs/*/result.json")][:2]
+    served = serve(tmp_path)
+    assert ">F1<" in (index := served.get("/").text) and ">BLEU<" not in index and '"score":[71.25' in index
+    assert "<dt>dev F1</dt><dd>71.2</dd>" in served.get(f"/run/{one}").text
+    assert re.search(r">BLEU</?.*>F1<", served.get("/study/trees").text)
+    assert "dev F1" in (page := served.get(f"/diff?run={one}&run={other}").text) and "71.25 (+0.00)" in page
+    assert "71.25" in served.get("/query?where=f1+%3E+70&column=dev.f1").text
+
+
 def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served):
     page = served.get("/").text
     assert len(re.findall(r'<tr id="run-', page)) == len(names(served))

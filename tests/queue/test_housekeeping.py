@@ -1,5 +1,6 @@
 """Housekeeping: what is listed, retried, removed and given back, and what must never be."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from lightning_tfm.queue.queue import link
 from lightning_tfm.queue.storage import remember
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
-from lightning_tfm.runs.record import Texts
+from lightning_tfm.runs.record import Measure, Texts
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import save
 from lightning_tfm.study.sweeps import Parameter
@@ -107,10 +108,27 @@ def test_the_list_is_in_the_order_of_time_with_scores_and_names(tmp_path: Path, 
         attempt.release()
     found = list_runs(tmp_path)
     assert [info.run[:2] for info in found] == ["cc", "aa", "bb"]
-    assert all((info.ppl, info.bleu) == (3.25, 41.5) for info in found) and found[0].cells == ["mine-cc/7"]
+    assert all((info.ppl, info.scores) == (3.25, {"bleu": 41.5}) for info in found) and found[0].cells == ["mine-cc/7"]
     assert main(["runs", "list", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "2001-09-0" in lines[1] and "3.250" in lines[1] and "41.5" in lines[1] and "mine-cc/7" in lines[1]
+
+
+def test_a_run_is_listed_by_what_it_was_asked_to_be_scored_by(tmp_path: Path, capsys) -> None:
+    asked = {"exact": 12.34, "f1": 60.66, "chrf": 71.0}
+    for digits, scores in {"aa": {}, "bb": asked}.items():
+        attempt = RunFolder(tmp_path, digits * 32).claim()
+        leave(attempt, measures={name: Measure(value, "by hand") for name, value in scores.items()})
+        attempt.release()
+    assert main(["runs", "list", "--out", str(tmp_path)]) == 0
+    head, of_text, of_trees = capsys.readouterr().out.splitlines()
+    assert head.split()[5:8] == ["PPL", "BLEU", "F1"]
+    assert " 50.0 " in of_text and " 60.7 " in of_trees and "50.0" not in of_trees and "71.0" not in of_trees
+    assert main(["runs", "list", "--json", "--out", str(tmp_path)]) == 0
+    (without, found) = json.loads(capsys.readouterr().out)
+    assert [*without][-2:] == ["ppl", "bleu"] and {key: found[key] for key in ("bleu", *asked)} == {"bleu": 50.0} | asked
+    assert main(["runs", "query", "f1 > 60", "--out", str(tmp_path)]) == 0
+    assert "1 of 2 runs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"schema": 1}', '{"status": "finished", "scores": null}'])

@@ -24,7 +24,7 @@ from lightning_tfm.queue.sharing import publish
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import Outcome, read_small
+from lightning_tfm.runs.record import Measure, Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import gains
 from lightning_tfm.study.rows import Fingerprints
@@ -293,6 +293,20 @@ def test_several_objectives_yield_what_nothing_beats(tmp_path: Path) -> None:
     summary = report(made, tmp_path)
     assert "importance for dev/bleu (PED-ANOVA on 12 finished trials)" in summary
     assert len(list((tmp_path / "studies" / "s").glob("best-t*.yaml"))) == 1, "both objectives agree here"
+
+
+def test_a_search_by_a_metric_that_was_asked_for_finds_its_best(tmp_path: Path) -> None:
+    """The lowest perplexity has the lowest F1 here."""
+
+    def scored(task: Task) -> None:
+        worst = loss(task.cell.change)
+        leave(task.attempt, ppl=worst, measures={"f1": Measure(10 * worst, "by hand")})
+
+    made = search(objectives={"dev/f1": "maximize"}, trials=5)
+    run(tmp_path, made, train=scored)
+    found = {trial["trial"]: trial["dev/f1"] for trial in trials(tmp_path)}
+    best = max(found, key=lambda name: found[name])
+    assert len({*found.values()}) > 1 and f"{best}: dev/f1 {found[best]:.6g}" in report(made, tmp_path)
 
 
 def test_base_runs_first_and_a_space_that_is_exhausted_stops(tmp_path: Path) -> None:

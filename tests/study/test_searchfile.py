@@ -89,6 +89,8 @@ MALFORMED = [
     ("name: mine", "name: mine", "prunner: {type: asha}", "did you mean 'pruner'"),
     ("name: mine", "name: mine", "pruner: {type: asha, eta: 1}", "pruner.eta=1: expected a whole number of at least 2"),
     ("name: mine", "name: mine", "constraints: {params: 3}", "did you mean 'parameters'"),
+    ("{name: dev/ppl, goal: minimize}", "{name: dev/ill_formed, goal: maximize}", "", "ill_formed must be minimized"),
+    ("{name: dev/ppl, goal: minimize}", "{name: dev/f1, goal: maximize}", "", "dev/f1 .* add --evaluation.metrics f1"),
     ("name: mine", "name: mine", "objectives: {dev/bleu: maximize}", "metric dev/ppl is not among the objectives"),
     (
         "name: mine", "name: mine",

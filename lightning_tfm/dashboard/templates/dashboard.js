@@ -61,7 +61,7 @@ document.addEventListener('click', event => {
 
 // --- the runs: all of them as data, and as rows those that are looked at ---
 
-const COLUMNS = [null, 'said', 'study', 'state', 'step', null, 'ppl', 'bleu', 'rate', 'seconds', 'changed'], CHUNK = 100;
+const COLUMNS = [null, 'said', 'study', 'state', 'step', null, 'ppl', 'score', 'rate', 'seconds', 'changed'], CHUNK = 100;
 const runs = new Map(), table = one('#table-runs');
 let listed = [], most = CHUNK, drawing = 0;
 let chosen = null, own = [], asking = 0;
