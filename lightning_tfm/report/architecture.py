@@ -9,7 +9,7 @@ from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters, layer_parameters, memory_parameters
 from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES, attention_type
-from lightning_tfm.report.svg import attribute, figure, label, number, tag
+from lightning_tfm.report.svg import figure, label, number, pointed, tag
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15
 """of the picture, of a box, between boxes, of a line of text"""
@@ -222,7 +222,7 @@ def _drawn(column: Column, other: Column, x: int, bottom: int, N: int) -> tuple[
 
 
 def _box(box: Box, x: float, y: float, changed: bool) -> str:
-    said = tag("title", attribute(f"{box.title}: {', '.join(box.lines)}")) if box.lines else ""
+    said = pointed(f"{box.title}: {', '.join(box.lines)}") if box.lines else ""
     size = {"width": float(COLUMN), "height": float(box.height), "rx": 6}
     parts = [tag("rect", said, x=float(x), y=y, class_="box changed" if changed else "box", **size)]
     parts.append(label(x + 10, y + 17, box.title, class_="label strong"))

@@ -9,7 +9,7 @@ from lightning_tfm.report.beyond import BeyondRow, BeyondSummary, LengthPoint
 from lightning_tfm.report.curves import apart
 from lightning_tfm.report.panels import BASE, row_classes, short_names
 from lightning_tfm.report.row import Spread, SummaryRow
-from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 
 METRICS = {"nll": "nll per piece", OF_TEXT.name: OF_TEXT.label, "ratio": "length ratio, translation over reference"}
 SIDES = ("source", "target")
@@ -74,7 +74,6 @@ def _series(name: str, line: Sequence[tuple[float, Spread]], x: Scale, y: Scale,
     content += tag("polyline", points=points([(x(at), y(s.mean)) for at, s in line]), class_="curve")
     for at, s in line:
         told = f"{name}, {at:g} training lengths: {s.mean:.3g} ({s.lowest:.3g} to {s.highest:.3g})"
-        said = tag("title", attribute(told))
-        content += tag("circle", said, cx=x(at), cy=y(s.mean), r=4.0, class_="dot")
+        content += dot(x(at), y(s.mean), told)
     dashed = " base" if class_ == BASE else ""
-    return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
+    return tag("g", pointed(name) + content, class_=f"series {class_}{dashed}", data_row=name)

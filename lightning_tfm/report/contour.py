@@ -10,7 +10,7 @@ from scipy.spatial import QhullError
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.search_figures import Axis, cross, said, shades, stopped, value_scale
 from lightning_tfm.report.search_summary import SearchSummary
-from lightning_tfm.report.svg import attribute, figure, label, number, short, tag
+from lightning_tfm.report.svg import attribute, figure, label, number, pointed, short, tag
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.trials import Trial
 
@@ -53,7 +53,7 @@ def contour(report: SearchSummary, objective: str, across: Parameter, up: Parame
     kind = shades(report, objective)
     for t, (px, py) in zip(trials, places, strict=True):
         mark = tag("circle", cx=float(px), cy=float(py), r=3.2, class_="dot ringed")
-        content = tag("title", attribute(said(t))) + mark
+        content = pointed(said(t)) + mark
         body += tag("g", content, class_=f"point {kind[t.trial]}", data_trial=t.trial)
     return figure(WIDTH, HEIGHT, f"{objective} over {across.name} and {up.name}", body)
 

@@ -10,7 +10,7 @@ from lightning_tfm.metrics import PPL
 from lightning_tfm.report.panels import BASE, FEW, Panel, panels
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 
 MANY = 60
 """rows beyond which they are not drawn together any more"""
@@ -143,10 +143,9 @@ def _series(name: str, band: Band, x: Scale, y: Scale, class_: str, frame: Frame
     content = tag("polygon", points=points(area), class_="band")
     content += tag("polyline", points=points([(x(s), y(m)) for s, _, m, _ in inside]), class_="curve")
     for s, _, m, _ in [at for at in inside if at in band] if frame.marked and frame.names else []:
-        said = tag("title", attribute(f"{name}, step {s}: {m:.3f}"))
-        content += tag("circle", said, cx=x(s), cy=y(m), r=4.0, class_="dot")
+        content += dot(x(s), y(m), f"{name}, step {s}: {m:.3f}")
     dashed = " base" if class_ == BASE else ""
-    return tag("g", tag("title", attribute(name)) + content, class_=f"series {class_}{dashed}", data_row=name)
+    return tag("g", pointed(name) + content, class_=f"series {class_}{dashed}", data_row=name)
 
 
 def below(band: Band, high: float) -> Band:

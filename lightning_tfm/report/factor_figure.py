@@ -10,7 +10,7 @@ from lightning_tfm.report.curves import apart
 from lightning_tfm.report.factors import ABOUT, Effect, FactorSummary, HeatMap, in_few, short, table
 from lightning_tfm.report.forest import Mark, picture
 from lightning_tfm.report.panels import short_name
-from lightning_tfm.report.svg import Scale, attribute, bottom_line, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
 from lightning_tfm.report.verdict import DISC
 
 RING = DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z"
@@ -73,8 +73,7 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> M
         places = [(x(i), y(value), value, down[i]) for i, value in line if value is not None]
         own = tag("polyline", points=points([(px, py) for px, py, *_ in places]), class_="curve")
         for px, py, value, level in places:
-            said = tag("title", attribute(f"{short(found.first)} {level}, {name}: {metric.score(value)}"))
-            own += tag("circle", said, cx=px, cy=py, r=4.0, class_="dot")
+            own += dot(px, py, f"{short(found.first)} {level}, {name}: {metric.score(value)}")
         own += label(right + 8, end + 4, name, class_="label end")
         body += tag("g", own, class_=f"point g{k % 8}")
     title = f"Dev {metric.called} by {short(found.first)} and {short(found.second)}"

@@ -17,7 +17,7 @@ from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.resampling import score_of
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.svg import Scale, attribute, bottom_axis, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 
 
 def quality_section(report: Summary, colours: Sequence[tuple[str, str]]) -> Section:
@@ -51,7 +51,7 @@ def quality(report: Summary, against: str, title: str) -> Markup:
     for r, size, ppl in found:
         px, py = x(size), y(ppl)
         name = names[r.name]
-        said = tag("title", attribute(f"{r.name}: {size:,.4g}, perplexity {ppl:.3f}"))
+        said = pointed(f"{r.name}: {size:,.4g}, perplexity {ppl:.3f}")
         mark = tag("circle", cx=px, cy=py, r=5.0, class_="dot")
         free = all(abs(py - q) > 11 or abs(px - p) > 6 * len(name) + 20 for p, q in taken)
         if free:
@@ -124,12 +124,11 @@ def reliability(found: Mapping[str, Sequence[Mapping[str, float]]], panel: Panel
 
 
 def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Scale, y: Scale) -> str:
-    body = tag("title", attribute(name))
+    body = pointed(name)
     body += tag("polyline", points=points([(x(b["confidence"]), y(b["accuracy"])) for b in bins]), class_="curve")
     for b in bins:
         said = f"{name}: {b['confidence']:.3f} predicted, {b['accuracy']:.3f} correct, {b['count']}"
-        at = {"cx": x(b["confidence"]), "cy": y(b["accuracy"]), "r": 3.5}
-        body += tag("circle", tag("title", attribute(said)), class_="dot", **at)
+        body += dot(x(b["confidence"]), y(b["accuracy"]), said, r=3.5)
     return tag("g", body, class_=f"series {class_}{' base' * (class_ == BASE)}", data_row=name)
 
 
@@ -155,17 +154,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):
             body += label(right + 10, y(null) + 4 + 15 * i, words)
     line = tag("polyline", points=points([(x(100 * p.share), y(rho)) for p, rho in found]), class_="curve")
-    marks = "".join(
-        tag(
-            "circle",
-            tag("title", attribute(f"step {p.step} of base, {at(p)}")),
-            cx=x(100 * p.share),
-            cy=y(rho),
-            r=4.0,
-            class_="dot",
-        )
-        for p, rho in found
-    )
+    marks = "".join(dot(x(100 * p.share), y(rho), f"step {p.step} of base, {at(p)}") for p, rho in found)
     body += tag("g", line + marks, class_="point better")
     body += label(left - 5, bottom + 52, "base PPL", "end", "tick")
     known = [p for p, _ in found]

@@ -10,7 +10,7 @@ from lightning_tfm.report import marks, svg
 from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.svg import LETTER, Scale, attribute, bottom_axis, figure, label, spanning, tag
+from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
 from lightning_tfm.report.verdict import DISC, WORDS, phrase
 
 FAR = 4.0
@@ -90,7 +90,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
     if mark.paper is not None and x.low <= mark.paper <= x.high:
         px = x(mark.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return tag("title", attribute(said + mark.more)) + body
+    return pointed(said + mark.more) + body
 
 
 def _far(mark: Mark, x: Scale, y: float) -> str:

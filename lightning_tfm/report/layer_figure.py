@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from lightning_tfm.measure.record import LayerMeasures, LayerTable, crossing
 from lightning_tfm.report.svg import (
-    attribute,
     bottom_axis,
     figure,
     label,
     left_axis,
+    pointed,
     points,
     spanning,
     standing_alone,
@@ -53,14 +53,14 @@ def _panel(table: LayerTable, what: str) -> str:
         lowest = max(y, lowest + 17)
         line = tag("polyline", points=points([(across(n), up(one[n])) for n in lengths]), class_="curve")
         marks = "".join(
-            tag("circle", tag("title", attribute(f"{row.short}, n = {n}: {one[n]:.3g}")), **_at(across(n), up(one[n])))
+            tag("circle", pointed(f"{row.short}, n = {n}: {one[n]:.3g}"), **_at(across(n), up(one[n])))
             for n in lengths
         )
         ring, met = "", crossing(base, one) if base is not None and one is not base else None
         if met:
             words = f"self-attention costs more than {row.short} from n = {met:.0f}"
             near = up(_between(one, met))
-            ring = tag("circle", tag("title", attribute(words)), cx=across(met), cy=near, r=5.5, class_="front met")
+            ring = tag("circle", pointed(words), cx=across(met), cy=near, r=5.5, class_="front met")
         name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
         parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
     return "".join(parts)

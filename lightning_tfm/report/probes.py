@@ -12,8 +12,8 @@ from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Ta
 from lightning_tfm.report.grid import grid
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.svg import (
-    attribute,
     bottom_line,
+    dot,
     figure,
     label,
     left_axis,
@@ -118,12 +118,8 @@ def _over_beams(found: list[Record], name: str, words: str) -> Markup:
     body = bottom_line(x, bottom, {one["beam"]: str(one["beam"]) for one in found}, "beam")
     body += left_axis(y, left, right, words)
     places = [(x(one["beam"]), y(one[name])) for one in found]
-    marks = "".join(
-        tag(
-            "circle", tag("title", attribute(f"beam {one['beam']}: {one[name]:.4g}")), cx=px, cy=py, r=4.0, class_="dot"
-        )
-        for one, (px, py) in zip(found, places, strict=True)
-    )
+    said = [f"beam {one['beam']}: {one[name]:.4g}" for one in found]
+    marks = "".join(dot(*place, words) for place, words in zip(places, said, strict=True))
     body += tag("g", tag("polyline", points=points(places), class_="curve") + marks, class_="point g3")
     return figure(width, height, f"{words} over the width of the beam", body)
 

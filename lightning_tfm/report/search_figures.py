@@ -8,12 +8,12 @@ from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.report.svg import (
     Scale,
-    attribute,
     bottom_axis,
     figure,
     label,
     left_axis,
     number,
+    pointed,
     points,
     short,
     spanning,
@@ -72,7 +72,7 @@ def importance(record: Importance) -> str:
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
         words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
         words += label(x(share) + 5, y + line / 2 + 4, f"{share:.0%}")
-        body += tag("g", tag("title", attribute(f"{name}: {share:.1%}")) + bar + words, class_="g3")
+        body += tag("g", pointed(f"{name}: {share:.1%}") + bar + words, class_="g3")
     return figure(width, bottom + 38, f"Importance of each parameter for {record.objective}", body)
 
 
@@ -96,7 +96,9 @@ def course(report: SearchSummary, objective: str) -> str:
     body += tag("polyline", points=points(line), class_="front")
     edge = float(top if less else bottom)
     body += "".join(cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
-    return figure(width, height, f"{objective} trial by trial", body + _dots(report, trials, objective, x, y))
+    kind = shades(report, objective)
+    body += "".join(_dot(t, kind[t.trial], x(float(_at(report, t))), y(_value(t, objective))) for t in trials)
+    return figure(width, height, f"{objective} trial by trial", body)
 
 
 def stopped(report: SearchSummary) -> list[Trial]:
@@ -108,7 +110,7 @@ def cross(t: Trial, x: float, y: float) -> str:
     """A trial that was stopped early."""
     path = f"M{number(x - 3)} {number(y - 3)}l6 6m0-6l-6 6"
     change = ", ".join(f"{k} {_short(v)}" for k, v in t.change.items())
-    title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}: {change}"))
+    title = pointed(f"{t.trial} stopped early at step {t.steps_seen}: {change}")
     return tag("g", title + tag("path", d=path, class_="curve"), class_="hover stopped", data_trial=t.trial)
 
 
@@ -116,13 +118,9 @@ def _at(report: SearchSummary, trial: Trial) -> int:
     return next(i for i, t in enumerate(report.trials) if t.trial == trial.trial)
 
 
-def _dots(report: SearchSummary, trials: Sequence[Trial], objective: str, x: Scale, y: Scale) -> str:
-    kind = shades(report, objective)
-    body = ""
-    for t in trials:
-        mark = tag("circle", cx=x(float(_at(report, t))), cy=y(_value(t, objective)), r=4.5, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}", data_trial=t.trial)
-    return body
+def _dot(t: Trial, kind: str, x: float, y: float, r: float = 4.5) -> str:
+    mark = tag("circle", cx=x, cy=y, r=r, class_="dot")
+    return tag("g", pointed(said(t)) + mark, class_=f"point {kind}", data_trial=t.trial)
 
 
 class Axis:
@@ -167,10 +165,8 @@ def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
     edge = float(top if report.objectives[objective] == "minimize" else bottom)
     body += "".join(cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
     kind = shades(report, objective)
-    for t in trials:
-        at = x(t.change[parameter.name])
-        mark = tag("circle", cx=at, cy=y(_value(t, objective)), r=4.0, class_="dot")
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind[t.trial]}", data_trial=t.trial)
+    at = {t.trial: (x(t.change[parameter.name]), y(_value(t, objective))) for t in trials}
+    body += "".join(_dot(t, kind[t.trial], *at[t.trial], r=4.0) for t in trials)
     return figure(width, height, f"{objective} against {parameter.name}", body)
 
 
@@ -199,7 +195,7 @@ def parallel(report: SearchSummary, objective: str) -> str:
     for t in stopped(report):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
-        title = tag("title", attribute(f"{t.trial} stopped early at step {t.steps_seen}"))
+        title = pointed(f"{t.trial} stopped early at step {t.steps_seen}")
         body += tag(
             "g", title + tag("polyline", points=path, class_="curve"), class_="hover stopped", data_trial=t.trial
         )
@@ -208,7 +204,7 @@ def parallel(report: SearchSummary, objective: str) -> str:
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
         places.append(end(_value(t, objective)))
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
-        content = tag("title", attribute(said(t))) + tag("polyline", points=path, class_="curve")
+        content = pointed(said(t)) + tag("polyline", points=path, class_="curve")
         body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial, data_trial=t.trial)
     return figure(width, bottom + 16, f"Parallel coordinates of all finished trials, to {objective}", body + over)
 
@@ -230,7 +226,7 @@ def training(report: SearchSummary, objective: str, log: bool, size: tuple[int, 
     order = {"best": 2, "better": 1}
     for t in sorted(drawn, key=lambda t: (order.get(kind.get(t.trial, ""), 0), t.trial)):
         inside = [(x(s), y(v)) for s, v in t.curve if v <= y.high]
-        content = tag("title", attribute(said(t))) + tag("polyline", points=points(inside), class_="curve")
+        content = pointed(said(t)) + tag("polyline", points=points(inside), class_="curve")
         early = t.state != "finished"
         if early and inside:
             content += tag(
@@ -260,7 +256,5 @@ def against(report: SearchSummary, first: str, second: str) -> str:
     front = sorted((x(_value(t, first)), y(_value(t, second))) for t in trials if t.trial in report.best)
     body += tag("polyline", points=points(front), class_="front")
     for t in trials:
-        mark = tag("circle", cx=x(_value(t, first)), cy=y(_value(t, second)), r=4.5, class_="dot")
-        kind = "best" if t.trial in report.best else "rest"
-        body += tag("g", tag("title", attribute(said(t))) + mark, class_=f"point {kind}", data_trial=t.trial)
+        body += _dot(t, "best" if t.trial in report.best else "rest", x(_value(t, first)), y(_value(t, second)))
     return figure(width, height, f"{second} against {first}", body)

@@ -11,7 +11,7 @@ from lightning_tfm.report import provenance
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
-from lightning_tfm.report.svg import Scale, attribute, bottom_line, figure, label, left_axis, points, spanning, tag
+from lightning_tfm.report.svg import Scale, bottom_line, dot, figure, label, left_axis, pointed, points, spanning, tag
 from lightning_tfm.study.rows import apply
 
 KINDS = ("encoder", "decoder", "cross")
@@ -115,16 +115,14 @@ def _picture(rows: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
 
 def _line(rows: Sequence[SoftmaxRow], which: str, x: Scale, y: Scale, name: str) -> str:
     places = [(x(r.d_k), y(getattr(r, which).mean)) for r in rows]
-    body = tag("title", attribute(name)) + tag("polyline", points=points(places), class_="curve")
+    body = pointed(name) + tag("polyline", points=points(places), class_="curve")
     for r, (px, py) in zip(rows, places, strict=True):
         spread = getattr(r, which)
         words = (
             f"{r.row}, d_k {r.d_k}, {r.when}: {spread.mean:.3g} ({spread.lowest:.3g} to {spread.highest:.3g}, n {r.n})"
         )
         body += tag("line", x1=px, x2=px, y1=y(spread.lowest), y2=y(spread.highest), class_="interval")
-        body += tag(
-            "g", tag("circle", tag("title", attribute(words)), cx=px, cy=py, r=3.6, class_="dot"), class_="point"
-        )
+        body += tag("g", dot(px, py, words, r=3.6), class_="point")
     dashed = " base" if rows and rows[0].when == "start" else ""
     return tag("g", body, class_=f"line {CLASSES.get(rows[0].scores, 'g5') if rows else 'g5'}{dashed}")
 

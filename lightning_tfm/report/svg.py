@@ -32,6 +32,15 @@ def tag(name: str, content: str = "", **attributes: str | float) -> str:
     return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
 
 
+def pointed(text: str) -> str:
+    """What pointing at the element shows, of which it is the first content."""
+    return tag("title", attribute(text))
+
+
+def dot(x: float, y: float, said: str, r: float = 4.0) -> str:
+    return tag("circle", pointed(said), cx=x, cy=y, r=r, class_="dot")
+
+
 def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "label") -> str:
     return tag("text", attribute(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_)
 
