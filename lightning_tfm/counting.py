@@ -4,9 +4,6 @@ BLEU and chrF are sacreBLEU's, whose arithmetic and signature `corpus` gives; `s
 at once. Of others, a user's own among them, `score` is all the arithmetic there is.
 """
 
-import hashlib
-import inspect
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +15,7 @@ import sacrebleu
 
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
-from lightning_tfm.user_modules import reached
+from lightning_tfm.user_modules import source_digest
 
 
 class Counted(ABC):
@@ -79,10 +76,7 @@ class Summed(Counted):
     def signature(cls) -> str:
         if cls.SIGNATURE:
             return cls.SIGNATURE
-        digest = hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode())
-        for name, source in reached([cls.__module__]).items():
-            digest.update(name.encode() + b"\0" + source)
-        return f"{cls.__module__}:{cls.__qualname__}|source:{digest.hexdigest()[:16]}"
+        return f"{cls.__module__}:{cls.__qualname__}|source:{source_digest(cls)[:16]}"
 
 
 def signature_now(metric: Metric) -> str:

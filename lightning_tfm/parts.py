@@ -183,16 +183,6 @@ def attention_parameters(m: "Model") -> int:
     return attention_weights(m) + norms + biases
 
 
-def attention_type(m: "Model", place: str) -> Attention:
-    """Traits of what mixes in `place`, self or cross."""
-    return ATTENTIONS.traits(m.attention if m.attention_where in ("both", place) else "softmax")
-
-
-def mixing_parameters(m: "Model", place: str) -> int:
-    """Numbers of what mixes in `place`. Raises UserError where only the built model knows."""
-    return ATTENTIONS.count(attention_type(m, place).name, m)
-
-
 def _in_blocks(m: "Model", n: Any) -> Any:
     """Restricted self-attention works in blocks of r queries, each with the 2r - 1 keys that any of them sees; texts
     that are no longer than these are compared as a whole."""

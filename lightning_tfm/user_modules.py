@@ -5,7 +5,9 @@ whose name is made only while the program runs is not seen; that an environment 
 """
 
 import ast
+import hashlib
 import importlib.util
+import inspect
 import re
 import sys
 import sysconfig
@@ -57,6 +59,14 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
                     inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
                     todo.append((whole, Path(spec.origin or ""), inside))
     return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
+
+
+def source_digest(cls: type) -> str:
+    """sha256 of the module of an imported class, and of what of the user's own that imports."""
+    digest = hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode())
+    for name, source in reached([cls.__module__]).items():
+        digest.update(name.encode() + b"\0" + source)
+    return digest.hexdigest()
 
 
 def variables_read(paths: Iterable[str]) -> list[str]:

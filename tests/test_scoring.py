@@ -5,7 +5,8 @@ import math
 import pytest
 
 from lightning_tfm.counting import Chrf
-from lightning_tfm.scoring import bleu, paper_bleu, paper_tokens
+from lightning_tfm.inference.paper_bleu import paper_bleu, paper_tokens
+from lightning_tfm.scoring import bleu
 
 
 def test_bleu_carries_its_signature():

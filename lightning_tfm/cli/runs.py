@@ -106,8 +106,8 @@ def _retried(queued: int) -> str:
 
 def _list(found: list[Any], as_json: bool) -> str:
     if as_json:
-        plain = [asdict(info) for info in found]
-        return json.dumps(infinite_as_text([{**one, OF_TEXT.name: None, **one.pop("scores")} for one in plain]), indent=1)
+        plain = [{**one, OF_TEXT.name: None, **own} for one in map(asdict, found) for own in [one.pop("scores")]]
+        return json.dumps(infinite_as_text(plain), indent=1)
     if not found:
         return "no runs"
     metrics = [*dict.fromkeys(chief(info.scores) for info in found if info.scores)]

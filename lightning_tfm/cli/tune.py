@@ -104,7 +104,7 @@ def check_space(search: Search) -> None:
                 "search by dev/ppl"
             )
         if metric.more and metric not in METRICS.named(search.base.evaluation.metrics):
-            raise UserError(f"{search.name}: {aim} is counted only where asked for: add --evaluation.metrics {metric.name}")
+            raise UserError(f"{search.name}: {aim} is counted where asked for: add --evaluation.metrics {metric.name}")
     for p in search.space:
         if p.name == "training.warmup":
             check_peak(int(min(p.listed or [p.low])), search.base, f"{search.name}: every trial")
@@ -161,8 +161,9 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
-            f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by dev/ppl "
-            f"a search prefers the least of it, whatever it is worth; search it by dev/{OF_TEXT.name}, or remove it"
+            f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by "
+            "dev/ppl a search prefers the least of it, whatever it is worth; search it by "
+            f"dev/{OF_TEXT.name}, or remove it"
         )
     if refused:
         why = "above the limit, or their tied sizes do not come out" if search.ties else "above the limit"

@@ -213,7 +213,7 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
 
 
 def _with_differences(values: list[float | None], digits: int, kinds: Sequence[str] | None = None) -> list[str]:
-    """Each with its difference to the first; without one where it is of another kind: other pieces, another signature."""
+    """Each with its difference to the first; without one of other pieces or another signature."""
     first = values[0]
     said = []
     for i, value in enumerate(values):

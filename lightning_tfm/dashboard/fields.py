@@ -43,7 +43,8 @@ def fields(seen: Seen) -> dict[str, Field]:
     records = [run.record for run in runs if run.record]
     measured = {(text, name) for record in records for text, score in record.scores.items() for name in score.measures}
     scored = {*PRINTED, *(name for text, name in measured if text == "dev")}
-    found += [Field(m.name, "number", partial(RunState.score, metric=m)) for m in METRICS.values() if m.counted and m.name in scored]
+    metrics = [metric for name, metric in METRICS.items() if metric.counted and name in scored]
+    found += [Field(metric.name, "number", partial(RunState.score, metric=metric)) for metric in metrics]
     texts = sorted({text for record in records for text in record.scores})
     held = [*product(texts, OF_SCORE), *sorted(measured)]
     found += [Field(f"{text}.{one}", "number", partial(_score, text, one)) for text, one in held]
@@ -84,7 +85,8 @@ def _of_record(name: str, run: RunState) -> Any:
 
 def _score(text: str, name: str, run: RunState) -> Any:
     score = run.record.scores.get(text) if run.record else None
-    return None if score is None else score.measures[name].value if name in score.measures else getattr(score, name, None)
+    own = score.measures.get(name) if score else None
+    return own.value if own else getattr(score, name, None)
 
 
 def _trained(section: str, name: str, default: Any, run: RunState) -> Any:

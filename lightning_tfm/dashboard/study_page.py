@@ -126,7 +126,8 @@ class StudyPages:
             change = f"{row.label} ({change})" if row.label and change else change
             first = group is not None and row.group != group
             group = row.group
-            made.append(RowView(row.name, change, first, found[row.name], ppl, [*zip(metrics, scores, strict=True)], against))
+            own = [*zip(metrics, scores, strict=True)]
+            made.append(RowView(row.name, change, first, found[row.name], ppl, own, against))
         return made
 
     def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:

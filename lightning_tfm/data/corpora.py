@@ -7,7 +7,6 @@ named by its import path in `data.corpus`. Where it has an `__init__`, that is g
 import hashlib
 import inspect
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -159,9 +158,6 @@ def corpus_fingerprint(corpus: Corpus, split: str) -> str:
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
     if made_by.__module__.startswith("lightning_tfm."):
         return corpus.fingerprint(split)
-    from lightning_tfm.user_modules import reached
+    from lightning_tfm.user_modules import source_digest
 
-    digest = hashlib.sha256(inspect.getsource(sys.modules[made_by.__module__]).encode())
-    for name, source in reached([made_by.__module__]).items():
-        digest.update(name.encode() + b"\0" + source)
-    return f"{digest.hexdigest()} {corpus.fingerprint(split)}"
+    return f"{source_digest(made_by)} {corpus.fingerprint(split)}"

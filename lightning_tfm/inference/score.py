@@ -14,7 +14,7 @@ from lightning_tfm.runs.record import Measure, Missing, Score, read_score, to_pl
 from lightning_tfm.sums import DamagedFile, check_files, signed
 
 PAPER = "paper_bleu"
-"""the measure of scoring.paper_bleu"""
+"""the measure of paper_bleu.py"""
 
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
@@ -94,7 +94,7 @@ def measured(
 ) -> Score:
     """With these measures, the paper's own only where sacremoses is installed. `language`: see paper_bleu."""
     from lightning_tfm.counting import counted
-    from lightning_tfm.scoring import paper_bleu
+    from lightning_tfm.inference.paper_bleu import paper_bleu
 
     found = dict(score.measures)
     for name in names:

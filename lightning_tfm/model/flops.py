@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from lightning_tfm.model.config import Model
-from lightning_tfm.model.size import layer_weights
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES, attention_type, attention_weights
+from lightning_tfm.model.size import attention_type, layer_weights
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, SCHEMES, attention_weights
 
 
 class AttentionPairs(NamedTuple):

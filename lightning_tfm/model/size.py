@@ -2,14 +2,15 @@
 
 from lightning_tfm.model.config import Model
 from lightning_tfm.parts import (
+    ATTENTIONS,
     FEED_FORWARDS,
     LAYERS,
     NORMS,
     SCHEMES,
+    Attention,
     attention_parameters,
     attention_weights,
     inner_width,
-    mixing_parameters,
 )
 
 
@@ -43,13 +44,18 @@ def layer_parameters(model: Model, causal: bool) -> int:
     Raises UserError for a user-defined class, which only the built model can count.
     """
     if LAYERS.traits(model.layer).heads:
-        return attention_parameters(model) + mixing_parameters(model, "self")
+        return attention_parameters(model) + ATTENTIONS.count(attention_type(model, "self").name, model)
     return LAYERS.count(model.layer, model, inner_width(model, causal), causal, model.bias)
 
 
 def memory_parameters(model: Model) -> int:
     """Trainable numbers of one layer's attention over the memory. Raises UserError as `layer_parameters`."""
-    return attention_parameters(model) + mixing_parameters(model, "cross")
+    return attention_parameters(model) + ATTENTIONS.count(attention_type(model, "cross").name, model)
+
+
+def attention_type(model: Model, place: str) -> Attention:
+    """Traits of what mixes in `place`, self or cross."""
+    return ATTENTIONS.traits(model.attention if model.attention_where in ("both", place) else "softmax")
 
 
 def layer_weights(model: Model, causal: bool) -> int:

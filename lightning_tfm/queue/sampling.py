@@ -28,6 +28,7 @@ from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import Ablation, Search, Study, value_of
 from lightning_tfm.watch.run_state import Curve
+from lightning_tfm.watch.study_state import measured
 
 BY_SEED = "by_seed"
 """attribute of a trial of several seeds: objective -> seed -> value"""
@@ -155,7 +156,7 @@ class Trials:
 
 
 def _mean(records: Sequence[RunRecord], name: str) -> float:
-    return sum(record.measured(name) for record in records) / len(records)
+    return sum(measured(record, name) for record in records) / len(records)
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
@@ -273,7 +274,7 @@ class SearchTrials(Trials):
         self.queue.constrain(claim.trial_id, excess)
         if claim.cell.more:
             seeds = [str(run.seed) for run in claim.cell.runs]
-            found = {name: [record.measured(name) for record in records] for name in self.search.objectives}
+            found = {name: [measured(record, name) for record in records] for name in self.search.objectives}
             by_seed = {name: dict(zip(seeds, values, strict=True)) for name, values in found.items()}
             self.queue.mark(claim, BY_SEED, by_seed)
 

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from lightning_tfm.config import Experiment, Model
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.size import count_parameters, layer_parameters, memory_parameters
-from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES, attention_type
+from lightning_tfm.model.size import attention_type, count_parameters, layer_parameters, memory_parameters
+from lightning_tfm.parts import FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 from lightning_tfm.report.svg import figure, label, number, pointed, tag
 
 WIDTH, COLUMN, GAP, LINE = 720, 264, 14, 15

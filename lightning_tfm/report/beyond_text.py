@@ -25,7 +25,8 @@ def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
     made = pictures(found, rows) if rows else []
     about = "Mean over seeds; the band spans the seeds. Classes of half a training length, drawn at their middles."
     first, rest = (Figures(some, rows=[row.row for row in found.rows]) for some in (made[:2], made[2:]))
-    return [first, Notes([about]), *[Fold(f"{OF_TEXT.label} and the length of translations", [rest])] * bool(made[2:])] * bool(made)
+    of_translations = [Fold(f"{OF_TEXT.label} and the length of translations", [rest])] * bool(made[2:])
+    return [first, Notes([about]), *of_translations] * bool(made)
 
 
 def _table(found: BeyondSummary) -> Widest:

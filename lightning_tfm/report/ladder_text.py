@@ -30,7 +30,7 @@ def _rows(found: Ladder) -> Table:
 
 def _line(row: LadderRow, paper: bool) -> list[str]:
     rungs = [_interval(rung.difference, rung.lower, rung.upper) for rung in row.rungs]
-    p = "" if row.p is None else p_value(row.p)
+    p = p_value(row.p)
     printed = "" if row.paper is None else signed(PPL.name, row.paper)
     return [row.row, *rungs, row.word, p, _interval(row.prediction, row.lower, row.upper), *[printed] * paper]
 
@@ -46,8 +46,7 @@ def _calibrations(found: Ladder) -> Table:
 
 
 def _way(one: Calibrated) -> list[str]:
-    p = "" if one.p is None else p_value(one.p)
-    return [one.by, f"{one.factor:.2f}", f"{one.rms:.1f}", str(one.covered), f"{one.score:.1f}", p]
+    return [one.by, f"{one.factor:.2f}", f"{one.rms:.1f}", str(one.covered), f"{one.score:.1f}", p_value(one.p)]
 
 
 def _notes(found: Ladder) -> Iterator[str]:

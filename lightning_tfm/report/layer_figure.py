@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from lightning_tfm.measure.record import LayerMeasures, LayerTable, crossing
+from lightning_tfm.measure.record import LayerTable, crossing
 from lightning_tfm.report.svg import (
     bottom_axis,
+    dot,
     figure,
     label,
     left_axis,
@@ -37,7 +38,7 @@ def to_svg(table: LayerTable) -> str:
 def _panel(table: LayerTable, what: str) -> str:
     """Lines with their names, a ring where self-attention begins to cost more, and where n is d."""
     bottom = HEIGHT - 50
-    costs = [_costs(row, what) for row in table.rows]
+    costs: list[Mapping[int, float]] = [row.flops if what == FLOPS else row.seconds for row in table.rows]
     lengths = sorted(costs[0])
     across = spanning(lengths, LEFT, RIGHT, log=True, margin=0)
     up = spanning([c for one in costs for c in one.values()], bottom, TOP, log=True)
@@ -52,10 +53,7 @@ def _panel(table: LayerTable, what: str) -> str:
         row, one = table.rows[i], costs[i]
         lowest = max(y, lowest + 17)
         line = tag("polyline", points=points([(across(n), up(one[n])) for n in lengths]), class_="curve")
-        marks = "".join(
-            tag("circle", pointed(f"{row.short}, n = {n}: {one[n]:.3g}"), **_at(across(n), up(one[n])))
-            for n in lengths
-        )
+        marks = "".join(dot(across(n), up(one[n]), f"{row.short}, n = {n}: {one[n]:.3g}", r=3.0) for n in lengths)
         ring, met = "", crossing(base, one) if base is not None and one is not base else None
         if met:
             words = f"self-attention costs more than {row.short} from n = {met:.0f}"
@@ -64,14 +62,6 @@ def _panel(table: LayerTable, what: str) -> str:
         name = label(RIGHT + 10, lowest + 4, row.short, class_="label end")
         parts.append(tag("g", line + marks + name + ring, class_=f"series g{i % 8}", data_row=row.short))
     return "".join(parts)
-
-
-def _costs(row: LayerMeasures, what: str) -> dict[int, float]:
-    return {n: float(count) for n, count in (row.flops if what == FLOPS else row.seconds).items()}
-
-
-def _at(x: float, y: float) -> dict[str, str | float]:
-    return {"cx": x, "cy": y, "r": 3.0, "class_": "dot"}
 
 
 def _between(costs: Mapping[int, float], n: float) -> float:

@@ -109,11 +109,7 @@ def dearer(table: LayerTable, row: LayerMeasures) -> tuple[float | None, float |
     base = next((other for other in table.rows if other.layer == "attention"), None)
     if base is None or row is base:
         return None, None
-    return crossing(base.seconds, row.seconds), crossing(_counts(base.flops), _counts(row.flops))
-
-
-def _counts(flops: Mapping[int, int]) -> dict[int, float]:
-    return {n: float(count) for n, count in flops.items()}
+    return crossing(base.seconds, row.seconds), crossing(base.flops, row.flops)
 
 
 def _paper(row: LayerMeasures) -> Printed:

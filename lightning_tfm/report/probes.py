@@ -86,8 +86,8 @@ def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> li
 
 def beam_blocks(record: Record) -> list[Block]:
     """Score, seconds and length by the width of the beam."""
-    metric = chief(record["beams"][0])
-    rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in record["beams"]]
+    beams, metric = record["beams"], chief(record["beams"][0])
+    rows = [[str(b["beam"]), f"{b[metric.name]:.2f}", f"{b['seconds']:.1f}", f"{b['length']:.3f}"] for b in beams]
     title = f"{record['lines']} lines of the dev text, alpha {record['alpha']:g}, threads: {record['threads']}"
     return [Table(title, columns("beam", metric.label, "seconds", "pieces / reference"), rows)]
 

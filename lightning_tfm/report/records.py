@@ -19,10 +19,10 @@ from lightning_tfm.counting import Counted, counted, signature_now
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
-from lightning_tfm.runs.as_scored import read_scored
+from lightning_tfm.runs.as_scored import OTHERWISE, read_scored
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.divergence import Divergence, Undefined
-from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read_score
+from lightning_tfm.runs.record import Missing, RunRecord, Score, read_score
 from lightning_tfm.study.looks import Course, read_looks
 from lightning_tfm.study.rows import Row, differences
 from lightning_tfm.study.study import Ablation, folder_of

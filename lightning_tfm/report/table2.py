@@ -27,7 +27,7 @@ class Line:
     source: str
     """who measured it; the name of the run's folder for ours"""
     bleu: dict[str, float]
-    """pair -> BLEU as the paper measures it (scoring.paper_bleu)"""
+    """pair -> BLEU as the paper measures it (inference/paper_bleu.py)"""
     flops: dict[str, float]
     """pair -> training cost as the paper estimates it: seconds of training × devices × their rate"""
     sacrebleu: dict[str, float] | None = None
@@ -83,12 +83,7 @@ def to_json(found: list[Line]) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    costs = {f"{value:.1e}" for value in line.flops.values()}
-    cost = (
-        " / ".join(f"{line.flops[pair]:.1e}" for pair in PAIRS if pair in line.flops)
-        if len(costs) > 1
-        else "".join(costs)
-    )
+    costs = dict.fromkeys(f"{line.flops[pair]:.1e}" for pair in PAIRS if pair in line.flops)
     digits = "g" if line.sacrebleu is None else ".2f"
     sacre = "".join(f"{value:.2f}" for value in (line.sacrebleu or {}).values())
     counted = "" if line.counted is None else f"{line.counted:.1e}"
@@ -96,7 +91,7 @@ def _cells(line: Line) -> list[str]:
         line.name,
         *(f"{line.bleu[pair]:{digits}}" if pair in line.bleu else "" for pair in PAIRS),
         sacre,
-        cost,
+        " / ".join(costs),
         counted,
     ]
 

@@ -4,7 +4,10 @@ import math
 from dataclasses import replace
 
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import OTHERWISE, Missing, RunRecord, Score, read, read_score
+from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
+
+OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
+"""why a record does not belong in a study whose dev text it has not been scored on, or not so"""
 
 
 def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:

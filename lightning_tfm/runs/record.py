@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Lt
 
-from lightning_tfm.metrics import METRICS
 from lightning_tfm.runs.owner import Owner
 from lightning_tfm.strict import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
 from lightning_tfm.sums import intact
@@ -22,9 +21,6 @@ FINISHED = "finished"
 CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
 CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
-OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
-"""why a record does not belong in a study whose dev text it has not been scored on, or not so"""
-
 
 MOST = 1e11
 """which no step and no time reaches: as seconds since 1970 it is the year 5138"""
@@ -110,6 +106,7 @@ class Score(Kept):
     measures: dict[str, Measure] = field(default_factory=dict)
     """what evaluation.metrics names and `validate` has added, in the file as NAME and NAME_signature: chrf, paper_bleu
     (where sacremoses is installed)"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameters:
@@ -268,18 +265,6 @@ class RunRecord(Kept):
     def scored_by(self, evaluation: str) -> bool:
         """Whether the dev score is of this evaluation (its hash)."""
         return "dev" in self.scores and self.scores["dev"].evaluation_hash == evaluation
-
-    def measured(self, name: str) -> float:
-        """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …"""
-        match name:
-            case "parameters":
-                return float(self.parameters.total)
-            case "seconds":
-                return float(self.seconds.train)
-            case _:
-                found = METRICS[name.removeprefix("dev/")].of(self.scores["dev"])
-                assert found is not None, f"an evaluation that counts {name}"
-                return float(found)
 
 
 @dataclass(frozen=True)

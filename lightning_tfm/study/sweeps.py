@@ -9,7 +9,7 @@ dataclasses at the top are the schema of both files.
 import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from annotated_types import Ge, Gt, MinLen
 
@@ -34,10 +34,6 @@ SCORES = {
 }
 OBJECTIVES = SCORES | {"parameters": "minimize", "seconds": "minimize"}
 """what a finished run is judged by, and the only sensible direction"""
-if TYPE_CHECKING:
-    Scored = Aim = str
-else:
-    Scored, Aim = Literal[tuple(SCORES)], Literal[tuple(OBJECTIVES)]
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 """W&B's methods -> our samplers"""
 Sampler = Literal["tpe", "random", "grid", "gp", "cmaes"]
@@ -56,7 +52,7 @@ class Metric(Schema):
     """What W&B watches."""
 
     REFUSED: ClassVar = {"target": CANNOT}
-    name: Scored
+    name: Literal[tuple(SCORES)]  # type: ignore[valid-type]
     goal: Goal | None = None
 
 
@@ -140,7 +136,7 @@ class _Beside(_Words):
     """0 where it does not say"""
     seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
     """of every trial; empty: the experiment's own alone"""
-    objectives: dict[Aim, Goal] = field(default_factory=dict)
+    objectives: dict[Literal[tuple(OBJECTIVES)], Goal] = field(default_factory=dict)  # type: ignore[valid-type]
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
 

@@ -226,7 +226,7 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
     if len(records) == len(runs):
         seconds = sum(record.seconds.total for record in records)
         attempt = s.attempt or max(record.attempts or 1 for record in records)
-        values = tuple(fmean(record.measured(aim) for record in records) for aim in _aims(study))
+        values = tuple(fmean(measured(record, aim) for record in records) for aim in _aims(study))
         return replace(s, state="done", reason="", owner=None, attempt=attempt, seconds=seconds, values=values)
     if s.state in ("failed", "pruned"):
         return s
@@ -251,6 +251,17 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
         state = "waiting" if first == "finished" else first
         return replace(s, state=MEANT.get(state, state), reason=s.reason or shown.words)
     return s
+
+
+def measured(record: RunRecord, aim: str) -> float:
+    """An objective or a limited quantity of a search: parameters, seconds (of training), dev/ppl, dev/f1, …"""
+    if aim == "parameters":
+        return float(record.parameters.total)
+    if aim == "seconds":
+        return float(record.seconds.train)
+    found = METRICS[aim.removeprefix("dev/")].of(record.scores["dev"])
+    assert found is not None, f"an evaluation that counts {aim}"
+    return float(found)
 
 
 def _aims(study: Study | None) -> dict[str, str]:

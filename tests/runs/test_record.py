@@ -50,7 +50,7 @@ def test_fields_that_came_later_and_keys_that_nobody_knows(tmp_path):
     assert isinstance(found, RunRecord)
     assert (found.ended, found.V, found.git, found.versions, found.data.store) == (None, None, None, {}, "")
     assert found.seconds.decode is None and found.scores["dev"].sentences is None
-    assert found.measured("dev/bleu") == 50.0 and found.measured("parameters") == 7
+    assert found.scores["dev"].bleu == 50.0 and found.parameters.total == 7
 
 
 def test_a_run_that_is_not_finished_has_no_record_and_a_damaged_one_is_told_from_it(tmp_path):
@@ -70,7 +70,7 @@ def test_an_infinite_perplexity_is_kept_in_valid_json(tmp_path):
     path.write_bytes(to_json(signed(to_plain(record(ppl=math.inf, nll=8000.0)))))
     assert json.loads(path.read_text(), parse_constant=refuse)["scores"]["dev"]["ppl"] == "Infinity"
     found = read(path)
-    assert isinstance(found, RunRecord) and found.measured("dev/ppl") == math.inf and found.scores["dev"].nll == 8000
+    assert isinstance(found, RunRecord) and found.scores["dev"].ppl == math.inf and found.scores["dev"].nll == 8000
     path.write_bytes(to_json(signed(to_plain(record()) | {"flops": "Infinity"})))
     assert "flops='Infinity': expected a number" in read(path).reason
 
