@@ -19,7 +19,7 @@ from pathlib import Path
 from lightning_tfm.archives import BROKEN, decompress, fault
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, PPL, WORD
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.beyond_records import scores_by_length
 from lightning_tfm.report.layer_table import FILE as LAYERS
 from lightning_tfm.report.records import Cells, FilledCell, counts_file
@@ -81,13 +81,15 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     row = next(row for row in study.rows if row.name == cell.row)
     scores = cell.folder / "scores" / study.evaluation_of(row)[:16]
     split = study.base.data.dev
-    words = [f"\t{int(count)}" for _, count in cell.sums.get(WORD.name, ())]
-    lines = zip(cell.sums[PPL.name], words or [""] * cell.sentences, strict=True)
-    sentences = "".join(f"{i}\t{nll:.9g}\t{int(pieces)}{end}\n" for i, ((nll, pieces), end) in enumerate(lines))
+    read = [metric for metric in METRICS.values() if metric.name in cell.sums and not metric.counted]
+    columns = {name: sums for one in read for name, sums in zip(one.columns, cell.sums[one.name].T, strict=True)}
+    lines = zip(*columns.values(), strict=True)
+    sentences = "".join(
+        "\t".join([f"{i}", f"{nll:.9g}", *(f"{int(n)}" for n in counts)]) + "\n"
+        for i, (nll, *counts) in enumerate(lines)
+    )
     score = (scores / f"{split}.json").read_bytes()
-    kept = {
-        f"{split}.sentences.tsv": f"line\tnll\ttokens{chr(9) + 'words' if words else ''}\n{sentences}".encode(),
-    }
+    kept = {f"{split}.sentences.tsv": ("\t".join(["line", *columns]) + f"\n{sentences}").encode()}
     for metric in counted:
         rows = ("\t".join(str(int(x)) for x in row) + "\n" for row in cell.sums[metric.name])
         kept[counts_file(split, metric)] = "".join(rows).encode()

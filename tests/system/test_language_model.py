@@ -95,6 +95,15 @@ def test_no_view_has_a_column_of_bleu(root, argv):
         assert "byte" in said or "latex" in argv
 
 
+def test_packed_records_give_the_same_table_and_pack_to_the_same_bytes(root, tmp_path):
+    call("records", "pack", "lm", str(tmp_path / "a.tar.xz"), "--out", str(root))
+    call("records", "unpack", str(tmp_path / "a.tar.xz"), "--out", str(tmp_path))
+    call("records", "pack", "lm", str(tmp_path / "b.tar.xz"), "--out", str(tmp_path))
+    assert (tmp_path / "a.tar.xz").read_bytes() == (tmp_path / "b.tar.xz").read_bytes()
+    whole, unpacked = (call("table", "lm", "--format", "csv", "--out", str(at)).out for at in (root, tmp_path))
+    assert whole == unpacked and "nll per byte" in whole
+
+
 def test_the_page_and_the_dashboard_have_none_either(root):
 
     call("report", "lm", "--out", str(root))
