@@ -57,7 +57,7 @@ def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
     found += [size, *[table.paper_size()] * paper, *more, replace(table.seeds(), latex="$n$")]
     caption, label = layout.caption or _caption(report, tests, paper), layout.label or "tab:" + _name(report.study)
     text = to_table(table.table(rows, found), caption, label)
-    if grid and tests != "none":
+    if grid and grid.effects and tests != "none":
         text += "\n" + to_table(factors.table(grid), _of_effects(report), f"{label}-effects")
     return text
 

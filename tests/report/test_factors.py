@@ -138,6 +138,15 @@ def test_a_combination_with_one_seed_leaves_its_effects_untested(tmp_path):
     assert effects[0].estimate == pytest.approx(0.25, abs=0.1)
 
 
+def test_while_a_combination_has_no_run_yet_every_view_is_there_without_effects(tmp_path):
+    made = Generator(tmp_path, GRID, [1, 2, 3])
+    made.write_all(skip=[("norm=pre, warmup=400", seed) for seed in (1, 2, 3)])
+    report = make("made", tmp_path)
+    assert report.summary.factors.effects == []
+    for kind in ("text", "html", "markdown", "latex", "csv", "json"):
+        assert "warmup" in report.render(kind) and "section-factors" not in report.render(kind), kind
+
+
 def test_seeds_that_all_gave_the_same_number_allow_no_test_of_an_effect():
     n_R = np.array([3, 3])
     same = factors._tested(Effect("main", "ppl", ["a"], 0.1), np.array([-1.0, 1.0]), 0.0 * n_R, n_R - 1, n_R, (0.01, 0))
