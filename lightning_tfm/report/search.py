@@ -165,8 +165,4 @@ def conditions(report: SearchSummary) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if _number(value) else str(value)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "" if value is None else f"{value:.4g}" if type(value) in (int, float) else str(value)

@@ -275,16 +275,13 @@ def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
 def _difference(metric: str, found: Evidence | None, printed: float | None, full_size: bool, to: str) -> Difference:
     judged = verdict.judge(found, printed, metric, full_size, to=to)
     clear = None if printed is None else verdict.clear(printed, metric)
-    paper_percent = _percent(printed) if METRICS[metric].log and printed is not None else None
+    of = METRICS[metric]
+    paper_percent = of.shown(printed) if of.log and printed is not None else None
     why = f"{judged.why} ({verdict.SCOPE})" if judged.word.found else judged.why
     made = Difference(judged.word, why, printed, clear, paper_percent=paper_percent, beside=judged.beside)
     if found is None:
         return made
     numbers = {k: v for k, v in asdict(found).items() if k not in ("n", "n_base", "untested")}
-    parts = [_percent(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
-    percent = Percent(*parts) if METRICS[metric].log else None
+    parts = [of.shown(numbers[k]) for k in ("estimate", "lower", "upper", "smallest")]
+    percent = Percent(*parts) if of.log else None
     return replace(made, weighed=True, percent=percent, factor=judged.factor, **numbers)
-
-
-def _percent(log_ppl: float) -> float:
-    return 100 * math.expm1(log_ppl)
