@@ -1,6 +1,6 @@
 """Every row of Table 3 of "Attention Is All You Need", on any hardware.
 
-The names below are what one may lean on from Python (docs/howto/python.md). Each is imported when it is first used, so
+The names below are the stable ones for Python (docs/howto/python.md). Each is imported when it is first used, so
 that the command line starts without PyTorch.
 """
 

@@ -1,4 +1,4 @@
-"""Archives that strangers made: plain files alone, under names that lead nowhere else, of the sizes that are stated."""
+"""Archives that strangers made: only plain files, under names that lead nowhere else, of the stated sizes."""
 
 import gzip
 import lzma
@@ -7,9 +7,9 @@ import zlib
 from pathlib import PurePosixPath
 
 BROKEN = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, OverflowError, RecursionError)
-"""what reading a damaged archive raises; the last two where its headers hold absurd numbers or follow without end"""
+"""what reading a damaged archive raises; the last two where its headers hold absurd numbers or never end"""
 LONGEST = 255
-"""bytes of a part of a name, which is what file systems hold"""
+"""bytes of a part of a name that file systems hold"""
 RATIO, SPARE, MOST = 100, 1 << 20, 1 << 30
 """how large a packed file may become: RATIO times its size (our own grow tenfold) + SPARE bytes, at most MOST"""
 MEMORY = 128 << 20

@@ -80,10 +80,10 @@ class Brackets(Summed):
 
 
 def _tree(reference: str, line: int) -> Parsed:
-    """Raises UserError where it is none."""
+    """Raises UserError where it is not a tree."""
     found = parsed(reference)
     if found is None or not found.brackets:
-        raise UserError(f"brackets are counted in trees, and line {line} of the references is none: {reference[:60]}")
+        raise UserError(f"brackets are counted in trees; line {line} of the references is not one: {reference[:60]}")
     return found
 
 
@@ -112,7 +112,7 @@ class F1(Brackets):
 
 
 class IllFormed(Brackets):
-    """Share of the lines that are no tree over the reference's words, in percent."""
+    """Share of the lines that are not a tree over the reference's words, in percent."""
 
     @staticmethod
     def score(sums_X: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """An experiment as frozen data, in the symbols of the paper, and the hashes that identify it.
 
 `Experiment` decides the numbers; `Hardware` decides only how long they take. The two never mix: no field of `Hardware`
-enters a hash. Defaults are the paper's base model (Vaswani et al. 2017) and live here alone.
+enters a hash. Defaults are the paper's base model (Vaswani et al. 2017) and live only here.
 
 Sizes are written at the paper's scale. `Miniature` divides them at the very end (`Experiment.scaled`), so that one list
 of rows serves a laptop and a cluster.
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for all who read one
+from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
 from lightning_tfm.parts import CORPORA, LAYERS, SCHEMES, may_act
 
 T = TypeVar("T")
 
 NUMERICS_VERSION = 2
-"""Raised whenever the same experiment yields other losses than before (see tests/regression)."""
+"""Raised whenever the same experiment yields different losses than before (see tests/regression)."""
 
 BFLOAT16_VERSION = 2
-"""The same for losses that are other than before under bfloat16 alone."""
+"""The same for losses that differ from before only under bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Data:
     """Where the text comes from and how it becomes pieces (5.1)."""
 
     corpus: str = "builtin"
-    """{parts}, or the import path of a class of your own"""
+    """{parts}, or the import path of your own class"""
     folder: str = ""
     """folder of parallel files `<split>.<language>` or `<split>.<language>.gz`, for corpus=files; of `<split>.txt`, for
     corpus=lines"""
@@ -51,13 +51,13 @@ class Data:
     corpus_seed: int = 0
     """seed of the built-in corpus"""
     tokenizer: Literal["sentencepiece", "pieces"] = "sentencepiece"
-    """a byte-pair encoding of our own, or a text that is in pieces already, split at spaces and joined at `@@ `"""
+    """our own byte-pair encoding, or a text that is already in pieces, split at spaces and joined at `@@ `"""
     vocabulary: str = ""
-    """for tokenizer=pieces: file in the folder with one piece a line; a corpus that is fetched brings its own"""
+    """for tokenizer=pieces: file in the folder with one piece per line; a fetched corpus brings its own"""
     vocab_size: int = 37000
     """pieces of the byte-pair encoding shared by both languages, the four special ones included"""
     normalization: str = "identity"
-    """SentencePiece normalisation rule; identity leaves the text as it is"""
+    """SentencePiece normalisation rule; identity leaves the text unchanged"""
     byte_fallback: bool = False
     """spell characters that the vocabulary lacks in bytes instead of the unknown piece"""
     max_len: int = 256
@@ -66,7 +66,7 @@ class Data:
     """at an empty or broken line: stop and name it, or (training only) count its pair and leave it out"""
     max_words: int = 0
     """cleaning: training pairs with more words on a side are counted and left out; 0: this rule is off. Without a
-    source, lines of all splits are packed to so many words, and 0 leaves each as it stands"""
+    source, lines of all splits are packed to that many words, and 0 leaves each unchanged"""
     max_ratio: float = 0.0
     """cleaning: drop training pairs with a side of more than this many times the other's words, plus 3; 0: off"""
     check_encoding: bool = False
@@ -80,14 +80,14 @@ class Data:
     max_types: int = 2_000_000
     """most distinct words counted for the vocabulary; beyond them the rarest are forgotten, which bounds the memory"""
     long: str = ""
-    """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; of
+    """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; with
     files any split, dev too; empty for none"""
     long_from: int = 0
     """pieces, end token included, beyond which its lines are long; 0: data.max_len"""
 
     @property
     def training_length(self) -> int:
-        """What lines of `long` are measured in."""
+        """The unit that lines of `long` are measured in."""
         return self.long_from or self.max_len
 
     @property
@@ -131,18 +131,18 @@ class Training:
     smoothing: Literal["vocabulary", "others"] = "vocabulary"
     """mass spread over the whole vocabulary (the paper's source), or over the V-1 wrong labels (first code)"""
     precision: Literal["float32", "bfloat16", "float64", "tfloat32"] = "float32"
-    """arithmetic of training, scoring is in that of the weights; bfloat16: autocast with float32 weights; tfloat32:
+    """arithmetic of training; scoring uses that of the weights; bfloat16: autocast with float32 weights; tfloat32:
     float32 whose products round their factors to 10 bits, on NVIDIA GPUs"""
     masks: Literal["sentence", "device"] = "sentence"
     """dropout masks keyed by sentence (the same on any hardware), or the device's own (equal in distribution)"""
     average_last: int = 0
-    """snapshots whose average is scored at the end besides the last weights (5 for base, 20 for big in 6.1); 0: none"""
+    """snapshots whose average is scored at the end, with the last weights (5 for base, 20 for big in 6.1); 0: none"""
     average_every: int = 1500
     """steps between these snapshots"""
     seed: int = 1
     """decides initial weights, order of the data and dropout"""
     optimizer: str = "adam"
-    """{parts}, or the import path of a class of your own; muon has AdamW for all but linear maps"""
+    """{parts}, or the import path of your own class; muon uses AdamW for all but linear maps"""
     weight_decay: float = 0.0
     """of all matrices, embeddings included; adam adds it to the gradient, the others shrink weights by rate times it"""
     cooldown: float = 0.2
@@ -229,7 +229,7 @@ class Hardware:
     devices: int = 1
     """processes on this machine"""
     num_nodes: int = 1
-    """machines, with as many processes each"""
+    """machines, with that many processes each"""
     threads: int = 0
     """CPU threads of each process; 0 leaves the choice to torch"""
     micro_tokens: int = 0
@@ -237,10 +237,10 @@ class Hardware:
     compile: bool = False
     """torch.compile on every layer: for GPUs; on a CPU it costs minutes and gains nothing"""
     kernels: Literal["auto", "all", "masks", "none"] = "auto"
-    """formulas that Triton computes on a GPU: all that there are, dropout masks, bit for bit those of a CPU, and the
+    """formulas that Triton computes on a GPU: all available, dropout masks, bit for bit those of a CPU, and the
     loss, equal up to rounding (9.4e-7 on an H100), `auto` where they run; only masks; none"""
     products: Literal["torch", "onednn"] = "torch"
-    """who multiplies matrices in float32 on a CPU, equal up to rounding: torch, which takes MKL, or oneDNN: on AMD's
+    """what multiplies matrices in float32 on a CPU, equal up to rounding: torch, which uses MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""
     packed: bool = False
     """train on a step's sentences one after another, without padding, equal up to rounding; for base on one GPU"""
@@ -255,7 +255,7 @@ class Hardware:
     checkpoint_every: int = 0
     """steps between two checkpoints; 0: ten in a run, at most 1500 apart"""
     checkpoint_minutes: float = 10.0
-    """minutes after which a checkpoint is due whatever the steps: about what a kill loses at most; 0: only by steps"""
+    """minutes after which a checkpoint is due whatever the steps: about the most that a kill loses; 0: only by steps"""
 
 
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -293,7 +293,7 @@ def _checked(path: str, kind: Any, value: Any) -> Any:
             raise UserError(f"{path}={value!r}: {nearest(str(value), options)}")
         return value
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise UserError(f"{path}={value}: larger than any number that is computed with here ({LARGEST:,})")
+        raise UserError(f"{path}={value}: larger than any number used in computations here ({LARGEST:,})")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-9 as text
@@ -333,7 +333,7 @@ IDENTIFYING = {
     ).split(),
     Evaluation: "beam alpha extra_len weights bleu_tokenize".split(),
 }
-"""The fields of 2026-11-21. They enter the hashes whatever they hold, inert or not: this list never changes."""
+"""The fields of 2026-11-21. They enter the hashes whatever their values, inert or not: this list never changes."""
 
 ADDED: dict[str, Callable[[Experiment], bool]] = {
     "model.feed_forward": lambda e: True,

@@ -1,4 +1,4 @@
-"""Values of an experiment that lie outside their range or contradict each other."""
+"""Values of an experiment that are outside their range or contradict each other."""
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
@@ -6,7 +6,7 @@ from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 
 def check(experiment: Experiment) -> None:
-    """Raise UserError where values contradict each other or lie outside their range."""
+    """Raise UserError where values contradict each other or are outside their range."""
     m, d, t, e = experiment.model, experiment.data, experiment.training, experiment.evaluation
     positive = {f"model.{k}": getattr(m, k) for k in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "max_positions")}
     positive |= {"model.kernel": m.kernel, "model.neighbourhood": m.neighbourhood, "model.clip": m.clip}
@@ -31,14 +31,14 @@ def check(experiment: Experiment) -> None:
     }
     for name, value in unit.items():
         if not 0 <= value < 1:
-            raise UserError(f"{name}={value}: must lie in [0, 1)")
+            raise UserError(f"{name}={value}: must be in [0, 1)")
         if name.startswith("model.P_") and t.masks == "sentence" and round(65536 * value) == 65536:
             raise UserError(
                 f"{name}={value}: masks keyed by sentence drop a multiple of 1/65536, here all of them: at most 0.99999"
             )
     for name, value in {"data.share": d.share, "training.cooldown": t.cooldown}.items():
         if not 0 < value <= 1:
-            raise UserError(f"{name}={value}: must lie in (0, 1]")
+            raise UserError(f"{name}={value}: must be in (0, 1]")
     if t.schedule == "wsd" and t.warmup + round(t.cooldown * t.steps) > t.steps:
         raise UserError(
             f"training.schedule=wsd: a warm-up of {t.warmup} steps and a fall of {round(t.cooldown * t.steps)} do not "
@@ -60,9 +60,9 @@ def check(experiment: Experiment) -> None:
             "take sinusoidal, learned or none"
         )
     if m.P_attention and m.layer == "restricted":
-        raise UserError("model.P_attention drops weights of full attention: model.layer=restricted has it at 0")
+        raise UserError("model.P_attention drops weights of full attention: model.layer=restricted needs it at 0")
     if m.P_ff and m.feed_forward not in FEED_FORWARDS:
-        raise UserError(f"model.P_ff acts in feed-forwards that ship: {m.feed_forward} has dropout of its own, or none")
+        raise UserError(f"model.P_ff acts in feed-forwards that ship: {m.feed_forward} has its own dropout, or none")
     if m.scores == "cosine" and m.qk_norm:
         raise UserError("model.scores=cosine norms queries and keys already: leave model.qk_norm at false")
     if m.attention != "softmax":

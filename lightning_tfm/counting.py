@@ -62,7 +62,7 @@ class Summed(Counted):
     """A metric that is its counts: whole numbers of each sentence, and `score` of their sums.
 
     A user-defined class derives from this one and defines WIDTH, `counts` and `score`; its label, digits and the
-    like are attributes named as in metrics.py:Metric. Its module's source, and what that imports of the user's, is part
+    like are attributes named as in metrics.py:Metric. Its module's source, and the user's modules it imports, are part
     of the signature, so that runs scored by two versions of it are not compared.
     """
 
@@ -80,13 +80,13 @@ class Summed(Counted):
 
 
 def signature_now(metric: Metric) -> str:
-    """Of what it would count now; empty of sacreBLEU's, which says its own."""
+    """The signature of what it would count now; empty for sacreBLEU's, which gives its own."""
     found = counted(metric)
     return found.signature() if issubclass(found, Summed) else ""
 
 
 class Exact(Summed):
-    """Lines that are their reference, in percent: white space at the ends and its amount aside."""
+    """Lines that equal their reference, in percent, apart from white space at the ends and its amount."""
 
     WIDTH = 2
     SIGNATURE = "lines|spaces:one|version:1"

@@ -23,7 +23,7 @@ class LockTimeout(Exception):
 def locked(path: Path, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the exclusive lock on `path` (made if missing); the kernel frees it when the holder dies, however it dies.
 
-    `timeout` in seconds, None to wait for ever; `waiting` is called once where another process holds it. Raises
+    `timeout` in seconds, None to wait forever; `waiting` is called once where another process holds it. Raises
     LockTimeout.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -36,7 +36,7 @@ def locked(path: Path, timeout: float | None = None, waiting: Callable[[], None]
 
 
 def lock(fd: int, timeout: float | None = None, waiting: Callable[[], None] | None = None) -> bool:
-    """Lock an open file or folder, as `locked` does; False after `timeout`. Raises OSError where that does not work."""
+    """Lock an open file or folder, as `locked` does; False after `timeout`. Raises OSError where locking fails."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         try:
@@ -70,7 +70,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:  # Ctrl-C, too, must leave no half of it; it goes on its way
+        except BaseException:  # Ctrl-C must not leave half of it either; it is raised again
             path.unlink(missing_ok=True)
             raise
 
@@ -79,7 +79,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 def replacing(path: Path, guard: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[BinaryIO]:
     """A file to write that replaces `path` when the block ends, under `guard`; not where either raises.
 
-    Readers and crashes see the old file or the new one, never a part. Raises OSError.
+    Readers and crashes see the old file or the new one, never part of one. Raises OSError.
     """
     half = temporary(path)
     with new_file(half) as file:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MOST = 60
-"""valid words that a message lists; fields of an experiment are fewer"""
+"""valid words that a message lists; an experiment has fewer fields"""
 
 
 class UserError(Exception):
@@ -12,7 +12,7 @@ class UserError(Exception):
 
 
 class NotHere(UserError):
-    """What another machine may have and this one lacks: a GPU, cores, the text. `plan` goes on without it."""
+    """What another machine may have and this one lacks: a GPU, cores, the text. `plan` continues without it."""
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

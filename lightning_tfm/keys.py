@@ -16,5 +16,5 @@ def key(*parts: object) -> np.ndarray:
 
 
 def generator(*parts: object) -> np.random.Generator:
-    """Generator keyed by `parts` alone."""
+    """Generator keyed only by `parts`."""
     return np.random.Generator(np.random.Philox(key=key(*parts)))

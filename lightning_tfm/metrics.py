@@ -1,7 +1,7 @@
 """What a translation is scored by, each metric declared once. No torch, no numpy.
 
-A metric is one line here. What tests it, prints it in every format, draws it and ranks by it reads its traits from this
-line. A user-defined one is a class, counting.py:Summed, named by its path `module:Class`; it has the same traits as
+A metric is one line here. What tests it, prints it in every format, draws it and ranks by it reads its traits there.
+A user-defined one is a class, counting.py:Summed, named by its path `module:Class`; it has the same traits as
 attributes.
 """
 
@@ -33,12 +33,12 @@ class Metric:
     unit: str = ""
     """of a difference in print; empty: `label`"""
     drawn: str = ""
-    """what an axis says of it; empty: dev and `called`"""
+    """its label on an axis; empty: dev and `called`"""
     lower_is_better: bool = False
     log: bool = False
     """whether its logarithm is tested; differences are printed in percent"""
     sigma: float | None = None
-    """standard deviation over seeds of one full-size run; None: nobody knows it, so no word speaks of equality"""
+    """standard deviation over seeds of one full-size run; None: unknown, so no verdict of equality"""
     printed: bool = True
     """whether the paper prints it"""
     columns: tuple[str, str] = ("", "")
@@ -46,7 +46,7 @@ class Metric:
     counted: str = ""
     """class in counting.py, or the path `module:Class` of one, of a metric that reads the translations"""
     asked: bool = False
-    """whether it is added only where it is named: it says nothing of most texts"""
+    """whether it is added only where it is named: it means nothing for most texts"""
     field: str = ""
     """of a score's record; empty: `name`"""
     key: str = ""
@@ -89,17 +89,17 @@ class Metric:
         return "log " * self.log + self.label
 
     def of(self, score: Any) -> float | None:
-        """Of a run's record.Score; None where it was not scored so."""
+        """Of a run's record.Score; None where it was not scored with this metric."""
         added = score.measures.get(self.name)
         return added.value if added else getattr(score, self.field, None)
 
     def tested(self, score: float) -> float:
-        """What is tested of a score."""
+        """The transformed score that is tested."""
         return math.log(score) if self.log else score
 
     def mean(self, scores: Collection[float]) -> float:
-        """Back from the mean of what is tested, so that means of rows differ as their differences say: the geometric
-        mean of perplexities. One alone, of whatever kind, is itself."""
+        """Back from the mean of what is tested, so that means of rows differ by their differences: the geometric
+        mean of perplexities. A single one, of whatever kind, is itself."""
         if len(scores) == 1:
             return next(iter(scores))
         found = mean(map(self.tested, scores))
@@ -133,7 +133,7 @@ class Metric:
         return f"{shown:{sign}.{self.fine}f} {self.unit}"
 
     def true_difference(self, shown: float) -> str:
-        """A difference of this size, of which more than 100 % is said as a multiple."""
+        """A difference of this size; more than 100 % is given as a multiple."""
         if self.log and shown > 100:
             return f"a true {self.called} {1 + shown / 100:.1f} times as high"
         return f"a true difference of {self.size(shown)}"
@@ -142,7 +142,7 @@ class Metric:
         return difference * self.side > 0
 
     def axis(self, to: str) -> str:
-        """What the axis of a picture of differences says."""
+        """The label of the axis of a picture of differences."""
         side = "left" if self.lower_is_better else "right"
         return f"difference in {self.drawn or f'dev {self.called}'} to {to}{', %' * self.log} ({side} is better)"
 
@@ -162,7 +162,7 @@ PPL = Metric(
 )
 """0.5 % of perplexity between full-size runs, so that 1.4 % is clear"""
 BLEU = Metric("bleu", "BLEU", digits=1, fine=2, sigma=0.3, counted="Bleu")
-"""some 0.3 between checkpoints near the end (NVIDIA's notes on its Transformer; published reproductions spread alike),
+"""some 0.3 between checkpoints near the end (NVIDIA's notes on its Transformer; published reproductions spread so),
 so that 0.85 is clear"""
 WORD = Metric(
     "word",
@@ -180,7 +180,7 @@ WORD = Metric(
     printed=False,
     same_unit=True,
 )
-"""nll per reference word, which no segmentation moves"""
+"""nll per reference word, which no segmentation changes"""
 CHARACTER = replace(
     WORD,
     name="character",
@@ -201,7 +201,7 @@ BYTE = replace(
     field="nll_per_byte",
     key="nll per byte",
 )
-"""the same of a language model's text, in UTF-8"""
+"""the same for a language model's text, in UTF-8"""
 CHRF = Metric("chrf", "chrF", digits=1, fine=2, counted="Chrf", printed=False)
 EXACT = Metric("exact", "exact", digits=1, fine=2, unit="% exact", counted="Exact", printed=False, asked=True)
 F1, PRECISION, RECALL = (
@@ -224,7 +224,7 @@ ILL_FORMED = replace(
 
 
 class Metrics(dict[str, Metric]):
-    """All metrics by name; a user-defined one, asked for by its path, is there from then on."""
+    """All metrics by name; a user-defined one, requested by its path, is included from then on."""
 
     def __init__(self, *ship: Metric):
         super().__init__((metric.name, metric) for metric in ship)
@@ -269,7 +269,7 @@ PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
 ADDED = tuple(metric.name for metric in METRICS.values() if metric.more and not metric.asked)
 """what `validate` adds to a score unasked"""
 OF_TEXT = BLEU
-"""what sentences are compared by where there is room for one metric"""
+"""what sentences are compared by where there is only room for one metric"""
 
 
 def chief(names: Collection[str]) -> Metric:
@@ -289,7 +289,7 @@ def held(score: Any) -> list[Metric]:
 
 
 def in_print(score: Any, finer: int = 1) -> str:
-    """PPL 3.251, BLEU 30.12: what the paper prints and what it has more, with so many digits more than a table."""
+    """PPL 3.251, BLEU 30.12: what the paper prints and any further metrics, with `finer` more digits than a table."""
     metrics = [*held(score), *(metric for name, metric in METRICS.items() if name in score.measures)]
     return ", ".join(f"{m.label} {m.of(score):.{m.digits + finer}f}" for m in metrics)
 

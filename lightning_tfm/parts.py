@@ -2,8 +2,8 @@
 
 A part is one class in the module of its kind (model/norms.py, model/positions.py, …) and one line here. What finds it,
 counts it, draws it, exports it, lists it in help and documents, and tests it reads its traits from this line. A class
-of the user's own has the same traits as attributes, under the same names, formulas as static methods; it inherits those
-of a class that ships, and has defaults for the rest.
+defined by the user has the same traits as attributes, under the same names, formulas as static methods; it inherits
+those of a class that ships, and has defaults for the rest.
 """
 
 import sys
@@ -29,7 +29,7 @@ class Part:
     label: str = ""
     """its name in pictures; empty: `name`"""
     exports: str = ""
-    """what CTranslate2 calls it; empty: it has no place for it"""
+    """what CTranslate2 calls it; empty: it does not support it"""
     numbers: Any = None
     """formula of its trainable numbers by the sizes: of one norm, of one feed-forward, of a positional scheme in both
     stacks, of a layer type (model, inner width, causal, bias); None: only the built model knows"""
@@ -56,7 +56,7 @@ class Scheme(Part):
     even: str = ""
     """field of the model that it needs to be even"""
     sees_order: bool = True
-    """whether it tells the encoder the order of the pieces"""
+    """whether it gives the encoder the order of the pieces"""
     reads: tuple[str, ...] = ()
     """fields of the model that few parts read; of a user-defined class all may act"""
     flops: Callable[["Model"], tuple[int, int, int]] = lambda m: (0, 0, 0)
@@ -75,12 +75,12 @@ def _check_even(field: str, m: "Model", needs: str) -> None:
 
 @dataclass(frozen=True)
 class Attention(Part):
-    """`numbers` are those of one attention (model), beside its projections."""
+    """`numbers` are those of one attention (model), apart from its projections."""
 
     weights: Formula = lambda m: 0
     """those in matrices, each multiplied once for every query"""
     each_pair: Formula = lambda m: 0
-    """multiplications forward for each query and key, beside those of score and sum"""
+    """multiplications forward for each query and key, apart from those of score and sum"""
     even: str = ""
     """field of the model that it needs to be even"""
 
@@ -103,7 +103,7 @@ class Layer(Part):
     alike: bool = False
     """whether all layers of a stack reach equally far"""
     sees_order: bool = True
-    """whether it tells the order of the pieces without a positional scheme"""
+    """whether it encodes the order of the pieces without a positional scheme"""
     reads: tuple[str, ...] = ()
 
 
@@ -142,7 +142,7 @@ class Kind(dict[str, P], Generic[P]):
     def find(self, name: str, home: str) -> Any:
         """The class of that name in the module `home`, or at that import path, `module.Class` or `module:Class`.
 
-        Raises UserError naming the nearest name, what the import said, or the bases of which it must have one.
+        Raises UserError naming the nearest name, what the import said, or the bases, one of which it must have.
         """
         if name in self:
             beside, _, cls = self[name].cls.rpartition(":")
@@ -185,7 +185,7 @@ def attention_parameters(m: "Model") -> int:
 
 def _in_blocks(m: "Model", n: Any) -> Any:
     """Restricted self-attention works in blocks of r queries, each with the 2r - 1 keys that any of them sees; texts
-    that are no longer than these are compared as a whole."""
+    that are not longer than these are compared as a whole."""
     r, keys = m.neighbourhood, 2 * m.neighbourhood - 1
     return (n <= keys) * n * n + (n > keys) * (-(-n // r) * r * keys)
 

@@ -41,7 +41,7 @@ class StudyResults:
 
     def table(self, reference: str | None = None) -> Any:
         """One line for each row, the columns of `lightning-tfm report --format csv`: sizes, means, every difference to
-        the row `reference` (default: base) with its interval, p and verdict. Raises UserError where that is no row.
+        the row `reference` (default: base) with its interval, p and verdict. Raises UserError where that is not a row.
         """
         lines = csv.reader(io.StringIO(make(self.study.name, self.root, reference).render("csv")))
         heads = next(lines)
@@ -53,7 +53,7 @@ class StudyResults:
         return Watch(self.root, study=self.study).look(cells)
 
     def runs(self) -> Any:
-        """One line for each run: row, seed, its name, its state, and what is known of it so far."""
+        """One line for each run: row, seed, its name, its state, and what is known about it so far."""
         state = self.state()
         return frame(
             {"row": cell.row, "seed": cell.seed, "run": cell.training_hash[:16], "state": said(found.state)}
@@ -80,7 +80,7 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class RunResults:
-    """A finished run. Its weights are loaded when they are first asked for."""
+    """A finished run. Its weights are loaded on first use."""
 
     folder: RunFolder
 

@@ -1,6 +1,6 @@
-"""Plain data, as YAML and JSON hold them, as dataclasses: no other types, no infinite numbers, what is wrong in words.
+"""Plain data, as YAML and JSON hold them, as dataclasses: no other types, no infinite numbers, errors in words.
 
-Every file that is read goes this way, but for settings of an experiment, which have defaults under them (config.py).
+Every file that is read goes through here, except settings of an experiment, which have defaults under them (config.py).
 """
 
 import json
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 Number = Annotated[int | float, Gt(-1e300), Lt(1e300)]
-"""as it stands in the file: a whole number where a fraction may be stays one"""
+"""as written in the file: a whole number where a fraction may be stays one"""
 INFINITE = "Infinity"
 """how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
 OPTIONAL = {"optional": True}
-"""of a field of a finding that JSON lacks where it is None (report/plain.py)"""
+"""of a finding's field that is missing in JSON where it is None (report/plain.py)"""
 WIDEST = 80
 """characters of a value that a message shows"""
 
@@ -54,16 +54,16 @@ Overflowing = Annotated[Number, _Overflowing()]
 
 
 class Schema:
-    """Base of dataclasses that say what a file of the user's holds, and no other keys."""
+    """Base of dataclasses that say what a user's file holds, and no other keys."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
     REFUSED: ClassVar[dict[str, str]] = {}
-    """keys that others know, and why they are refused here"""
+    """keys known elsewhere, and why they are refused here"""
 
 
 class Kept(Schema):
-    """Base of dataclasses that say what a file of our own holds; later versions may write more."""
+    """Base of dataclasses that say what one of our files holds; later versions may write more."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = Schema.__pydantic_config__ | {"extra": "ignore"}
@@ -97,16 +97,16 @@ EXPECTED = {
 def made(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     """`plain` as a `kind`, a dataclass of Schema. Raises Flaw naming key, value and the nearest valid key.
 
-    `text`: the same as JSON, where it is there already.
+    `text`: the same as JSON, where it is already at hand.
     """
-    from pydantic import ValidationError  # here, as its import alone takes longer than most of --help
+    from pydantic import ValidationError  # here, as just importing it takes longer than most of --help
 
-    try:  # as JSON, for of Python's objects the strict rules want dataclasses instead of dicts
+    try:  # as JSON, since for Python objects the strict rules want dataclasses instead of dicts
         found: Kind = _adapter(cast(Any, kind)).validate_json(text or json.dumps(plain, default=str))
         return found
     except ValidationError as error:
         flaws = error.errors(include_url=False)
-    # a misspelt key is missing, too; where a fraction may be, that it is no whole number says less
+    # a misspelt key is also missing; where a fraction is allowed, "not a whole number" says less
     flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", flaw["loc"][-1:] == ("int",)))
     raise _in_our_words(kind, plain, flaws[0])
 
@@ -114,7 +114,7 @@ def made(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
 def read_kept(
     kind: type[Kind], path: Path, what: str, content: Callable[[Any], Any] = lambda plain: plain
 ) -> Kind | None:
-    """The file `path` of ours as a `kind`; None where there is none. Raises UserError: it is not `what`.
+    """Our file `path` as a `kind`; None where there is none. Raises UserError: it is not `what`.
 
     `content`: what a `kind` is made of, from what the file holds.
     """
@@ -162,7 +162,7 @@ def _in_our_words(kind: Any, plain: Any, flaw: Mapping[str, Any]) -> Flaw:
 
 
 def _keys(plain: Any, place: Sequence[int | str]) -> list[str]:
-    """The keys of `plain` on the way to a place; a member of a union, or pydantic's mark of a key, is none."""
+    """The keys of `plain` on the way to a place; a member of a union, or pydantic's mark of a key, is not one."""
     keys = []
     for key in place:
         try:

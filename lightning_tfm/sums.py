@@ -1,7 +1,7 @@
-"""Checksums: a damaged file is refused by its name, and never read as something else.
+"""Checksums: a damaged file is refused by name, and never read as something else.
 
-Records (JSON) carry the sha256 of all else in them under `sha256`; files beside a record stand in it under `files`,
-name -> sha256. What was written before there were checksums has neither and is read as it is.
+Records (JSON) carry the sha256 of all else in them under `sha256`; files beside a record are in it under `files`,
+name -> sha256. Files written before there were checksums have neither and are read unchecked.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""The modules of a user's own that a module reaches by its imports: what they hold decides what its classes compute.
+"""The user's modules that a module reaches by its imports: their content decides what its classes compute.
 
 They are read from the source, those inside functions and below `if` too, and found without being imported. A module
-whose name is made only while the program runs is not seen; that an environment variable is read is said in the record.
+whose name is made only while the program runs is not seen; the record says where an environment variable is read.
 """
 
 import ast
@@ -21,7 +21,7 @@ from pathlib import Path
 from lightning_tfm.errors import UserError
 
 LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
-"""packages whose version is recorded: their source is no user's"""
+"""packages whose version is recorded: their source is not the user's"""
 READS = re.compile(r"(\w+\.)?(getenv|environ(\.(get|pop|setdefault))?)")
 _STANDARD = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 
@@ -33,10 +33,10 @@ def see_working_directory() -> None:
 
 
 def reached(names: Iterable[str]) -> dict[str, bytes]:
-    """Module -> its file, for those of the user's own that the imported modules `names` import, and so on; in order.
+    """Module -> its file, for the user's modules that the imported modules `names` import, and so on; in order.
 
     Without `names` themselves. Importing a.b.c runs a and a.b, which count too; the packages around `names` count
-    unless they are empty. Raises UserError for a file that is no Python.
+    unless they are empty. Raises UserError for a file that is not Python.
     """
     start = {name: sys.modules[name] for name in names}
     wholes = {whole for name in start for whole in _wholes(name)}
@@ -72,13 +72,13 @@ def source_digest(cls: type) -> str:
 def variables_read(paths: Iterable[str]) -> list[str]:
     """For the list `inexact` of a run's record: environment variables that classes at these import paths read.
 
-    By their names, or by the expressions that make these, in the modules that `reached` sees.
+    By their names, or by the expressions that make them, in the modules that `reached` sees.
     """
     names = {path.rpartition(".")[0] for path in paths} & sys.modules.keys()
     files = [Path(sys.modules[name].__file__ or "") for name in names]
     sources = [file.read_bytes() for file in files if file.suffix == ".py"] + [*reached(names).values()]
     found = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _variable(node)}
-    said = "a class of your own reads the environment variable {}, whose value is no part of the run's name"
+    said = "your own class reads the environment variable {}, whose value is not part of the run's name"
     return [said.format(name) for name in sorted(found)]
 
 
@@ -99,7 +99,7 @@ def _wholes(name: str) -> list[str]:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """Where `name` would be imported from; None for what is no module. Imports nothing."""
+    """Where `name` would be imported from; None for what is not a module. Imports nothing."""
     top, *wholes = _wholes(name)
     if top in LIBRARIES:
         return None
@@ -122,7 +122,7 @@ def _is_users(name: str, file: Path, tops: Collection[str]) -> bool:
 
 @cache
 def _distributed() -> Collection[str]:
-    """Modules that come with a distribution, which has a version; others merely lie beside them."""
+    """Modules that come with a distribution, which has a version; others are merely in the same folder."""
     return packages_distributions().keys()
 
 
@@ -130,7 +130,7 @@ def _imports(file: Path, source: bytes, package: str) -> frozenset[str]:
     try:
         return _named(source, package)
     except (SyntaxError, ValueError) as error:
-        raise UserError(f"{file}: a class of your own imports it, and it is no Python ({error})") from error
+        raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
 
 
 @lru_cache(1024)
@@ -157,5 +157,5 @@ def _of(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def _above(package: str, level: int) -> list[str]:
-    """The packages that `level` dots at the head of a name stand for, in a module inside `package`."""
+    """The packages that `level` dots at the head of a name mean, in a module inside `package`."""
     return package.split(".")[: len(package.split(".")) + 1 - level] if level else []

@@ -1,4 +1,4 @@
-"""YAML files read strictly, and where the shipped ones lie, in a clone or a wheel."""
+"""YAML files read strictly, and where the shipped ones are, in a clone or a wheel."""
 
 import math
 import re
@@ -23,7 +23,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    """As SafeLoader reads it; longer ones turn into no float, and some into no text."""
+    """As SafeLoader reads it; longer ones do not become a float, and some not even text."""
     if len(node.value) > LONGEST:
         raise yaml.MarkedYAMLError(problem=f"a number of {len(node.value)} digits", problem_mark=node.start_mark)
     return loader.construct_yaml_int(node)
@@ -94,7 +94,7 @@ def read_yaml(name: str | Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{path}{mark}: not YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a date that is none
+    except (yaml.YAMLError, ValueError) as error:  # an invalid date
         raise UserError(f"{path}: not YAML: {error}") from error
     if values is None:
         values = {}
@@ -104,7 +104,7 @@ def read_yaml(name: str | Path) -> YamlFile:
 
 
 def read_word(kind: Any, text: str) -> Any:
-    """A word of the command line for a value of `kind`: text as it stands, anything else as in a file."""
+    """A word of the command line for a value of `kind`: text unchanged, anything else as in a file."""
     if kind is str or get_args(kind) or not text:  # a list of choices holds text
         return text
     try:  # 010 is ten to whoever types it, and eight to YAML
@@ -115,7 +115,7 @@ def read_word(kind: Any, text: str) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, float], levels: int) -> float:
-    """Values below a node, each as often as aliases repeat it; infinite where one holds itself or lies too deep."""
+    """Values below a node, each as often as aliases repeat it; infinite where one holds itself or is too deep."""
     if id(node) not in known:
         known[id(node)] = math.inf
         below = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -158,7 +158,7 @@ def test_malformed_overrides_say_what_and_where(changes, message):
 @pytest.mark.parametrize(
     ("section", "change", "message"),
     [
-        ("model", {"P_drop": 1.0}, r"model\.P_drop=1\.0: must lie in \[0, 1\)"),
+        ("model", {"P_drop": 1.0}, r"model\.P_drop=1\.0: must be in \[0, 1\)"),
         ("model", {"P_drop": 0.999993}, r"model\.P_drop=0\.999993: masks keyed by sentence .* at most 0\.99999"),
         ("model", {"P_ff": 0.999993}, r"model\.P_ff=0\.999993: masks keyed by sentence"),
         ("model", {"P_attention": 0.999993}, r"model\.P_attention=0\.999993: masks keyed by sentence"),

@@ -32,8 +32,8 @@ FILES = [
 ]
 ARGUMENTS = [
     (f"fit --model.N {NINES}", "expected a whole number"),
-    (f"{MINIATURE} --training.tokens 1{'0' * 21}", "larger than any number that is computed with here"),
-    (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number that is computed with here"),
+    (f"{MINIATURE} --training.tokens 1{'0' * 21}", "larger than any number used in computations here"),
+    (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number used in computations here"),
     (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
     (f"{MINIATURE} --model.positions :x", "Or give the import path of a class"),
     (f"{MINIATURE} --data.corpus ..x", "data.corpus='..x': valid: builtin"),

@@ -30,8 +30,8 @@ FARTHEST = 1e-5
 
 
 def loss_apart(device: torch.device) -> float:
-    """How far the kernel's losses, as a share of the largest, and their gradients lie from float64's formula, at most.
-    Raises UserError where it is FARTHEST, or where there is no number."""
+    """How far the kernel's losses, as a share of the largest, and their gradients are from float64's formula, at most.
+    Raises UserError where it is FARTHEST, or not a number."""
     try:
         from lightning_tfm.accel.kernels.loss import formula, over_rows
 
@@ -45,8 +45,8 @@ def loss_apart(device: torch.device) -> float:
         found = *over_rows(z_NV, y_N, *weights), z_NV  # z has become the gradient
         pairs = zip(found, (loss_N, nll_N, grad_NV), strict=True)
         apart = max(float((ours - wanted).abs().max() / wanted.abs().max().clamp(min=1)) for ours, wanted in pairs)
-        why = "" if apart < FARTHEST else f"lies {apart:.1e} from its formula"
-    except Exception as error:  # Triton's own, its compilers', CUDA's: whatever it is, the run is not to begin
+        why = "" if apart < FARTHEST else f"is {apart:.1e} from its formula"
+    except Exception as error:  # Triton's own, its compilers', CUDA's: whatever it is, the run must not start
         apart, why = np.inf, f"does not run ({type(error).__name__}: {error})"
     if why:
         raise UserError(
@@ -99,7 +99,7 @@ class DeviceMasks:
 def compared(device: torch.device) -> list[str]:
     """What each kernel gives on `device` beside its formula, in words."""
     if not kernels.runs_on(device):
-        return ["none: pip install triton, for a large model waits for masks that the CPU draws"]
+        return ["none: pip install triton, as a large model waits for masks that the CPU draws"]
     try:
         found = [f"loss: {loss_apart(device):.0e} from its formula in float32"]
     except UserError as error:
@@ -116,7 +116,7 @@ def compared(device: torch.device) -> list[str]:
 class KernelBackend(Backend):
     """The formulas, but masks by Triton, the same bits, and with `loss` the loss too, equal up to rounding.
 
-    Raises UserError where the loss is not. Masks whose kernel does not run are NumPy's, which is said: the same bits.
+    Raises UserError where the loss is not. Masks whose kernel does not run are NumPy's, with a message: the same bits.
     """
 
     def __init__(self, loss: bool, device: torch.device):

@@ -1,7 +1,7 @@
 """Products of matrices on a CPU by oneDNN, in a training step (`trainer.products`) and in beam search (`--packed`).
 
-MKL keeps to AVX2 on AMD's processors; oneDNN takes AVX-512 there, at twice the speed. The sums are rounded otherwise,
-as on another processor: a translation may differ where two are worth the same to some 1e-6. oneDNN makes code for every
+MKL keeps to AVX2 on AMD's processors; oneDNN uses AVX-512 there, at twice the speed. The sums are rounded differently,
+as on another processor: a translation may differ where two scores agree to some 1e-6. oneDNN makes code for every
 new shape, which pays in training from d_model 256 or so.
 """
 
@@ -122,9 +122,9 @@ class _Packed(nn.Module):
 
 
 class PackedTransformer(Transformer):
-    """A copy of `model` for decoding alone: its linear maps, and the logits, by packed weights as they are now.
+    """A copy of `model` only for decoding: its linear maps, and the logits, by its present weights, packed.
 
-    A linear map with a forward of its own, or whose weight a hook makes, stays what it is.
+    A linear map with its own forward, or whose weight a hook makes, is not changed.
     """
 
     def __init__(self, model: Transformer):

@@ -28,7 +28,7 @@ class Side:
     """Source or target of a micro-batch."""
 
     rows_N: Tensor
-    """which of B * L padded positions are no padding"""
+    """which of B * L padded positions are not padding"""
     sentence_N: Tensor
     ends: Tensor
     """int32 [B + 1]: where sentences begin and end among the rows"""

@@ -35,7 +35,7 @@ HELP = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises UserError, and that keeps the order in which settings were given."""
+    """argparse that raises UserError and keeps the order in which settings were given."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog, description=description, allow_abbrev=False, formatter_class=_Help, add_help=False)
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action=_Topic, nargs="?", help=argparse.SUPPRESS)
 
     def format_help(self, topic: str = "") -> str:
-        """A verb's own options and its topics, the groups of further ones; or those of a topic, or of `all`."""
+        """A verb's own options and its topics (groups of further options); or those of a topic, or of `all`."""
         first, topics = self._action_groups[:2], {str(group.title): group for group in self._action_groups[2:]}
         if topic == NAMES:
             return "".join(f"{name} {' '.join(values)}\n" for name, values in self.names())
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError("command line: " + message.replace(": '", "='", 1))
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """`null` resets what may be left out."""
+        """`null` resets an optional value."""
         given = arg_string != "null" or action.default is not None or not action.option_strings
         return super()._get_value(action, arg_string) if given else None
 
@@ -204,7 +204,7 @@ def make_parser(verb: str, description: str, *, experiment: bool = True, of_run:
         parser.add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
     if not of_run:
         parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
-    text = "file with rows of your own; may be repeated"
+    text = "file with your own rows; may be repeated"
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():
         parser.add_fields(section, cls)
@@ -217,7 +217,7 @@ def make_parser(verb: str, description: str, *, experiment: bool = True, of_run:
 
 
 def written(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
-    """Settings from arguments, over `base` instead of the paper's, what is held not derived yet. Raises UserError;
+    """Settings from arguments, over `base` instead of the paper's, held values not yet derived. Raises UserError;
     exits for --help."""
     options = _parsed(parser, argv)
     given = options.pop("given")
@@ -229,7 +229,7 @@ def written(parser: Parser, argv: Sequence[str], base: Experiment | None = None)
 
 
 def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -> Settings:
-    """Settings from arguments, as `written` has them, with what is held derived from the text."""
+    """Settings from arguments, as in `written`, with held values derived from the text."""
     settings = written(parser, argv, base)
     if settings.held is None:
         return settings
@@ -245,15 +245,15 @@ def parse(parser: Parser, argv: Sequence[str], base: Experiment | None = None) -
 
 
 def check_trainer(settings: Settings, verb: str, *takes: str) -> None:
-    """Raise UserError where the command line asks for hardware that the verb does not look at.
+    """Raise UserError where the command line asks for hardware that the verb ignores.
 
-    `takes`: fields that it does, or `field=value`. What a file says of it is for training.
+    `takes`: fields that it uses, or `field=value`. What a file says about hardware is for training.
     """
     for f in fields(Hardware):
         value = getattr(settings.hardware, f.name)
         said = f"{f.name}={str(value).lower()}"
         if f"trainer.{f.name}" in settings.typed and value != f.default and not {f.name, said} & set(takes):
-            known = f"of trainer.… it takes only {', '.join(takes)}" if takes else "it takes nothing of trainer.…"
+            known = f"of trainer.… it uses only {', '.join(takes)}" if takes else "it uses nothing of trainer.…"
             raise UserError(f"--trainer.{said}: {verb} ignores it, {known}: remove it")
 
 
@@ -282,12 +282,12 @@ def parse_plain(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_out(root: Path) -> None:
-    """Raise UserError where a file stands in the way of the results folder, or none can be made there."""
+    """Raise UserError where a file is in the way of the results folder, or none can be made there."""
     for path in (root, *root.parents):
         if path.is_symlink() and not path.exists():
             raise UserError(f"--out={root}: {path} is a link that leads nowhere; name a folder")
         if path.exists() and not path.is_dir():
-            raise UserError(f"--out={root}: {path} is a file; name a folder, which is made where there is none")
+            raise UserError(f"--out={root}: {path} is a file; name a folder, which is made if missing")
     if root.resolve().is_relative_to("/proc"):
         raise UserError(f"--out={root}: no folder can be made in /proc")
 
@@ -301,7 +301,7 @@ def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:
 
 
 def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    """All arguments by name, those of `--section.field` in a dict of their own."""
+    """All arguments by name, those of `--section.field` in a separate dict."""
     parser.check_options(argv)
     found: dict[str, Any] = {}
     for key, value in vars(parser.parse_args(list(argv))).items():
@@ -314,7 +314,7 @@ def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def only_printed(settings: Settings) -> bool:
-    """Whether --print_config asks for the experiment, which is printed then; the verb does nothing else."""
+    """Whether --print_config asks for the experiment, which is then printed; the verb does nothing else."""
     if settings.verb["print_config"]:
         print(printed(settings), end="")
     return bool(settings.verb["print_config"])
@@ -329,5 +329,5 @@ def printed(settings: Settings) -> str:
 
 
 def progress_of(name: str) -> Callable[[str], None]:
-    """Prints lines of progress about `name`, at once, where they mix with no result."""
+    """Prints lines of progress about `name`, immediately, where they do not mix with results."""
     return lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True)

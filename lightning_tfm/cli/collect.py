@@ -19,7 +19,7 @@ LONGEST = 2048
 
 
 def collect_study(name: str, root: Path, say: Callable[[str], None]) -> None:
-    """Collect what is missing, saying so line by line."""
+    """Collect what is missing, reporting it line by line."""
     from lightning_tfm.inference.inspect import collect_run
     from lightning_tfm.inference.score import score_long
 

@@ -46,7 +46,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _place(name: str, root: Path) -> tuple[Path, str]:
-    """(results folder, name) of a study that is named, or whose folder is given."""
+    """(results folder, name) of a study given by name or by folder."""
     path = Path(name)
     if (path / "study.json").is_file():
         resolved = path.resolve()
@@ -55,7 +55,7 @@ def _place(name: str, root: Path) -> tuple[Path, str]:
 
 
 def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -> None:
-    """Raise UserError for studies and options that cannot be, before any record is read."""
+    """Raise UserError for impossible studies and options, before any record is read."""
     asked, names = f"{verb} {' '.join(options['studies'])}", [name for _, name in places]
     if verb == "ladder" and not 0 < options["target"] < 1e9:
         raise UserError(f"--target={options['target']:g}: millions of parameters, above 0")

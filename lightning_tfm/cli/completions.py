@@ -42,7 +42,7 @@ complete -c lightning-tfm -n "test (count (commandline -opc)) = 1" -f -a "VERBS"
 complete -c lightning-tfm -n "test (count (commandline -opc)) -gt 1" -a "(__lightning_tfm)"
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-"""shell -> what it reads once: options come from `--help names` of the verb that is typed"""
+"""shell -> the script it reads once: options come from `--help names` of the typed verb"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

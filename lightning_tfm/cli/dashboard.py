@@ -19,11 +19,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--storage", default="", help="a PostgreSQL storage whose studies are shown, too")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
-    parser.add_argument("--token", action="store_true", help="answer only those who have the address that is printed")
+    parser.add_argument("--token", action="store_true", help="answer only those who have the printed address")
     options = parse_plain(parser, argv)
     root = Path(options["out"])
     if not root.is_dir() and not options["storage"]:
-        raise UserError(f"--out={root}: there is no such folder; give the one with your runs and studies")
+        raise UserError(f"--out={root}: no such folder; give the one with your runs and studies")
     token = secrets.token_urlsafe(16) if options["token"] else ""
     return show(root, options["port"], "/", not options["no_text"], options["storage"], token)
 
@@ -57,7 +57,7 @@ def show(root: Path, port: int, path: str, texts: bool = True, storage: str = ""
 
 
 def keep(board: "Board") -> None:
-    """Have the next start know what finished runs are; where that cannot be written, it reads them again."""
+    """Let the next start know the finished runs; where that cannot be written, it reads them again."""
     try:
         board.keep()
     except OSError as error:

@@ -15,14 +15,14 @@ from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
 BELONGS = {"sets": ("prepare",), "file": ("pack", "unpack"), "split": ("show",), "pairs": ("show",)}
-"""option -> the actions that it is for"""
+"""option -> the actions that it belongs to"""
 PAIRS = 5
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it; move it to another machine.")
     parser.add_action("prepare", "verify", "show", "pack", "unpack")
-    names = f"{', '.join(CORPORA)}, or the import path of a class of yours [data.corpus]"
+    names = f"{', '.join(CORPORA)}, or the import path of your own class [data.corpus]"
     parser.add_argument("corpus", nargs="?", help=names)
     parser.add_argument(
         "--sets",

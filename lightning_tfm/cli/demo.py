@@ -1,4 +1,4 @@
-"""`demo`: one tiny run, a few translations, its page; repeated, it shows what is there."""
+"""`demo`: one tiny run, a few translations, its page; repeated, it shows what it has."""
 
 import sys
 import time
@@ -27,7 +27,7 @@ EXPERIMENT = "experiments/demo.yaml"
 SHOWN = (4, 5, 6)
 """words of the sentences that are translated: the first of the dev text with as many"""
 BEGIN = """\
-A Transformer of one layer learns an invented language from 2,700 sentence pairs
+A one-layer Transformer learns an invented language from 2,700 sentence pairs
 in 1,000 steps: half a minute on two cores. Ctrl-C stops it at any moment.
 """
 NEXT = """
@@ -42,7 +42,7 @@ Next:
     lightning-tfm dashboard
   all verbs
     lightning-tfm --help"""
-"""no line is broken on a terminal of 80 columns: a name over two lines cannot be copied"""
+"""no line is broken on an 80-column terminal: a name over two lines cannot be copied"""
 
 
 def main(verb: str, argv: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     import torch
 
-    _say("threads", f"{hardware.threads or torch.get_num_threads()} in a run of its own{from_environment}")
+    _say("threads", f"{hardware.threads or torch.get_num_threads()} in a single run{from_environment}")
     _say("waiting threads", waiting())
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     _say("gpus", ", ".join(gpus) or "none")
@@ -60,7 +60,7 @@ def _say_gpus(count: int) -> None:
     _say("MPS", "runs of one GPU compute side by side" if there else f"no {CONTROL}: runs of one GPU take turns")
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
     _say("NCCL", f"{nccl}; this program has not been tested on several GPUs: docs/howto/gpu.md has what to run first")
-    _say("on one GPU", "the same bits again, killed or not: what has no deterministic form is refused")
+    _say("on one GPU", "the same bits again, killed or not: operations without a deterministic form are refused")
 
 
 def _say(name: str, found: str) -> None:

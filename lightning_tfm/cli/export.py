@@ -22,7 +22,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _asked(argv: Sequence[str]) -> str:
-    """The format, looked up before there is a parser: weights take the options of an experiment, records do not."""
+    """The format, looked up before there is a parser: weights take an experiment's options, records do not."""
     found = ""
     for token, following in zip(argv, [*argv, ""][1:], strict=True):
         found = following if token == "--to" else token[5:] if token.startswith("--to=") else found
@@ -54,7 +54,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT, experiment=False)
     parser.add_argument("what", help="name of a study or search, or a run: its directory, or the start of its name")
     _add_formats(parser)
-    parser.add_argument("--live", action="store_true", help="keep the folder up to date until all is finished")
+    parser.add_argument("--live", action="store_true", help="keep the folder up to date until everything is finished")
     parser.add_argument("--storage", default="", help="with --live: where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     root, what = Path(options["out"]), options["what"]
@@ -76,7 +76,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
         how = target.write(runs)
         if options["live"]:
             over = _over(what if studied else None, root, options["storage"], runs[0].folder.result)
-            print(f"live, until all is finished: {how}", flush=True)
+            print(f"live, until everything is finished: {how}", flush=True)
             last = False
             while not last:
                 sleep(EVERY)
@@ -96,7 +96,7 @@ EVERY = 5.0
 
 
 def _over(study: str | None, root: Path, storage: str, result: Path) -> Callable[[], bool]:
-    """Says whether all of a study, or else of the run with this `result`, has ended."""
+    """Whether all of a study, or else the run with this `result`, has ended."""
     if study is None:
         return result.is_file
     from lightning_tfm.queue.open import open_queue

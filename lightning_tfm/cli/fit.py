@@ -116,8 +116,8 @@ def _mirrored(mode: Literal["off", "offline", "online"], folder: RunFolder, cell
 
 @contextmanager
 def _watching(root: Path, cell: Cell) -> Iterator[None]:
-    """Show the run's progress from a process of its own until the block ends: a thread would hold locks at a fork."""
-    watcher = forked(lambda: _watch(root, cell))  # where it fails the run goes on without its view
+    """Show the run's progress from a separate process until the block ends: a thread would hold locks at a fork."""
+    watcher = forked(lambda: _watch(root, cell))  # where it fails the run continues without its view
     try:
         yield
     finally:

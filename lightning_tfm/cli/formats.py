@@ -14,7 +14,7 @@ OF_TABLES = ("text", "markdown", "csv", "json", "latex")
 OF_REPORTS = ("html", "markdown", "csv", "json", "latex")
 OF_ANALYSES = ("text", "markdown", "csv", "json", "html", "latex")
 ALIASES = {"md": "markdown", "tex": "latex", "txt": "text", "htm": "html"}
-"""what they are called elsewhere, and some verbs called them once"""
+"""what they are called elsewhere, and what some verbs once called them"""
 TESTS = ("verdict", "p", "none")
 """latex.TESTS, without importing it"""
 

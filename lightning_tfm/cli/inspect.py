@@ -23,7 +23,7 @@ WIDTHS = ("1", "2", "4", "8", "16")
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
-        "Score the dev text with one head after the other at zero, and with beams of several widths. Records and "
+        "Score the dev text with one head after another at zero, and with beams of several widths. Records and "
         "pictures go into the run's folder, report/, and onto its study's page.",
         experiment=False,
     )
@@ -55,7 +55,7 @@ def _width(text: str) -> int:
 
 
 def _found(name: str, root: Path) -> RunFolder:
-    """Raises UserError where there is no such finished run."""
+    """Raises UserError if there is no such finished run."""
     if name == Path(name).name and not name.startswith(".") and file_of(root, name).is_file():
         study = load_as(Ablation, root, name)
         base = next((row for row in study.rows if row.name == study.base_row), study.rows[0])

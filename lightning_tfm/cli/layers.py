@@ -21,7 +21,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(
         verb,
         "Measure Table 1 of the paper: operations, seconds, chains of operators and path lengths of self-attention and "
-        "of what may replace it. Some twenty seconds on two cores.",
+        "of what may replace it. About twenty seconds on two cores.",
         experiment=False,
     )
     parser.add_argument(
@@ -62,7 +62,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) -> "LayerTable":
-    """The table of these types at width d. `options`: longest, and threads (0: as torch likes)."""
+    """The table of these types at width d. `options`: longest, and threads (0: torch's choice)."""
     import torch
 
     from lightning_tfm.measure.layers import measure, sized

@@ -22,7 +22,7 @@ VERBS = {
     "resume": ("resume", "resume a study by its name, as it was started"),
     "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
     "work": ("work", "join a study as a worker"),
-    "study": ("rows", "drop | rename: take a row out of a study's tables, or call it otherwise; its runs stay"),
+    "study": ("rows", "drop | rename: take a row out of a study's tables, or rename it; its runs stay"),
     "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),
@@ -89,7 +89,7 @@ def _main(arguments: list[str]) -> int:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise UserError("the working directory was removed; change to one that is there") from None
+        raise UserError("the working directory was removed; change to one that exists") from None
     return import_module(f"lightning_tfm.cli.{VERBS[verb][0]}").main(verb, rest)
 
 

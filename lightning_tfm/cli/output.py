@@ -1,4 +1,4 @@
-"""Files that were asked for: written, named, and never the end of what was earned before them."""
+"""Requested output files: written, named, and never the loss of what was computed before them."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_to(path: Path, content: str | bytes) -> None:
-    """Write a file that was asked for, and name it. Raises UserError where it is a folder."""
+    """Write a requested file, and name it. Raises UserError where it is a folder."""
     if path.is_dir():
         raise UserError(f"--to={path}: is a folder; name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def write_to(path: Path, content: str | bytes) -> None:
 
 
 def deliver(said: "Analysis", options: dict[str, Any], page: Path) -> int:
-    """An analysis as --format and --to ask for it: printed, or written; a page to `page` unless they say otherwise."""
+    """An analysis as --format and --to request it: printed, or written; a page to `page` unless they say otherwise."""
     from lightning_tfm.report.render.analysis import render
 
     kind, to = options["format"], options["to"]
@@ -44,7 +44,7 @@ def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]
     path = folder_of(root, name) / file
     try:
         write_atomic(path, make().render("html", link=beside(path, root)).encode())
-    except Exception as error:  # whatever it is, it must not look like a failed training
+    except Exception as error:  # whatever the error, it must not look like a failed training
         again = f"lightning-tfm report {name} --out {root}"
         print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
         return False

@@ -59,7 +59,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         if asked["tune"]:
             raise UserError(f"--tune={asked['tune']}: {sweep.path} is a search, which finds its best value itself")
         study = asked_search(settings, sweep, resources)
-        from lightning_tfm.queue import forecast  # a mistake is said before the queue's libraries are imported
+        from lightning_tfm.queue import forecast  # report a mistake before importing the queue's libraries
 
         try:
             study = with_data(study, settings.out)

@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
     add_format(parser, OF_REPORTS)
     add_layout(parser, tests=True)
-    parser.add_argument("--reference", metavar="ROW", help="row that differences, p and words are to [base]")
+    parser.add_argument("--reference", metavar="ROW", help="row that differences, p and verdicts refer to [base]")
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE, …")

@@ -1,6 +1,6 @@
-"""`resume`: go on with a study by its name, as it was started (queue/command.py keeps how).
+"""`resume`: resume a study by its name, as it was started (queue/command.py keeps how).
 
-Resuming is typing the same command once more where it was typed, so that both find the same study.
+Resuming equals typing the same command again in the same place, so that both find the same study.
 """
 
 import argparse
@@ -64,12 +64,12 @@ def _check_fixed(argv: Sequence[str]) -> None:
             raise UserError(
                 f"resume {token}: {key} belongs to what the study is, which stays as it was started; workers, storage, "
                 "launcher and --trainer.… may be given. To add rows, seeds or trials, type the command that started it "
-                f"with them; for another experiment, give it a name of its own with --name"
+                f"with them; for another experiment, give it its own name with --name"
             )
 
 
 def _given(parser: Parser, argv: Sequence[str]) -> list[str]:
-    """The options of `argv` that the study's own command is to have as well: all but --out."""
+    """The options of `argv` that the study's own command should have as well: all but --out."""
     before = {action.dest: action.default for action in parser._actions}
     for action in parser._actions:
         action.default = argparse.SUPPRESS

@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
 
-ABOUT = "Take a row out of a study's tables: drop STUDY ROW; call it otherwise: rename STUDY ROW NEW. Its runs stay."
+ABOUT = "Take a row out of a study's tables: drop STUDY ROW; rename it: rename STUDY ROW NEW. Its runs stay."
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     from lightning_tfm.study.study import load
 
     root = Path(options["out"])
-    load(root, name)  # a mistyped name is said before the queue's libraries are imported
+    load(root, name)  # report a mistyped name before importing the queue's libraries
 
     from lightning_tfm.queue.command import rows_in_file
     from lightning_tfm.queue.rows import move
@@ -32,5 +32,5 @@ def main(verb: str, argv: Sequence[str]) -> int:
     move(root, name, row, new, options["storage"])
     found = rows_in_file(root, name)
     back = f"; {found[0]} still has {row}, and a sweep would bring it back" if found and row in found[1] else ""
-    print(f"{name}: {row} " + (f"is {new} now" if new else "has left the tables, its runs stay") + back)
+    print(f"{name}: {row} " + (f"is now {new}" if new else "has left the tables, its runs stay") + back)
     return 0

@@ -20,7 +20,7 @@ BELONGS = {
     "storage": ("retry",),
     "columns": ("query",),
 }
-"""option -> the actions that it is for"""
+"""option -> the actions that it belongs to"""
 NEEDS = {
     "retry": "a run, see: runs list",
     "remove": "a run, see: runs list",
@@ -36,7 +36,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_action("list", "query", "retry", "remove", "gc")
     parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h == 8 and ppl < 2.2'")
     parser.add_argument("--json", action="store_true", help="list or query as JSON")
-    parser.add_argument("--columns", default="", help="query: more fields to show, between commas")
+    parser.add_argument("--columns", default="", help="query: more fields to show, separated by commas")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
     parser.add_argument("--force", action="store_true", help="remove: also a run that a study uses")
     parser.add_argument("--storage", default="", help="retry: the database of studies that use one")

@@ -1,4 +1,4 @@
-"""`--scales 16,8`: the rows of a sweep at several widths, each by the paper's ratios and a study of its own.
+"""`--scales 16,8`: the rows of a sweep at several widths, each by the paper's ratios and as a separate study.
 
 Cells are (row, scale, seed). In a sweep file the scales are the values of `miniature.width`, so that W&B's agents run
 them, too. The studies NAME-16, NAME-8… are what `ladder` compares.
@@ -22,14 +22,14 @@ def add_scales(parser: Parser) -> None:
 
 
 def scales_of(asked: dict[str, Any], sweep: Sweep) -> list[int]:
-    """Those asked for, else the file's, the smallest model first; none where it is one study. Raises UserError."""
+    """Those requested, else the file's, the smallest model first; none where it is one study. Raises UserError."""
     found = numbers(asked["scales"], "--scales") if asked["scales"] else sweep.scales
     return sorted(found, reverse=True)
 
 
 def at_scale(sweep: Sweep, scales: Sequence[int]) -> list[str]:
     """Arguments of the study at its one scale, behind all others."""
-    hold = [f"--{HOLD}=ratios"] * (not sweep.scales)  # a file with scales says itself what is held
+    hold = [f"--{HOLD}=ratios"] * (not sweep.scales)  # a file with scales itself says what is held
     return [*(f"--{SCALE}={scale}" for scale in scales), *(hold if scales else ())]
 
 
@@ -39,5 +39,5 @@ def name_at(name: str, scales: Sequence[int]) -> str:
 
 
 def each(main: Verb, verb: str, argv: Sequence[str], scales: Sequence[int]) -> int:
-    """`main` at one scale after the other: the worst exit code."""
+    """`main` at one scale after another: the worst exit code."""
     return max(main(verb, [*argv, f"--scales={scale}"]) for scale in scales)

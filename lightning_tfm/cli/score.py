@@ -17,7 +17,7 @@ from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.mistakes import check_asked, check_scoring
 from lightning_tfm.study.settings import Settings, checked
 
-NAMES = ", ".join([name for name, metric in METRICS.items() if metric.more] + ["a class of your own: module:Class"])
+NAMES = ", ".join([name for name, metric in METRICS.items() if metric.more] + ["your own class: module:Class"])
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _add(argv: Sequence[str]) -> int:
-    """Other metrics for every finished run of a study, out of its translations."""
+    """Other metrics for every finished run of a study, from its translations."""
     parser = make_parser("validate", "Add a metric to every dev score of a study, without weights.", experiment=False)
     parser.add_argument("study", help="its name")
     parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {NAMES}; may be repeated")
@@ -87,10 +87,10 @@ def _add(argv: Sequence[str]) -> int:
 def find(
     parser: Parser, argv: Sequence[str], *takes: str, of_study: str = "name one of its runs: lightning-tfm runs list"
 ) -> tuple[RunFolder, Experiment, Settings]:
-    """A finished run, by its directory or by the configuration that made it, and its experiment as now to be evaluated.
+    """A finished run, by its directory or by the configuration that made it, and its experiment as it is to be scored.
 
-    `of_study` says what to do where a study is named. Raises UserError where there is no such run, where something else
-    than the evaluation is asked to differ, or hardware that the verb does not look at (`takes`: see check_trainer).
+    `of_study` says what to do where a study is named. Raises UserError if there is no such run, if something other
+    than the evaluation should differ, or hardware is given that the verb ignores (`takes`: see check_trainer).
     """
     parser.add_argument("run", nargs="?", help="a run's directory, or the start of its name")
     settings, verb = parse(parser, argv), parser.prog.split()[-1]

@@ -24,7 +24,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, about, experiment=False)
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies [a list of all]")
     parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--watch", action="store_true", help="refresh until all is finished")
+    parser.add_argument("--watch", action="store_true", help="refresh until everything is finished")
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
     if options["json"] and options["watch"]:

@@ -1,4 +1,4 @@
-"""The options that the verbs which work on a study share."""
+"""The options shared by the verbs that work on a study."""
 
 import re
 from collections.abc import Iterable

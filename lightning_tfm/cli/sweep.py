@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
-ONLY = "of the file's rows only these, and base; the others may be added later"
+ONLY = "only these of the file's rows, and base; the others may be added later"
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -96,11 +96,11 @@ def add_table_options(parser: Parser) -> None:
     parser.add_argument("--seeds", help="seeds instead of the file's: 1,2,3 or 1-3, or auto")
     parser.add_argument("--only", metavar="ROW,…", help=ONLY)
     parser.add_argument("--tune", help="KEY=V1,V2,…: every row at its own best value, e.g. training.lr_factor=0.5,1,2")
-    group = parser.add_argument_group("seeds", "Of --seeds auto, which adds seeds where a row is open, and of --tune.")
+    group = parser.add_argument_group("seeds", "For --seeds auto, which adds seeds where a row is open, and --tune.")
     group.add_argument("--first-seeds", type=int, help=f"--seeds auto: seeds of every row to begin with [{FIRST}]")
-    group.add_argument("--max-seeds", type=int, help=f"--seeds auto: most seeds of a row that stays open [{BUDGET}]")
+    group.add_argument("--max-seeds", type=int, help=f"--seeds auto: most seeds for a row that stays open [{BUDGET}]")
     group.add_argument("--max-runs", type=int, help="--seeds auto: stop before more runs than this in all")
-    text = f"--tune: seeds to choose the value at, apart from those of the table [{TUNE_SEEDS}]"
+    text = f"--tune: seeds to choose the value at, separate from those of the table [{TUNE_SEEDS}]"
     group.add_argument("--tune-seeds", help=text)
 
 
@@ -131,7 +131,7 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
     names = text.split(",")
     if unknown := [name for name in names if name not in sweep.rows]:
-        why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields, by no names of rows"
+        why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields and names no rows"
         raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
     return [row for row in rows if row.name in (*names, base_of(rows))]
 
@@ -186,7 +186,7 @@ def _run(
         study = tuned(study, tuning, settings.out, resources)
         cells = study.cells()
     for row, same in study.twins().items():
-        print(f"{row} is {same}: one run for both at each seed, and no comparison of its own", file=sys.stderr)
+        print(f"{row} is {same}: one run for both at each seed, and not a comparison", file=sys.stderr)
     if by_looks:
         course, pool = rounds.begin(study, options, root)
     else:
@@ -218,7 +218,7 @@ def _run(
 
 
 def _send(made: "Report", folder: Path, resources: Resources) -> None:
-    """The verdicts, as a table of W&B's."""
+    """The verdicts, as a W&B table."""
     from lightning_tfm.queue.wandb_mirror import send_verdicts
     from lightning_tfm.report.table_data import columns_and_rows
 

@@ -19,7 +19,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("study", nargs="?", help="name of the study under <out>/studies")
     add_format(parser, OF_TABLES)
     add_layout(parser, tests=True)
-    parser.add_argument("--plain", action="store_true", help="only means, without differences, intervals and words")
+    parser.add_argument("--plain", action="store_true", help="only means, without differences, intervals and verdicts")
     parser.add_argument("--reference", metavar="ROW", help="with tests, differences to this row instead of base")
     parser.add_argument("--width", type=int, default=0, help="width of the text in columns; 0: the terminal's")
     parser.add_argument(
@@ -29,7 +29,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         "--table2", action="store_true", help="the paper's Table 2, and our runs scored on newstest2014; no training"
     )
     parser.add_argument("--vocab", type=int, help=f"pieces for --params [as {FIRST_CODE}]")
-    parser.add_argument("--rows", action="extend", type=words, default=[], help="file with rows of your own (--params)")
+    parser.add_argument("--rows", action="extend", type=words, default=[], help="file with your own rows (--params)")
     options = parse_plain(parser, argv)
     check_layout(options)
     if not options["params"] and (options["rows"] or options["vocab"] is not None):
@@ -46,7 +46,7 @@ def _table2(options: dict[str, Any]) -> str:
     from lightning_tfm.report.render.text import to_text
 
     if options["study"] is not None or options["reference"] is not None:
-        raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever study they are of")
+        raise UserError("--table2 shows the runs of --out that were scored on newstest2014, whatever their study")
     if options["format"] not in ("text", "json"):
         raise UserError(f"--format={options['format']}: --table2 prints only text and json")
     found = table2.lines(Path(options["out"]))
@@ -70,7 +70,7 @@ def _study(options: dict[str, Any]) -> str:
     study = load_as(Ablation, root, name)
     say_kept(study, root)
     table, kind = write_table(study, root), options["format"]
-    several = any(row.n > 1 for row in table.rows)  # of single runs there is nothing to test
+    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
     if kind not in ("csv", "json") and several and not options["plain"]:
         return _tested(name, root, options, width)
     if options["tests"]:

@@ -6,12 +6,12 @@ import textwrap
 
 
 def columns() -> int | None:
-    """Of the terminal that is printed to; None where it is none."""
+    """Of the terminal that is printed to; None where it is not one."""
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
 
 
 def fitted(text: str, indent: int) -> str:
-    """`text` with lines that are wider than the terminal going on below, `indent` columns in."""
+    """`text` with lines wider than the terminal continued below, indented by `indent` columns."""
     width = columns()
     if width is None:
         return text

@@ -22,13 +22,13 @@ PROGRESS = 2.0
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    text = "Translate a text, one sentence a line, with a trained run."
+    text = "Translate a text, one sentence per line, with a trained run."
     parser = make_parser(verb, text, of_run=True)
     parser.add_argument("--input", help="file to translate [standard input]")
     parser.add_argument("--to", help="file to write [standard output]")
     parser.add_argument("--n_best", type=int, default=1, help="translations of each line: number ||| text ||| score")
     parser.add_argument("--scores", action="store_true", help="score and a tab before each translation")
-    parser.add_argument("--packed", action="store_true", help="on CPUs: other products, quicker, equal up to rounding")
+    parser.add_argument("--packed", action="store_true", help="on CPUs: faster matrix products, equal up to rounding")
     folder, experiment, settings = find(parser, argv, "accelerator", "devices", "threads", "keep_memory")
     options, hardware = settings.verb, settings.hardware
     check_accelerator(hardware)

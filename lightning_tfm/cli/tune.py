@@ -49,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> Search:
-    """The search that is asked for, checked; the data are not read yet. Raises UserError."""
+    """The requested search, checked; the data are not read yet. Raises UserError."""
     if settings.row is not None:
         raise UserError(f"row '{settings.row.name}': a search starts from its experiment file, not from a row")
     name, sampler = settings.verb["name"] or file.name, settings.verb["sampler"] or file.sampler
@@ -113,7 +113,7 @@ def check_space(search: Search) -> None:
 
 
 def with_data(search: Search, root: Path) -> Search:
-    """The search on its data, which are prepared. Raises UserError."""
+    """The search on its prepared data. Raises UserError."""
     from lightning_tfm.data.prepare import prepare
 
     prepared = prepare(search.base.data, root, progress_of(search.name))
@@ -122,7 +122,7 @@ def with_data(search: Search, root: Path) -> Search:
 
 
 def add_search_options(parser: Parser) -> None:
-    """Options of a search beside its files."""
+    """Options of a search in addition to its files."""
     parser.add_argument("--sampler", default="", help="for a search: " + " | ".join(SAMPLERS))
     parser.add_argument(
         "--trials", type=int, default=0, help=f"trials of a search in all [as in the file, else {TRIALS}]"
@@ -166,7 +166,7 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
             f"dev/{OF_TEXT.name}, or remove it"
         )
     if refused:
-        why = "above the limit, or their tied sizes do not come out" if search.ties else "above the limit"
+        why = "above the limit, or their tied sizes are not whole" if search.ties else "above the limit"
         lines.append(f"{search.name}: {refused} points of the grid are left out: {why}")
     if len(search.trial_seeds) > 1:
         seeds = ", ".join(map(str, search.trial_seeds))

@@ -1,4 +1,4 @@
-"""`wandb replay STUDY`: send the records of a study, or of one run, to W&B, those that are not there yet."""
+"""`wandb replay STUDY`: send those records of a study, or of one run, to W&B that are not there yet."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -42,7 +42,7 @@ class Dashboard:
         self._reports = Reports(board.root, texts)
 
     def app(self, token: str = "") -> Starlette:
-        """The application, to be served on loopback; with a `token`, to those alone whose address has it."""
+        """The application, to be served on loopback; with a `token`, only to those whose address has it."""
         routes = [
             Route("/", self._guarded(lambda _: self.index())),
             Route("/news", self._guarded(self.index_news)),
@@ -198,7 +198,7 @@ class Dashboard:
 
 @dataclass(frozen=True)
 class Asked(Schema):
-    """What is to be marked; None stays as it is."""
+    """What to mark; None leaves it unchanged."""
 
     key: str
     star: bool | None = None

@@ -47,7 +47,7 @@ class Seen:
     """run/NAME or study/NAME -> its star and note"""
 
     def called(self, name: str) -> str:
-        """A run in words: row and seed as a study names it, or as it was asked for alone; else its name."""
+        """A run in words: row and seed as named by a study, or as requested outside one; else its name."""
         if homes := self.homes.get(name):
             return f"{homes[0].row}, seed {homes[0].seed}"
         asked = self.runs[name].called if name in self.runs else None
@@ -83,7 +83,7 @@ class Board:
         self._outlines = Outlines(root)
         self._seen = Seen()
         self._alone: dict[str, RunState] = {}
-        """the runs as their folders alone show them"""
+        """the runs as shown only by their folders"""
 
     def look(self) -> Seen:
         """The newest state, or that of a moment ago."""
@@ -165,7 +165,7 @@ class Board:
 
 @dataclass(frozen=True)
 class _Here:
-    """The runs that were seen; one that nobody has begun waits."""
+    """The runs that were seen; one that nobody has started waits."""
 
     runs: dict[str, RunState]
 
@@ -175,7 +175,7 @@ class _Here:
 
 
 def _merged(there: dict[str, RunState], here: dict[str, RunState]) -> dict[str, RunState]:
-    """The files know more, unless the run went on elsewhere."""
+    """The files know more, unless the run continued elsewhere."""
     ahead = {
         name: view
         for name, view in there.items()

@@ -9,7 +9,7 @@ from typing import Any
 from lightning_tfm.watch.run_state import Points
 
 COLOURS = 8
-"""classes g0 … g7 of the style sheet; further curves have them again, dashed otherwise"""
+"""classes g0 … g7 of the style sheet; further curves reuse them, with other dashes"""
 KEYED = 30
 """curves of which a key shows each"""
 
@@ -25,7 +25,7 @@ class Curve:
     line: bool = False
     """in a chart of dots, this one is a line"""
     rest: bool = False
-    """one of many that stand behind another"""
+    """one of many behind another"""
     band: Sequence[tuple[float, float, float]] = ()
     """(x, lowest, highest) of the curves that this is the mean of"""
     across: dict[str, Points] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Chart:
 
     @property
     def choose(self) -> bool:
-        """Whether there are so many curves that one picks one out, where a key of fewer hides and shows each."""
+        """Whether there are too many curves for a key that hides and shows each, so that a list picks one out."""
         return len(self.curves) > KEYED
 
     def plain(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class CurvesPages:
         self._runs = runs
 
     def page(self, seen: Seen, where: str, by: str, measure: str) -> Page:
-        """What is wrong with the condition or the field is said on the page."""
+        """The page says what is wrong with the condition or the field."""
         known, measure = fields(seen), measure or DEV
         found, charts, words = list[RunState](), dict[str, Chart](), ""
         try:

@@ -1,4 +1,4 @@
-"""Templates of the dashboard and how numbers, times and states are said in them."""
+"""Templates of the dashboard and how numbers, times and states are written in them."""
 
 import json
 import math
@@ -23,7 +23,7 @@ SYMBOLS = {
     "stopped early": "■",
     "finished": "✓",
 }
-"""beside every state's word, so that its colour is not alone in saying it"""
+"""beside every state's word, so that colour is not the only sign of it"""
 SHARED = ("report.css", "pictures.css")
 """style sheets of the report page that the dashboard's begins with"""
 CLASSES = {"stopped early": "stopped-early"}
@@ -61,7 +61,7 @@ def render(template: str, **data: Any) -> str:
 
 
 def blocks(template: str, names: list[str], **data: Any) -> dict[str, str]:
-    """Some blocks of a page, each by itself."""
+    """Some blocks of a page, separately."""
     found: Template = environment().get_template(template)
     context = found.new_context(data)
     return {name: "".join(found.blocks[name](context)) for name in names}
@@ -82,7 +82,7 @@ def static(kind: str) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """With so many digits after the point, or in powers of ten; a dash for None, ∞ for infinity."""
+    """With this many digits after the point, or in powers of ten; a dash for None, ∞ for infinity."""
     if value == math.inf:
         return "∞"
     if value is None or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What all pages have: their frame, and what the script is told when something is different."""
+"""What all pages have: their frame, and what the script gets when something has changed."""
 
 import time
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from lightning_tfm.dashboard.markup import blocks, dumped, render
 
 
 class NoSuchPage(Exception):
-    """There is no such run or study."""
+    """No such run or study."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around every page."""
+    """The frame around every page."""
 
     root: Path
 

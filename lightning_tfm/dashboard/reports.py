@@ -1,4 +1,4 @@
-"""The report pages of studies, made anew only when a record has changed, and without writing anything."""
+"""The report pages of studies, made again only when a record has changed, and without writing anything."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class Reports:
         return make(name, self._root, reference).render("html", self._texts, now, _own_page)
 
     def _search(self, study: Search, now: str) -> str:
-        """From its storage as it is now; from trials.json where there is none."""
+        """From its present storage; from trials.json if there is none."""
         from lightning_tfm.queue.open import open_to_read
         from lightning_tfm.queue.search_results import found
         from lightning_tfm.report import search

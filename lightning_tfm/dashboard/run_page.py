@@ -65,7 +65,7 @@ class RunPages:
         self._courses: OrderedDict[str, Course] = OrderedDict()
 
     def course(self, name: str) -> Course:
-        """The run's course as it is now."""
+        """The run's course so far."""
         found = self._courses.setdefault(name, Course(self._root / "runs" / name / "metrics.jsonl"))
         self._courses.move_to_end(name)
         if len(self._courses) > self._most:

@@ -40,7 +40,7 @@ def server(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, port: int, say: Callable[[str], None]) -> None:
-    """Answer until Ctrl-C, which raises KeyboardInterrupt. `say` is told the address. Raises UserError."""
+    """Answer until Ctrl-C, which raises KeyboardInterrupt. `say` gets the address. Raises UserError."""
     with listen(port) as own:
         own.listen()
         say(f"http://{HOST}:{own.getsockname()[1]}")

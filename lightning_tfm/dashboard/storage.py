@@ -23,7 +23,7 @@ AWAY = "known only from the storage: its files are on another machine"
 
 
 class Database:
-    """Follows a storage. Raises UserError where it is no PostgreSQL or does not answer at first."""
+    """Follows a storage. Raises UserError if it is not PostgreSQL or does not answer at first."""
 
     def __init__(self, address: str, every: float = EVERY) -> None:
         store = find_storage(address, Path())
@@ -39,7 +39,7 @@ class Database:
         self.notes: tuple[str, ...] = ()
 
     def look(self) -> None:
-        """Ask it, unless that was done a moment ago; while it is away, what it last said stays, with a note."""
+        """Ask it, unless that was done a moment ago; while it is away, its last answer stays, with a note."""
         if time.monotonic() - self._last < self._every:
             return
         try:
@@ -50,7 +50,7 @@ class Database:
         self._last = time.monotonic()
 
     def record(self, name: str) -> RunRecord | None:
-        """What a run left, where its record lies in the storage."""
+        """What a run left, if its record is in the storage."""
         try:
             found = from_plain(self._records[name])
         except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""What the index says of a study: its definition, which runs are its cells, and where it is."""
+"""What the index says about a study: its definition, which runs are its cells, and where it is."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from lightning_tfm.watch.study_state import CellState
 
 @dataclass(frozen=True)
 class Outline:
-    """A study as it is defined; `why_not` where that cannot be read."""
+    """A study's definition; `why_not` if that cannot be read."""
 
     name: str
     study: Study | None = None
@@ -77,7 +77,7 @@ class Outlines:
 
     def _with_links(self, found: Outline) -> Outline:
         """A search with the trials that a sampler has made so far, which its folder links to; a table without the cells
-        that its looks never asked for, but with those that ran all the same: what failed is in no look."""
+        that its looks never requested, but with those that ran all the same: what failed is in no look."""
         study = found.study
         if study is None:
             return found

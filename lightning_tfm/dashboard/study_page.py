@@ -31,7 +31,7 @@ class RowView:
     first: bool
     """of its group"""
     cells: list[tuple[int, RunState | None]]
-    """by seed; None where nobody has begun it"""
+    """by seed; None if nobody has started it"""
     ppl: "Mean"
     scores: list[tuple[Metric, "Mean"]]
     """of its translations"""
@@ -48,7 +48,7 @@ class Mean:
     spread: str
     """the standard deviation in print"""
     instead: str = NOTHING
-    """what stands where there is no mean"""
+    """what is shown if there is no mean"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TrialView:
 
     name: str
     runs: list[tuple[int, RunState | None]]
-    """by seed; None where nobody has begun it"""
+    """by seed; None if nobody has started it"""
     values: list[Any]
     scores: list[float | None]
     """means over its seeds once all have finished"""

@@ -21,9 +21,9 @@ class Batch:
     target_out_BT: Tensor
     """target pieces and the end token"""
     allowed: Tensor | None
-    """bool [B, 1, 1, S], true where the source is not padding; None where there is no padding"""
+    """bool [B, 1, 1, S], true where the source is not padding; None if there is no padding"""
     rows_N: Tensor | None
-    """which of the B * T target positions are no padding; None where all are"""
+    """which of the B * T target positions are not padding; None if all are"""
     keys_3B: Tensor
     """index, source lengths and target lengths, as below, for the device"""
     index_B: np.ndarray
@@ -87,9 +87,9 @@ class Step:
 
 
 def pad(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 [B, longest + 1], bool) of `rows`, each with the end token behind it, and where they are no padding.
+    """(int64 [B, longest + 1], bool) of `rows`, each with the end token behind it, and where they are not padding.
 
-    One assignment for all, for a loop over sentences holds the interpreter's lock for milliseconds.
+    One assignment for all, as a loop over sentences holds the interpreter's lock for milliseconds.
     """
     lengths_B = np.fromiter(map(len, rows), np.int64, len(rows))
     place_T = np.arange(lengths_B.max(initial=0) + 1)

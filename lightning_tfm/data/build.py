@@ -83,7 +83,7 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
 
 
 class _Reader:
-    """The raw pairs of a split, parts after one another; knows where it stands."""
+    """The raw pairs of a split, one part after another; knows its place."""
 
     def __init__(self, corpus: Corpus, role: str, name: str):
         self.corpus, self.name = corpus, name
@@ -149,7 +149,7 @@ class _Words:
             limit += 1
 
     def card(self) -> dict[str, Any]:
-        """What the card says of pruning: nothing where there was none."""
+        """What the card says about pruning: nothing if there was none."""
         if not self._prunings:
             return {}
         return {"pruned": {"max_types": self._most, "times": self._prunings, "highest_count": self._pruned_up_to}}
@@ -199,7 +199,7 @@ class _Inspection:
         self._complain(part)
         if not self.keep.any():
             source = self._corpus.name(reader.part, self._corpus.source)
-            raise UserError(f"{source}: none of {read} pairs is left")
+            raise UserError(f"{source}: none of {read} pairs are left")
         return sources
 
     def card(self) -> dict[str, Any]:

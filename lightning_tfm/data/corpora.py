@@ -1,6 +1,6 @@
 """Where text comes from: a corpus yields the raw pairs of a split and knows how errors call them.
 
-A new corpus is one class here and one line in `parts.CORPORA`; or a class of your own with a method `lines(split)`,
+A new corpus is one class here and one line in `parts.CORPORA`; or your own class with a method `lines(split)`,
 named by its import path in `data.corpus`. Where it has an `__init__`, that is given the `Data` section.
 """
 
@@ -62,7 +62,7 @@ class BuiltinCorpus(Corpus):
 class FilesCorpus(Corpus):
     """Parallel files `<split>.<language>`, or the same with `.gz`, in one folder: UTF-8, one sentence a line.
 
-    Lines end with "\\n" (or "\\r\\n") alone. The plain file is taken where both exist. A byte-order mark at
+    Lines end only with "\\n" (or "\\r\\n"). The plain file is used if both exist. A byte-order mark at
     the start of a file is not text.
     """
 
@@ -76,7 +76,7 @@ class FilesCorpus(Corpus):
         return read_pairs(paths[0], paths[1], self._named.get(split, ()))
 
     def fingerprint(self, split: str) -> str:
-        """sha256 of both files, to which whatever `lines` reads from now on is held."""
+        """sha256 of both files, against which all that `lines` reads from now on is checked."""
         self._named[split] = [sha256(self._path(split, side)) for side in (self.source, self.target) if side]
         return " ".join(self._named[split])
 
@@ -103,7 +103,7 @@ class FilesCorpus(Corpus):
 class OwnCorpus(Corpus):
     """What a user-defined class yields by `lines(split)`, in the languages of the `Data` section.
 
-    It is identified by its text, for which each split is read once by every process. Where that takes too long, derive
+    It is identified by its text, for which each split is read once by every process. If that takes too long, derive
     the class from `Corpus` instead and say what changes with the text.
     """
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class Corpus(ABC):
-    """Parallel text, or text alone. Attributes: `source` and `target`, the language codes; where `source` is empty, so
+    """Parallel text, or only text. Attributes: `source` and `target`, the language codes; where `source` is empty, so
     is that side of every pair, and `target` is the suffix of its files."""
 
     source: str
@@ -20,9 +20,9 @@ class Corpus(ABC):
 
     @abstractmethod
     def fingerprint(self, split: str) -> str:
-        """Text that changes whenever `lines(split)` would: cheap, for it is asked for on every start.
+        """Text that changes whenever `lines(split)` would: cheap, as it is needed at every start.
 
-        The source of a class of your own is added by `corpus_fingerprint`; name what lies outside: files, a seed.
+        The source of your own class is added by `corpus_fingerprint`; name what is outside: files, a seed.
         """
 
     @abstractmethod

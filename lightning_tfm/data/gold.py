@@ -8,7 +8,7 @@ once more, with words that remember what they belong to. Of a source word
     head      the noun or verb over it, such function words passed over; of these words the noun or verb that they begin
 
 and of a target word the source word that it translates: of a compound its head, of a number one of its digits. In the
-treebank what `e` joins belongs to the first part, and so does `e`, for so its trees have it.
+treebank what `e` joins belongs to the first part, and so does `e`, as in its trees.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -266,5 +266,5 @@ def _matched(lines: Iterator[tuple[str, str]], drawn: Iterator[tuple[str, str, G
                 found[line] = one[2]
                 break
         else:
-            raise AssertionError(f"the grammar does not draw {line[0]!r} any more")
+            raise AssertionError(f"the grammar no longer draws {line[0]!r}")
     return found

@@ -2,7 +2,7 @@
 
 A text is what one row of a batch holds: lines of one document after one another, as many as have at most
 `data.max_words` words together, joined by a space. A longer line is cut between words; an empty line ends a document.
-With `data.max_words` 0 every line is a text by itself. The lines of `data.long` are packed to lengths from a quarter of
+With `data.max_words` 0 every line is a separate text. The lines of `data.long` are packed to lengths from a quarter of
 the training length up to FARTHEST times it, in words: a word is at least one piece, so they reach as far in pieces.
 """
 

@@ -80,7 +80,7 @@ class LongText:
 
 
 def check_reach(experiment: Experiment, prepared: Prepared, name: str) -> None:
-    """Raise UserError where learned positions end before a line that is to be scored does.
+    """Raise UserError where learned positions end before a line to be scored does.
 
     They are not made longer by themselves: `model.max_positions` is a part of the model and its name. Beyond the
     training length their vectors are there, as they were drawn, and nothing has trained them. Of `data.long` the table

@@ -49,7 +49,7 @@ def check_unchanged(found: str, expected: str, what: str) -> None:
     if found != expected:
         raise UserError(
             f"{what} changed while it was read (sha256 {expected[:12]}… when it was named, {found[:12]}… when it was "
-            "read): run the same command again when nothing writes to it any more"
+            "read): run the same command again when nothing writes to it"
         )
 
 

@@ -1,7 +1,7 @@
 """The batch plan: which sentences every optimizer step takes, and how they are cut into micro-batches.
 
 A pure function of (lengths, token budget, seed, step, rank, world, micro-batch limit). The global batch of a step
-depends on the first four alone: ranks and micro-batches only cut it. The place in the data is one integer, the step.
+depends only on the first four: ranks and micro-batches only cut it. The place in the data is one integer, the step.
 
 Within an epoch every sentence comes exactly once. Sentences are put into a random order and then stably sorted by
 (target length, source length); the sorted row is cut where source or target tokens would pass the budget (5.1: "batched
@@ -72,7 +72,7 @@ class Plan:
         """Positions in the step's global batch that `rank` takes, one array per micro-batch, some perhaps empty.
 
         All ranks get the same number of micro-batches; no micro-batch holds more than `micro_tokens` padded tokens on
-        a side (0: no limit). Raises UserError when one sentence alone does.
+        a side (0: no limit). Raises UserError when a single sentence does.
         """
         ids = self.global_batch(step)
         return split_evenly(self.source_lengths[ids], self.target_lengths[ids], world, micro_tokens)[rank::world]

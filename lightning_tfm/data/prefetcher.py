@@ -1,4 +1,4 @@
-"""Optimizer steps made before they are asked for, by a thread, so that a GPU never waits for text."""
+"""Optimizer steps made ahead of time, by a thread, so that a GPU never waits for text."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,7 +58,7 @@ class Prefetcher:
 
 
 def _put(item: Step | BaseException, made: Queue[Step | BaseException], unwanted: Event) -> bool:
-    """False where nobody wants it any more."""
+    """False if nobody wants it any longer."""
     while not unwanted.is_set():
         try:
             made.put(item, timeout=LOOK)

@@ -1,6 +1,6 @@
 """Raw text to a token store: checked, counted, encoded once, then shared by every run and worker.
 
-A store lies in `<root>/data/<hash>/`, named by what it is made of: the fingerprints of the text and the settings of the
+A store is in `<root>/data/<hash>/`, named by what it is made of: the fingerprints of the text and the settings of the
 tokenizer. It is built beside under another name and moved there in one step, so that a store is whole or absent, and
 processes that build the same one at once end with one.
 """
@@ -61,7 +61,7 @@ def prepare(data: Data, root: Path, say: Say | None = None) -> Prepared:
 
 
 def text_not_built(data: Data, root: Path) -> dict[str, list[str]]:
-    """Role -> name and fingerprints of the text of `data` as it is now; empty where its store is there."""
+    """Role -> name and fingerprints of the present text of `data`; empty if its store exists."""
     key = _key(data, make_corpus(data))
     there = (Path(root) / "data" / hashlib.sha256(key.encode()).hexdigest()[:16]).is_dir()
     return {} if there else json.loads(key)["text"]
@@ -76,7 +76,7 @@ def target_pieces(data: Data, root: Path) -> tuple[int, int]:
 
 @contextmanager
 def _building(folder: Path, say: Say) -> Iterator[Path | None]:
-    """The folder in which this process alone builds `folder`; None where another has just finished it.
+    """The folder in which only this process builds `folder`; None if another has just finished it.
 
     What a killed builder left is found there again. After an error of the user's it is removed.
     """

@@ -83,7 +83,7 @@ class Prepared:
             if card["name"] == split:
                 return role
         names = ", ".join(card["name"] for card in self.card["splits"].values())
-        raise UserError(f"there is no prepared split '{split}'; prepared: {names}")
+        raise UserError(f"no prepared split '{split}'; prepared: {names}")
 
 
 def open_tokenizer(folder: Path) -> Tokenizer | PieceTokenizer:

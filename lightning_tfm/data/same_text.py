@@ -1,4 +1,4 @@
-"""Text that was edited since a run or a study was begun with it is refused, in words."""
+"""Text that was edited since a run or a study was started with it is refused, in words."""
 
 import json
 from pathlib import Path
@@ -13,28 +13,28 @@ CHANGED = "changed since: "
 
 
 def prepare_same(data: Data, root: Path, train: str, dev: str | None = None) -> Prepared:
-    """`prepare`, of the text that a run or study was begun with. Raises UserError where it is another by now.
+    """`prepare`, of the text that a run or study was started with. Raises UserError if it has changed since.
 
     `train` and `dev` are its fingerprints; without `dev` the dev text may be another.
     """
     fresh = text_not_built(data, root)
     decide = {role: parts for role, parts in fresh.items() if role == "train" or (role == "dev" and dev is not None)}
     what = _what_changed(Path(root), data, train, dev, decide) if decide else ""
-    if not what.startswith(CHANGED):  # else it is said before the new text is encoded
+    if not what.startswith(CHANGED):  # else it is reported before the new text is encoded
         prepared = prepare(data, root)
         if prepared.train_fingerprint == train and dev in (None, prepared.fingerprint(data.dev)):
             return prepared
         what = _what_changed(Path(root), data, train, dev, prepared.card["made_of"]["text"])
         what = what or f"its training text had the fingerprint {train[:12]}…, now {prepared.train_fingerprint[:12]}…"
     raise UserError(
-        "the text or the tokenizer is not what the run was begun with: "
+        "the text or the tokenizer is not what the run was started with: "
         f"{what}; nothing was trained on it. Put the old one back and run the same command to resume; a study of the "
-        "new one needs a name of its own (--name)"
+        "new one needs its own name (--name)"
     )
 
 
 def _what_changed(root: Path, data: Data, train: str, dev: str | None, now: dict[str, list[str]]) -> str:
-    """Of the roles in `now`, by the store that the run was begun with; empty where that is gone."""
+    """Of the roles in `now`, by the store that the run was started with; empty if that is gone."""
     corpus = make_corpus(data)
     for path in sorted((root / "data").glob("*/card.json")):
         card = json.loads(path.read_bytes())

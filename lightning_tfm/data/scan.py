@@ -1,4 +1,4 @@
-"""SCAN (Lake and Baroni 2018): all 20,910 commands of its grammar, each with the actions that it stands for.
+"""SCAN (Lake and Baroni 2018): all 20,910 commands of its grammar, each with the actions that it means.
 
     C -> S and S | S after S | S              S -> V twice | V thrice | V
     V -> D opposite SIDE | D around SIDE | D SIDE | U           D -> U | turn        U -> walk | look | run | jump
@@ -8,7 +8,7 @@ action to the turns. `x after y` is y, then x. The splits, as their authors made
 
     simple-train, simple-test     16,728 and 4,182 commands, dealt by a hash: theirs are other random ones of that size
     length-train, length-test     up to 22 actions, and 24 to 48
-    jump-train, jump-test         no command with jump but `jump` alone, a tenth of all; and every other one with it
+    jump-train, jump-test         no command with jump except `jump` itself, a tenth of all; and every other one with it
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Piece ids on disk: per split and side one flat array and the offsets of its sentences, memory-mapped.
 
-Every worker on a machine shares the pages. Nothing is read until it is asked for.
+Every worker on a machine shares the pages. Nothing is read until it is needed.
 """
 
 from dataclasses import dataclass

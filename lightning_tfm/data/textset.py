@@ -23,9 +23,7 @@ class TextSet:
         corpus_name, _, split = name.rpartition(":")
         if corpus_name and corpus_name != data.corpus:
             if corpus_name not in CORPORA:
-                raise UserError(
-                    f"--set {name}: there is no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}"
-                )
+                raise UserError(f"--set {name}: no corpus '{corpus_name}'; valid: {', '.join(sorted(CORPORA))}")
             data = replace(data, corpus=corpus_name, folder="")
         corpus = make_corpus(data)
         pairs = list(corpus.lines(split))
@@ -44,5 +42,5 @@ class TextSet:
         return self._text
 
     def fingerprint(self, split: str) -> str:
-        """The same as if the text lay in the run's store."""
+        """The same as if the text were in the run's store."""
         return self._fingerprint

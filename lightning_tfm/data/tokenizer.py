@@ -1,7 +1,7 @@
 """What turns text into the ids of pieces and back: SentencePiece's, or a text that somebody else has cut into pieces.
 
 A ready text is split at spaces and joined for scoring, for the segmentation of a published result, whose perplexity is
-per piece of its own. A piece that ends in `@@` goes on in the next one, as subword-nmt marks it (Sennrich, Haddow and
+per its own piece. A piece that ends in `@@` continues in the next one, as subword-nmt marks it (Sennrich, Haddow and
 Birch 2016). data/vocabulary.py makes what is opened here.
 """
 
@@ -71,7 +71,7 @@ class PieceTokenizer(Encoder):
     """As Tokenizer, for a text of ready pieces. `path`: PIECES of a store."""
 
     ready = True
-    """its text is tokenised as it stands: Moses and the like have nothing left to do"""
+    """its text is already tokenised: Moses and the like have nothing left to do"""
 
     def __init__(self, path: Path):
         content = Path(path).read_bytes()

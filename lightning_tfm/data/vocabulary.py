@@ -25,7 +25,7 @@ LONGEST_WORD = 4096
 
 
 def count_words(lines: Iterable[str], counts: Counter) -> None:
-    """Add the words of `lines` to `counts`: all that byte-pair encoding needs, for it never crosses a space."""
+    """Add the words of `lines` to `counts`: all that byte-pair encoding needs, as it never crosses a space."""
     for line in lines:
         if RESERVED not in line:
             counts.update(spaced(line).split(" "))

@@ -1,4 +1,4 @@
-"""A large text encoded word by word, each cut up once: several times faster, for a text repeats its words.
+"""A large text encoded word by word, each cut up once: several times faster, as a text repeats its words.
 
 Byte-pair encoding never crosses a space, so that these are the ids of `Tokenizer.encode`.
 """
@@ -45,7 +45,7 @@ class WordEncoder:
     def _add(self, words: list[str], index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Number the words that `index` has at -1; returns pieces and starts of all numbers.
 
-        What no longer fits into the cache is kept for this call alone.
+        What no longer fits into the cache is kept only for this call.
         """
         missing = np.flatnonzero(index < 0).tolist()
         if not missing:

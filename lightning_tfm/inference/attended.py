@@ -52,6 +52,6 @@ def comparing(changed: list[tuple[Attention, Compare]]) -> Iterator[None]:
 
 
 def some_lines(split: Split, most: int) -> list[Batch]:
-    """At most `most` sentence pairs, evenly spread over the text, each alone and so without padding."""
+    """At most `most` sentence pairs, evenly spread over the text, each by itself and so without padding."""
     lines = np.unique(np.linspace(0, len(split) - 1, min(most, len(split))).round().astype(int))
     return [make_batch([split.source(i)], [split.target(i)], np.array([i])) for i in lines]

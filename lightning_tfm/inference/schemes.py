@@ -1,4 +1,4 @@
-"""What a positional scheme does, as numbers to be drawn: of the trained weights, and of any class of a user's own."""
+"""What a positional scheme does, as numbers to be drawn: of the trained weights, and of any user-defined class."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,7 +26,7 @@ PIECES = 100
 
 
 def schemes(trained: Trained, split: Split) -> dict[str, Any]:
-    """`stacks`: encoder, decoder -> `kind`, `values`, of every `step`-th channel; empty where positions are not told.
+    """`stacks`: encoder, decoder -> `kind`, `values`, of every `step`-th channel; empty if positions are not encoded.
 
     embedding: [position][channel], what is added to embeddings; rotation: [channel][distance], the product of a unit
     vector turned by that distance with itself; bias: [layer and head][distance], the mean of what is added to scores,
@@ -36,7 +36,7 @@ def schemes(trained: Trained, split: Split) -> dict[str, Any]:
 
 
 def untrained(config: Model) -> dict[str, Any]:
-    """`schemes` of a model as it is drawn, over the queries of one random sentence pair."""
+    """`schemes` of an untrained model, over the queries of one random sentence pair."""
     draw = np.random.default_rng(0)
     source, target = draw.integers(EOS + 1, PIECES, (2, POSITIONS - 1))
     return _of(Transformer(config, PIECES).eval(), [make_batch([source], [target], np.array([0]))])

@@ -80,7 +80,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
 
 
 def _damaged(folder: Path, score: Score) -> bool:
-    """Whether the text is to be scored again, for what lies beside its score is damaged; said in a line."""
+    """Whether to score the text again because the files beside its score are damaged; reported in a line."""
     try:
         check_files(folder, score.files)
     except DamagedFile as error:

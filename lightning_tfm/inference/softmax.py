@@ -47,7 +47,7 @@ def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
 
 def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
     """kind -> [layer][head][COUNTS]. Left out are restricted self-attention, whose blocks hold queries that are
-    none, and what mixes otherwise than by one softmax."""
+    none, and what mixes other than by one softmax."""
     watched = [
         place
         for place in places(transformer)
@@ -106,7 +106,7 @@ def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor, Tensor]]) ->
 
 
 def counted(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:
-    """[H, COUNTS] of one sentence; queries that see one key alone are left out. `keys_T`: how many each sees."""
+    """[H, COUNTS] of one sentence; queries that see only one key are left out. `keys_T`: how many each sees."""
     p, g = p_HTS.double(), gradient_HTS.double().abs().sum(-1)
     several = keys_T > 1
     entropy = -torch.xlogy(p, p).sum(-1)[:, several] / keys_T[several].log()

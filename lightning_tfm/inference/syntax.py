@@ -6,8 +6,8 @@ its pieces; </s> and <s> are words. In the decoder and over the memory the queri
 its pieces, and in the decoder gold counts where it comes before the word.
 
 Two nulls, and p is the larger of theirs, so that it holds under both. `order`: gold is exchanged between sentences of
-as many words, so that a head that looks at places alone keeps its share. `untrained`: the rank among heads of the same
-layer of models that only another seed began, for even these prefer some words, and words are bound to structure.
+as many words, so that a head that looks only at places keeps its share. `untrained`: the rank among heads of the same
+layer of untrained models with other seeds, as even these prefer some words, and words are bound to structure.
 """
 
 from collections import Counter

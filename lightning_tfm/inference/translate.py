@@ -21,7 +21,7 @@ from lightning_tfm.runs.freed_memory import keep_freed_memory
 def translate(
     start: Callable[[int], Trained], devices: int, lines: Iterable[str], n_best: int
 ) -> Iterator[list[Translation]]:
-    """In order. With several devices, blocks of lines go to processes of their own, a few ahead of what is written."""
+    """In order. With several devices, blocks of lines go to separate processes, a few ahead of what is written."""
     if devices == 1:
         yield from start(0).translate(lines, n_best)
         return

@@ -10,7 +10,7 @@ from lightning_tfm.strict import Kept
 class Exponent:
     """Of one size in a power law: least squares of logarithms, and two standard errors of the fit to either side.
 
-    A count has no noise, so these are no confidence interval but a misfit: none where the count is one power law, much
+    A count has no noise, so these are not a confidence interval but a misfit: 0 where the count is one power law, large
     where it is a sum of several.
     """
 

@@ -1,6 +1,6 @@
 """Scaled dot-product attention and multi-head attention with free d_k and d_v (3.2 of the paper).
 
-Shapes: see `transformer`. The projections of one input share one matrix product; their weights lie one below the other
+Shapes: see `transformer`. The projections of one input share one matrix product; their weights are stacked
 in the order that `FusedLinear.parts` names.
 """
 
@@ -121,7 +121,7 @@ def attend_explicit(
 
 
 def shared(x_BGTX: Tensor, h: int) -> Tensor:
-    """[B, G, T, X] -> [B, h, T, X]: each of G heads of keys or values stands for h / G neighbouring queries."""
+    """[B, G, T, X] -> [B, h, T, X]: each of G heads of keys or values serves h / G neighbouring queries."""
     return x_BGTX if x_BGTX.shape[1] == h else x_BGTX.repeat_interleave(h // x_BGTX.shape[1], 1)
 
 
@@ -189,7 +189,7 @@ class KeyValueCache:
 
 
 class SelfAttention(Attention):
-    """MultiHead(x, x, x) (3.2.2), with a rotating or biasing positional scheme where there is one."""
+    """MultiHead(x, x, x) (3.2.2), with a rotating or biasing positional scheme if there is one."""
 
     def __init__(self, c: Model, scheme: PositionScheme | None, causal: bool = False, number: int = 0):
         """`causal`: whether it belongs to the decoder; `number` of the layer in its stack, from 0."""

@@ -46,7 +46,7 @@ class AttentionType(nn.Module):
         `mask` (bool, broadcasts to [B, H, T, S]; None: all) is false where a query must not look: nothing may depend on
         what is there. `bias`, broadcast alike, is what a positional scheme adds to the scores.
         """
-        raise NotImplementedError(f"{type(self).__name__} has neither weights nor a forward of its own")
+        raise NotImplementedError(f"{type(self).__name__} has neither weights nor its own forward")
 
     @property
     def has_weights(self) -> bool:

@@ -26,7 +26,7 @@ class Model:
     P_drop: float = 0.1
     """dropout on every sub-layer output and on the sums of embedding and position (5.4)"""
     positions: str = "sinusoidal"
-    """{parts}, or the import path of a class of your own"""
+    """{parts}, or the import path of your own class"""
     max_positions: int = 512
     """longest sequence, in pieces, for which a learned scheme has vectors"""
     norm: Literal["post", "pre", "sandwich"] = "post"
@@ -43,9 +43,9 @@ class Model:
     target_spaces: int = 0
     """rows of the extra target-space embedding added to the encoder input (32 in the first code; the paper has none)"""
     feed_forward: str = "relu"
-    """{parts}, or the import path of a class of your own"""
+    """{parts}, or the import path of your own class"""
     norm_kind: str = "layer"
-    """{parts}, or the import path of a class of your own"""
+    """{parts}, or the import path of your own class"""
     bias: bool = True
     """biases in feed-forwards and layer norms (the paper); those of attention are attention_bias"""
     kv_heads: int = 0
@@ -55,7 +55,7 @@ class Model:
     tie: Literal["all", "decoder", "none"] = "all"
     """which embeddings share a matrix: source, target and output (3.4); target and output; none"""
     layer: str = "attention"
-    """what relates the positions of one text: {parts}, or the import path of a class of your own; attention over the
+    """what relates the positions of one text: {parts}, or the import path of your own class; attention over the
     memory stays"""
     kernel: int = 3
     """positions that one convolution sees"""
@@ -71,9 +71,9 @@ class Model:
     P_ff: float = 0.0
     """dropout within feed-forwards, before W_2; the paper has none"""
     clip: int = 16
-    """farthest relative distance with a vector of its own (positions=shaw, shaw_values)"""
+    """farthest relative distance with its own vector (positions=shaw, shaw_values)"""
     attention: str = "softmax"
-    """how queries, keys and values become one mix: {parts}, or the import path of a class of your own"""
+    """how queries, keys and values become one mix: {parts}, or the import path of your own class"""
     attention_where: Literal["both", "self", "cross"] = "both"
     """where `attention` acts: in self-attention, in attention over the memory, or in both; elsewhere it is softmax"""
     stack: Literal["encoder_decoder", "prefix", "causal"] = "encoder_decoder"

@@ -1,6 +1,6 @@
 """Feed-forward sub-layers. One is one class here and one line in `parts.FEED_FORWARDS`. Shapes: see `transformer`.
 
-A gated one has three matrices in place of two. It takes its inner width at equal parameters (`parts.gated_width`), so
+A gated one has three matrices instead of two. It gets its inner width at equal parameters (`parts.gated_width`), so
 that `model.d_ff` means the same budget for all.
 """
 
@@ -36,7 +36,7 @@ class FeedForward(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """-> [B, T, D], every position from itself alone. Those that ship take the mask of their dropout, too."""
+        """-> [B, T, D], every position only from itself. Those that ship take the mask of their dropout, too."""
 
     def dropped(self, x_BTF: Tensor, keep: Tensor | None) -> Tensor:
         """Inner activations times their mask (layers.Inner); without one torch draws it."""
@@ -75,7 +75,7 @@ class SquaredReLU(ReLU):
 
 
 class SwiGLU(FeedForward):
-    """(x σ(x) at x W + b) ⊙ (x V + c), then W_2 and its bias (Shazeer 2020); W and V lie in one matrix."""
+    """(x σ(x) at x W + b) ⊙ (x V + c), then W_2 and its bias (Shazeer 2020); W and V share one matrix."""
 
     def __init__(self, sizes: FeedForwardSizes):
         super().__init__(sizes)

@@ -1,4 +1,4 @@
-"""Floating-point operations from the sizes alone, without torch."""
+"""Floating-point operations only from the sizes, without torch."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Initial weights, keyed by (seed, parameter name, shape): two models share the draws of whatever they have in common.
+"""Initial weights, keyed by (seed, parameter name, shape): two models share the draws of all they have in common.
 
 The paper is silent on initialisation. `xavier` is U(-a, a) with a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
 2010), `unit_scaling` the first code's a = sqrt(3 / fan_in). Embeddings and learned positions are N(0, 1/d_model), as in
@@ -51,7 +51,7 @@ def initialise(model: nn.Module, init: str, seed: int) -> None:
 
 
 def _parts(module: nn.Module) -> dict[str, Tensor]:
-    """The matrices that lie in a module's parameters, each drawn by itself; an LSTM's or GRU's by gates."""
+    """The matrices in a module's parameters, each drawn separately; an LSTM's or GRU's by gates."""
     if isinstance(module, FusedLinear):
         return dict(zip(module.parts, module.weight.split(list(module.parts.values())), strict=True))
     if not isinstance(module, nn.RNNBase):

@@ -33,7 +33,7 @@ class Joined:
     def of_target(self, x_BLD: Tensor) -> Tensor:
         """[B, L, D] -> the target's positions [B, T, D]."""
         at_T = torch.arange(self.T, device=x_BLD.device)
-        at_BT = (self.length_B1 + at_T).clamp(max=self.L - 1)  # beyond are pads of the target alone
+        at_BT = (self.length_B1 + at_T).clamp(max=self.L - 1)  # beyond are only pads of the target
         return x_BLD.flatten(0, 1).index_select(0, _rows(at_BT, self.L)).unflatten(0, at_BT.shape)
 
     def prefix(self) -> Tensor:
@@ -47,5 +47,5 @@ class Joined:
 
 
 def _rows(at_BT: Tensor, width: int) -> Tensor:
-    """Places in rows of so many columns -> places in all rows one after the other."""
+    """Places in rows of this many columns -> places in all rows one after another."""
     return (at_BT + width * torch.arange(len(at_BT), device=at_BT.device)[:, None]).flatten()

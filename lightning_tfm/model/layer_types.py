@@ -1,4 +1,4 @@
-"""What may stand in place of self-attention (section 4 of the paper). One is one class here and one line in
+"""What may replace self-attention (section 4 of the paper). One is one class here and one line in
 `parts.LAYERS`.
 
 A layer type relates the positions of one text: in the encoder all of them, in the decoder (causal) those up to its own.
@@ -65,7 +65,7 @@ class LayerType(nn.Module, ABC):
     ) -> Tensor:
         """x_BTD -> [B, T, D]; a position sees those of its text, none after it where `causal` (as constructed).
 
-        `allowed` ([B, 1, 1, T], None for all) is false where a text has ended: nothing may depend on what stands there.
+        `allowed` ([B, 1, 1, T], None for all) is false where a text has ended: nothing may depend on what is there.
         With a cache, x holds only the newest piece, at position `start`.
         """
 
@@ -74,7 +74,7 @@ class LayerType(nn.Module, ABC):
         """What decoding keeps, before its first piece."""
 
     def settle(self) -> None:
-        """Called after the weights are drawn, for what is to start otherwise."""
+        """Called after the weights are drawn, for what should start differently."""
 
 
 class Convolution(LayerType):
@@ -125,7 +125,7 @@ CYCLE = 8
 
 
 class Dilated(Convolution):
-    """A convolution whose positions lie 1, 2, 4, … apart from layer to layer, 1 again in the ninth (Kalchbrenner et al.
+    """A convolution whose positions are 1, 2, 4, … apart from layer to layer, 1 again in the ninth (Kalchbrenner et al.
     2016, ByteNet): with k = 3, L layers see 2^L - 1 positions to each side."""
 
     def spread(self, sizes: LayerSizes) -> int:
@@ -181,7 +181,7 @@ class Recurrent(LayerType):
 
 
 def reversal(x_BTD: Tensor, allowed: Tensor | None) -> Tensor:
-    """[B, T]: where each position of a text is found when the text is read backwards; padding stays where it is."""
+    """[B, T]: where each position of a text is found when the text is read backwards; padding stays in place."""
     t_T = torch.arange(x_BTD.shape[1], device=x_BTD.device)
     if allowed is None:
         return t_T.flip(0).expand(len(x_BTD), -1)
@@ -237,7 +237,7 @@ def find_layer(name: str) -> type[nn.Module]:
 
 
 class NearbyCache(KeyValueCache):
-    """The keys and values of the last pieces alone: what the next one needs."""
+    """The keys and values of only the last pieces: what the next one needs."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -298,7 +298,7 @@ class RestrictedSelfAttention(SelfAttention):
         return (seen & allowed) | torch.eye(T, dtype=torch.bool, device=device)
 
     def blocked(self, q_BHTK: Tensor, k_BHTK: Tensor, v_BHTV: Tensor, allowed: Tensor | None) -> Tensor:
-        """Every block of r queries with its keys as a sentence of its own -> [B, H, T, V]."""
+        """Every block of r queries with its keys as a separate sentence -> [B, H, T, V]."""
         B, T = q_BHTK.shape[0], q_BHTK.shape[2]
         r, after = self.r, self.r - 1 - self.before
         blocks = -(-T // r)

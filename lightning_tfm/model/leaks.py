@@ -29,7 +29,7 @@ LONGEST = len(SOURCES[0]) + 4 + len(TARGETS[0])
 CHANGED = 3
 """position of the target whose piece is exchanged"""
 WITHIN = 1e-4
-"""farthest that float32 results of one formula lie apart when matrices of other shapes made them"""
+"""farthest that float32 results of one formula are apart when matrices of other shapes made them"""
 
 
 def pad(rows: tuple[tuple[int, ...], ...]) -> Tensor:

@@ -16,7 +16,7 @@ class Norm(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """-> the same shape, every position from itself alone."""
+        """-> the same shape, every position only from itself."""
 
 
 class RMSNorm(Norm):

@@ -130,7 +130,7 @@ class Learned(EmbeddingScheme):
 class LearnedScaled(Learned):
     """Learned vectors that begin at the sinusoids' size, N(0, 1/2), an rms of 0.71; `learned`'s at N(0, 1/d_model).
 
-    Beside it `learned` differs from the sinusoids in size and scheme, this one in the scheme alone.
+    Beside it `learned` differs from the sinusoids in size and scheme, this one only in the scheme.
     """
 
     def __init__(self, sizes: PositionSizes):
@@ -171,7 +171,7 @@ class Rotary(RotationScheme):
 
 
 def distances(T: int, S: int, start: int, device: torch.device) -> Tensor:
-    """[T, S]: by how many positions key s lies behind query start + t; negative before it."""
+    """[T, S]: by how many positions key s is behind query start + t; negative before it."""
     t_T1 = torch.arange(start, start + T, device=device)[:, None]
     return torch.arange(S, device=device) - t_T1
 
@@ -179,7 +179,7 @@ def distances(T: int, S: int, start: int, device: torch.device) -> Tensor:
 class Shaw(BiasScheme):
     """Relative positions (Shaw et al. 2018, eq. 4): q_t · a_clip(s-t) / sqrt(d_k), a table for each layer.
 
-    Only the key term: their Table 3 finds 25.8 BLEU with both terms, 25.8 with this one alone.
+    Only the key term: their Table 3 finds 25.8 BLEU with both terms, 25.8 with only this one.
     """
 
     def __init__(self, sizes: PositionSizes):
@@ -201,7 +201,7 @@ class Shaw(BiasScheme):
 
 def look_up(scores_BHTR: Tensor, index_TS: Tensor) -> Tensor:
     """scores[b, h, t, index[t, s]] -> [B, H, T, S], as a product with zeros and ones: exact, and for a GPU, where the
-    gradient of `gather` sorts all B * H * T * S entries if it is to be the same in every run."""
+    gradient of `gather` sorts all B * H * T * S entries to be the same in every run."""
     return torch.einsum("bhtr,trs->bhts", scores_BHTR, chosen(index_TS, scores_BHTR.shape[3], scores_BHTR.dtype))
 
 
@@ -246,7 +246,7 @@ T5_FARTHEST = 128
 def t5_bucket(distance: int, causal: bool) -> int:
     """Of 32 (Raffel et al. 2020; mesh_tensorflow's code): half of them for single distances, the others ever wider.
 
-    In an encoder keys behind the query have 16 of their own; a decoder has none there.
+    In an encoder keys behind the query have another 16; a decoder has none there.
     """
     buckets = T5_BUCKETS if causal else T5_BUCKETS // 2
     behind = 0 if causal or distance <= 0 else buckets
@@ -295,7 +295,7 @@ class Fire(BiasScheme):
     """FIRE (Li et al. 2024): a small network of ψ(t - s) / ψ(max(t, L)), ψ(x) = log(1 + c x), the same in all layers.
 
     c and L are learned (positive as softplus; L begins near 16, of the size of sentences, the authors' at 512). They
-    have decoders alone; in an encoder the distance keeps its sign.
+    have only decoders; in an encoder the distance keeps its sign.
     """
 
     def __init__(self, sizes: PositionSizes):

@@ -51,7 +51,7 @@ class CachedDecoder:
         self.caches = [layer.self_attention.new_cache() for layer in model.decoder]
 
     def step(self, pieces_R: Tensor, position: int) -> Tensor:
-        """log P of the piece after `pieces_R`, which stand at `position`: [R, W], R = sentences * width."""
+        """log P of the piece after `pieces_R`, which are at `position`: [R, W], R = sentences * width."""
         sentences = self.allowed.shape[0]
         x_R1D = self.model.embed_target(pieces_R[:, None], position)
         for layer, (k, v), cache in zip(self.model.decoder, self.memory, self.caches, strict=True):
@@ -157,7 +157,7 @@ def beam_search(
     """
     assert not model.training and alpha >= 0 and 1 <= n_best <= beam
     device = source_BS.device
-    before = int(model.config.one_stack)  # in one stack the source takes positions, too
+    before = int(model.config.one_stack)  # in one stack the source also uses positions
     begun = 0 if begin_BP is None else begin_BP.shape[1]
     lengths = (source_BS != PAD).sum(1).tolist()
     limits = [min(n + begun + extra_len, model.max_length - before * n) for n in lengths]
@@ -183,7 +183,7 @@ def beam_search(
         best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
         parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
 
-        # an end counts where it stands among what the beam keeps, or where nothing else may follow
+        # an end counts if it is among what the beam keeps, or where nothing else may follow
         are_last = [position >= limits[sentence] for sentence in open_ids]
         last = torch.tensor(are_last, device=device)
         everything = width * step.shape[-1] <= beam
@@ -216,7 +216,7 @@ def beam_search(
 
 
 def top(x_BTW: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """As x_BTW.topk(k): the k best lie in the k blocks with the largest maxima.
+    """As x_BTW.topk(k): the k best are in the k blocks with the largest maxima.
 
     Where values are equal, so that several answers would be right, it is topk itself that answers.
     """

@@ -1,4 +1,4 @@
-"""Parameters from the sizes alone, without torch."""
+"""Parameters only from the sizes, without torch."""
 
 from lightning_tfm.model.config import Model
 from lightning_tfm.parts import (
@@ -39,7 +39,7 @@ def count_parameters(model: Model, V: int) -> dict[str, int]:
 
 
 def layer_parameters(model: Model, causal: bool) -> int:
-    """Trainable numbers of one layer's self-attention, or of what stands in its place, in the decoder (causal) or not.
+    """Trainable numbers of one layer's self-attention, or of what replaces it, in the decoder (causal) or not.
 
     Raises UserError for a user-defined class, which only the built model can count.
     """

@@ -227,7 +227,7 @@ class Dropout(nn.Module):
 
 
 class _Joined(torch.autograd.Function):
-    """x + y * keep for a y of fewer bits than x, as autocast hands it over: addcmul's numbers, without its copies of y
+    """x + y * keep for a y of fewer bits than x, as autocast passes it on: addcmul's numbers, without its copies of y
     and of y's gradient in x's bits (a tenth of the bytes of a GPU's step)."""
 
     @staticmethod
@@ -272,7 +272,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, or what `model.layer` puts in its place, and feed-forward; of one stack, too, where it is called
+    """Self-attention, or what `model.layer` replaces it with, and feed-forward; of one stack, too, where it is called
     with `causal`, and with a cache as a DecoderLayer is."""
 
     sublayers = 2

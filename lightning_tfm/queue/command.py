@@ -1,7 +1,7 @@
 """How a study was started: written down by `sweep`, `tune` and `demo`, read by `resume`.
 
 command.json in a study's folder holds the arguments, the directory in which they were typed, and a fingerprint of what
-each file held (comments aside).
+each file held (except comments).
 """
 
 import hashlib
@@ -38,14 +38,14 @@ class Command(Kept):
     directory: str
     """where it was typed"""
     files: dict[str, str]
-    """YAML file, as it was named -> fingerprint of its content"""
+    """YAML file, as named -> fingerprint of its content"""
 
     @property
     def typed(self) -> str:
         return shlex.join(["lightning-tfm", self.verb, *self.arguments])
 
     def place(self, name: str) -> Path:
-        """Where the files are that study `name` was started with, as they were. Raises UserError where they are not."""
+        """Where the files are that study `name` was started with, unchanged. Raises UserError where they are not."""
         there, here = Path(self.directory), Path.cwd()
         places = [there, here] if there.is_dir() else [here]
         faults = {place: self._faults(place) for place in places}
@@ -54,7 +54,7 @@ class Command(Kept):
                 return place
         raise UserError(
             f"study '{name}' cannot be resumed as it was started ({self.typed}): {'; '.join(faults[places[0]])}. "
-            "Put them back, or start a study of another name with what they are now: --name"
+            "Put them back, or start a study under another name with their present content: --name"
         )
 
     def _faults(self, place: Path) -> list[str]:
@@ -65,7 +65,7 @@ class Command(Kept):
                     changed = fingerprint(file) != content
                     found += [f"{find_file(file)} has changed since"] * changed
                 except UserError:
-                    found.append(f"{file} is not there any more (looked for in {place})")
+                    found.append(f"{file} no longer exists (looked for in {place})")
         return found
 
 
@@ -86,7 +86,7 @@ def command_of(verb: str, argv: Sequence[str], sweep: Path, settings: Settings) 
 def recorded(root: Path, name: str) -> Command:
     """How a study was started. Raises UserError where that was not written down."""
     path = folder_of(root, name) / FILE
-    if command := read_kept(Command, path, "how a study was started; type the command that did once more"):
+    if command := read_kept(Command, path, "how a study was started; type the command that started it again"):
         return command
     parent = name.removesuffix("-tuning")
     if parent != name and (folder_of(root, parent) / FILE).is_file():
@@ -94,7 +94,7 @@ def recorded(root: Path, name: str) -> Command:
     check_exists(root, name)
     raise UserError(
         f"{path} is missing: this study was started by a version that did not write down how, or came without it; "
-        "type the command that started it once more (finished runs are not repeated), and it will be written"
+        "type the command that started it again (finished runs are not repeated), and it will be written"
     )
 
 
@@ -106,7 +106,7 @@ def remember(command: Command, root: Path, name: str) -> None:
 
 
 def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
-    """The sweep file that a table was last started from and the rows it has now; None where there is none any more."""
+    """The sweep file that a table was last started from and the rows it has now; None where it no longer exists."""
     plain = read_json(folder_of(root, name) / FILE) or {}
     try:
         files = [file for file in plain["files"] if file != TABLE3]
@@ -119,7 +119,7 @@ def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
 
 
 def say_kept(study: Study, root: Path) -> None:
-    """Name the rows that a table keeps though the sweep file has them no longer."""
+    """Name the rows that a table keeps though they are no longer in the sweep file."""
     found = rows_in_file(root, study.name)
     kept = [row.name for row in getattr(study, "rows", []) if found and row.name not in found[1]]
     if found and kept:
@@ -133,7 +133,7 @@ def say_kept(study: Study, root: Path) -> None:
 
 @contextmanager
 def going_on(command: Command, root: Path, name: str, jobs: bool) -> Iterator[None]:
-    """Say how to go on where a signal ends the block, but where `jobs` of a cluster go on by themselves."""
+    """Say how to resume where a signal ends the block, unless `jobs` of a cluster continue by themselves."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -147,7 +147,7 @@ def going_on(command: Command, root: Path, name: str, jobs: bool) -> Iterator[No
 
 
 def _as_shipped(path: str) -> str:
-    """experiments/NAME for a shipped file, which lies elsewhere on another machine."""
+    """experiments/NAME for a shipped file, which is elsewhere on another machine."""
     for folder in FOLDERS:
         if Path(path).parent == shipped(folder):
             return f"{folder}/{Path(path).name}"
@@ -155,7 +155,7 @@ def _as_shipped(path: str) -> str:
 
 
 def without_password(argv: Sequence[str]) -> list[str]:
-    """`argv` with the address of --storage as it may be shown and kept."""
+    """`argv` with the address of --storage in the form that may be shown and kept."""
     found = list(argv)
     for i, token in enumerate(found):
         if token.startswith("--storage="):

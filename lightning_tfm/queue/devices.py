@@ -22,7 +22,7 @@ class Devices:
     per_run: int
     runs: int
     clients: dict[str, dict[str, str]] = field(default_factory=dict)
-    """by device, what the environment of a run holds there (queue/mps.py)"""
+    """by device, the environment variables of a run there (queue/mps.py)"""
 
     def __len__(self) -> int:
         """Runs at once."""
@@ -70,7 +70,7 @@ FOREIGN_GPUS = ("/dev/kfd", "/dev/dxg")
 
 
 def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
-    """Raise UserError where `gpu` is asked for, or what only a GPU has, and this machine, or torch on it, has none.
+    """Raise UserError where `gpu` is requested, or what only a GPU has, and this machine, or torch on it, has none.
 
     Does not touch CUDA.
     """
@@ -82,7 +82,7 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
         if precision == "tfloat32":
             raise NotHere(
                 f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {why}: "
-                "take float32, which is another experiment"
+                "use float32, which is another experiment"
             )
     _check_products(hardware, precision, bool(there))
     if hardware.kernels == "all" and find_spec("triton") is None:
@@ -100,7 +100,7 @@ def check_accelerator(hardware: Hardware, precision: str = "float32") -> None:
 
 
 def _check_products(hardware: Hardware, precision: str, gpu: bool) -> None:
-    """Raise UserError where oneDNN is asked for and cannot multiply."""
+    """Raise UserError where oneDNN is requested and cannot be used."""
     asked = "trainer.products=onednn"
     if hardware.products == "torch":
         return

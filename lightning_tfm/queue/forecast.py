@@ -1,4 +1,4 @@
-"""What a study would still take, before it runs: which runs are there, and what the others cost (`plan`)."""
+"""What a study would still take, before it runs: which runs exist, and what the others cost (`plan`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ from lightning_tfm.watch.run_state import Runs, RunState
 from lightning_tfm.watch.time_left import seconds_at
 
 THERE = "finished"
-"""what is said of a finished run"""
+"""the text for a finished run"""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What a run takes, scoring included: by a rate that is stated, or as finished runs took."""
+    """What a run takes, scoring included: by a given rate, or as finished runs took."""
 
     rate: float = 0.0
-    """FLOP/s of one run; 0 where none is stated"""
+    """FLOP/s of one run; 0 where none is given"""
     known: tuple[tuple[float, float], ...] = ()
     """predicted FLOPs and seconds of finished runs"""
 
@@ -46,11 +46,11 @@ class Pace:
 
 
 UNKNOWN = Fingerprints("", "")
-"""of a text that is not here; no run has the name that follows from it"""
+"""of a text that is not here; no run has the resulting name"""
 
 
 def without_text(base: Experiment, name: str, rows: list[Row], seeds: list[int]) -> Ablation:
-    """The table whose text is elsewhere: its vocabularies have as many pieces as they may."""
+    """The table whose text is elsewhere: its vocabularies have the most pieces allowed."""
     changed = {data_key(row.change): apply(base, row).data.vocab_size for row in rows}
     data = {key: RowData(UNKNOWN, V, "") for key, V in changed.items() if key}
     V = base.data.vocab_size
@@ -76,10 +76,10 @@ def check_table(study: Ablation, cells: list[Cell], root: Path, storage: str, au
 
 
 def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], list[float], dict[str, str]]:
-    """The runs that a search has made, or will make if it is a grid; the predicted costs of those to be proposed; and
-    training hash -> how it ended, for trials that are not run again.
+    """The runs that a search has made, or will make if it is a grid; the predicted costs of those still to be proposed;
+    and training hash -> how it ended, for trials that are not run again.
 
-    What will be proposed is not known: the costs are those of as many points drawn from the space. Raises UserError
+    What will be proposed is unknown: the costs are those of that many points drawn from the space. Raises UserError
     where `sweep` would refuse.
     """
     search = joined(search, root)
@@ -156,7 +156,7 @@ def _what(cell: Cell, named: bool) -> str:
 
 
 def _standing(folder: RunFolder, ending: str | None) -> tuple[float, str]:
-    """The share of a run that is left, and where it stands in words; `ending`: how it ended for good."""
+    """The share of a run that is left, and its state in words; `ending`: how it ended for good."""
     run = RunState.of(folder.path)
     if run.record is not None:
         return 0.0, THERE

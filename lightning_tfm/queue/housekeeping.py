@@ -31,7 +31,7 @@ class RunInfo:
     steps: int | None
     attempts: int
     cells: list[str]
-    """study/row/seed that link to it; row/seed as `fit` was asked for it where no study does"""
+    """study/row/seed that link to it; row/seed as given to `fit` where no study does"""
     bytes: int
     owner: str | None
     time: float
@@ -61,8 +61,8 @@ def list_runs(root: Path) -> list[RunInfo]:
 def retry(root: Path, start: str, storage: str = "") -> int:
     """Queue the failed cells of a run again, in every study of `root` that holds it; returns how many.
 
-    `storage` is the address of the database of studies that were started on one, where the one that they remember will
-    not do (it has no password). Raises UserError where a study's queue cannot be opened.
+    `storage` is the address of the database of studies that were started on one, where the one that they remember is
+    not enough (it has no password). Raises UserError where a study's queue cannot be opened.
     """
     from lightning_tfm.queue.open import open_queue
     from lightning_tfm.queue.storage import in_journal
@@ -89,7 +89,7 @@ def remove(root: Path, start: str, force: bool = False) -> Path:
             f"{folder.path} is used by {', '.join(users)}: removing it leaves a gap, and it is trained "
             "again the next time the study runs. To remove it anyway, give --force"
         )
-    folder.claim()  # so that a process that was stopped cannot write into it any more
+    folder.claim()  # so that a stopped process can no longer write into it
     trash = folder.path.with_name(f"{TRASH}{folder.path.name}-{uuid.uuid4().hex[:8]}")
     folder.path.rename(trash)  # in one step: nobody sees half a run
     shutil.rmtree(trash)
@@ -99,7 +99,7 @@ def remove(root: Path, start: str, force: bool = False) -> Path:
 def gc(root: Path, dry_run: bool = True) -> list[Garbage]:
     """What can go: checkpoints of finished runs, temporary files and folders that a crash left, unused data stores.
 
-    Weights under snapshots/ stay, and checkpoints of a run whose record is damaged, which `list_runs` names. Removes
+    Weights under snapshots/ stay, as do checkpoints of a run whose record is damaged, which `list_runs` names. Removes
     nothing unless `dry_run` is False.
     """
     garbage = [item for path in run_folders(root) for item in _run_garbage(RunFolder(root, path.name))]

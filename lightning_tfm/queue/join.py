@@ -18,13 +18,13 @@ from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
 from lightning_tfm.watch.study_state import CellState
 
 MORE = "more runs to come"
-"""note in a study's storage: those who have joined are to wait when nothing is left to run"""
+"""note in a study's storage: those who have joined should wait when nothing is left to run"""
 MORE_EVERY = 2.0
 """seconds between two checks of it"""
 
 
 def join(name: str, root: Path, resources: Resources) -> list[CellState]:
-    """Work on a study that exists. Raises UserError where this machine does not see the files it must see."""
+    """Work on an existing study. Raises UserError where this machine does not see the files it must see."""
     if resources.share_files:
         check_exists(root, name)
     queue = open_queue(root, name, resources.storage, print)
@@ -47,7 +47,7 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
 
 
 def _awaits_more(queue: Queue) -> bool:
-    """Wait while more runs may come; whether they came."""
+    """Wait while more runs may come; returns whether they came."""
     said = False
     while True:
         try:
@@ -66,7 +66,7 @@ def _awaits_more(queue: Queue) -> bool:
 def announce(study: Study, root: Path, resources: Resources, more: bool) -> list[CellState]:
     """Tell those who join the study whether more runs may come when all are done; states of its cells so far.
 
-    The jobs of a cluster are told nothing: they leave, and every look submits its own.
+    The jobs of a cluster get no note: they leave, and every look submits its own.
     """
     queue = make_queue(study, root, resources, print)
     if resources.slurm is None:

@@ -14,9 +14,9 @@ from lightning_tfm.errors import UserError
 
 
 class Journal(BaseJournalBackend):
-    """Appends a line whole or not at all, and takes away what another writer left unfinished.
+    """Appends a line whole or not at all, and removes what another writer left unfinished.
 
-    Optuna's own backend appends behind a cut-off line, after which no process can read the journal any more.
+    Optuna's own backend appends behind a cut-off line, after which no process can read the journal.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
@@ -65,7 +65,7 @@ def open_journal(path: Path, say: Callable[[str], None]) -> JournalStorage:
 
 
 class Glance(BaseJournalBackend):
-    """A journal as it is at a moment, to read: what a crash cut off is passed over instead of repaired."""
+    """A snapshot of a journal, to read: what a crash cut off is skipped instead of repaired."""
 
     def __init__(self, path: Path) -> None:
         self._logs = []
@@ -81,7 +81,7 @@ class Glance(BaseJournalBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refuse."""
-        raise PermissionError(f"a journal that is only looked at was to take {len(logs)} records")
+        raise PermissionError(f"a journal opened for reading should have taken {len(logs)} records")
 
 
 def look_at_journal(path: Path) -> JournalStorage:
@@ -118,9 +118,9 @@ def _mend_tail(path: Path, fd: int, say: Callable[[str], None]) -> int:
 
 
 def _mend_middle(path: Path, say: Callable[[str], None]) -> None:
-    """Blank out unfinished lines that others appended to: blanks before JSON are JSON, and no offset moves.
+    """Blank out unfinished lines that others appended to: blanks before JSON are still JSON, and no offset moves.
 
-    The caller holds the lock. Reads the journal whole: 20 ms per MB.
+    The caller holds the lock. Reads the whole journal: 20 ms per MB.
     """
     with open(path, "r+b") as file:
         position = 0

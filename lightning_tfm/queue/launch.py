@@ -38,7 +38,7 @@ from lightning_tfm.watch.study_state import CellState, Watch
 LOOP = 0.05
 """seconds between two checks of the workers"""
 CRASHES = 10
-"""workers that may end with an error of their own before the launcher gives up"""
+"""workers that may end with their own error before the launcher gives up"""
 JOBS_EVERY = 15.0
 """seconds between two checks of the jobs of a cluster"""
 
@@ -84,8 +84,8 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
 def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:
     """Run every cell that is not finished yet and return how each ended (state "done" or "failed").
 
-    `job.training.train(task)` runs in a process of its own for each cell. Studies with a sampler make their trials
-    themselves. With `start` the study's definition is left in the storage for those who join.
+    `job.training.train(task)` runs in a separate process for each cell. Studies with a sampler make their trials
+    themselves. With `start` the study's definition is put into the storage for those who join.
 
     On SIGINT or SIGTERM the runs get `resources.patience` seconds to write a checkpoint, return to the queue, and
     SystemExit(130 or 143) is raised; a second signal kills them at once. Raises UserError before anything starts.
@@ -116,7 +116,7 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
 
 
 def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
-    """Queue the cells, submit the workers, and watch until nothing is left or no job lives any more."""
+    """Queue the cells, submit the workers, and watch until nothing is left or no job is alive."""
     name, resources, view = job.study.name, job.resources, View(job.study.name)
     queue = _fill(job, cells, True, view)
     jobs = submit(slurm, name, job_arguments(job.root, resources), job.folder)
@@ -136,7 +136,7 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
 
 
 def job_arguments(root: Path, resources: Resources) -> list[str]:
-    """What a job's `lightning-tfm work STUDY` is given: all that was asked of the launcher."""
+    """The arguments of a job's `lightning-tfm work STUDY`: all that the launcher was given."""
     arguments = ["--out", str(root.resolve()), "--workers", str(resources.workers), "--wandb", resources.wandb]
     arguments += ["--storage", resources.storage] if resources.storage else []
     arguments += ["--runs-per-device", str(resources.runs_per_device)] if resources.runs_per_device else []
@@ -200,7 +200,7 @@ class _Launcher:
                     return
                 if self.view.due():
                     self.view.show(watch.look(self.queue.states()))
-            except OUTAGES:  # the workers say it
+            except OUTAGES:  # the workers report it
                 pass
             time.sleep(LOOP)
 
@@ -214,7 +214,7 @@ class _Launcher:
             os.kill(pid, number)
 
     def _reap_workers(self, before: set[int]) -> set[int]:
-        """Collect dead workers, and the orphans that they left; returns the slots that died before their time."""
+        """Collect dead workers, and the orphans that they left; returns the slots that died early."""
         lost = set()
         for pid in children() - before:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -250,7 +250,7 @@ class _Launcher:
         def say(text: str) -> None:
             os.write(self._outbox, f"{text[:2000]}\n".encode())
 
-        os.setpgid(0, 0)  # Ctrl-C on the terminal reaches the launcher alone, which passes it on in order
+        os.setpgid(0, 0)  # Ctrl-C on the terminal reaches only the launcher, which passes it on in order
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # the launcher's object draws on a terminal
         try:

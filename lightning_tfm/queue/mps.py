@@ -1,7 +1,7 @@
-"""NVIDIA's Multi-Process Service: runs that share a GPU compute on it side by side, where they would else take turns.
+"""NVIDIA's Multi-Process Service: runs that share a GPU compute on it side by side instead of taking turns.
 
-One control daemon for each device, with folders of its own, started before the workers and stopped after them. What a
-launcher that was killed left running, the next one on this machine stops. Nothing here touches CUDA.
+One control daemon for each device, with its own folders, started before the workers and stopped after them. What a
+killed launcher left running is stopped by the next one on this machine. Nothing here touches CUDA.
 """
 
 import os
@@ -20,7 +20,7 @@ PIPES, LOGS, SEEN = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_V
 HOME = Path("/tmp")
 """of the pipes, not where TMPDIR says: a socket's name has at most 107 characters"""
 USUAL = HOME / "nvidia-mps"
-"""where a daemon is that somebody started without saying where"""
+"""where a daemon is that was started without a folder"""
 PATIENCE = 30.0
 """seconds for a daemon to start, or to end"""
 
@@ -77,9 +77,9 @@ class Daemon:
 
 @contextmanager
 def served(devices: Devices | None, workers: int, folder: Path, say: Callable[[str], None]) -> Iterator[Devices | None]:
-    """`devices` with a service for each that `workers` use, as long as the block runs, where runs share a GPU.
+    """`devices` with a service for each that `workers` use, while the block runs, where runs share a GPU.
 
-    Without the service they take turns on it; `say` is told so, and why. Logs are below `folder`.
+    Without the service they take turns on it; `say` reports that, and why. Logs are below `folder`.
     """
     if devices is None or not devices.gpu or devices.runs == 1:
         yield devices
@@ -101,7 +101,7 @@ def served(devices: Devices | None, workers: int, folder: Path, say: Callable[[s
             logs = (folder / "mps" / device.replace("/", "_")).absolute()
             daemon = Daemon(device, ours / str(number), logs)
             if why := daemon.start():
-                say(f"runs that share GPU {device} take turns on it, for its MPS did not start: {why}")
+                say(f"runs that share GPU {device} take turns on it, as its MPS did not start: {why}")
                 shutil.rmtree(daemon.pipes, ignore_errors=True)
             else:
                 begun.append(daemon)
@@ -121,7 +121,7 @@ def running() -> str:
 
 
 def stop_left(base: Path) -> list[str]:
-    """Stop the daemons whose launcher lives no more; returns what there is to say."""
+    """Stop the daemons whose launcher is dead; returns the messages."""
     said = []
     for pipes in sorted(base.glob("*/*")):
         if not Path("/proc", pipes.parent.name).exists():

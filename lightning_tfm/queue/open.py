@@ -16,7 +16,7 @@ def _to_stderr(text: str) -> None:
 
 
 def has_queue(root: Path, name: str, storage: str = "") -> bool:
-    """Whether study `name` was started: there is a queue to open. Raises UserError for another storage than its own."""
+    """Whether study `name` was started: there is a queue to open. Raises UserError for a storage other than its own."""
     folder = folder_of(root, name)
     return bool(remembered(storage, folder)) or (folder / JOURNAL).is_file()
 
@@ -24,7 +24,7 @@ def has_queue(root: Path, name: str, storage: str = "") -> bool:
 def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], None] = _to_stderr) -> Queue:
     """The queue of study `name`; `storage` is empty for where the study was started. Creates nothing.
 
-    Raises UserError where there is no such study, or no queue of it.
+    Raises UserError if there is no such study, or no queue of it.
     """
     folder = folder_of(root, name)
     if not has_queue(root, name, storage):
@@ -37,7 +37,7 @@ def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], No
 
 
 def open_to_read(root: Path, name: str) -> Queue:
-    """The queue of study `name` on its own journal, to look at: nothing is created, locked or repaired.
+    """The queue of study `name` on its own journal, for reading: nothing is created, locked or repaired.
 
     Raises UserError where the study has no journal here, or a damaged one.
     """
@@ -48,7 +48,7 @@ def open_to_read(root: Path, name: str) -> Queue:
 
 
 def make_queue(study: Study, root: Path, resources: Resources, say: Callable[[str], None]) -> Queue:
-    """The queue of `study`, for the calling process; made where there is none. Raises UserError."""
+    """The queue of `study`, for the calling process; created if missing. Raises UserError."""
     folder = folder_of(root, study.name)
     store = find_storage(remembered(resources.storage, folder), folder)
     return Queue(study.name, store, say, resources.grace, study.directions, study.budget)

@@ -1,7 +1,7 @@
 """The queue of a study on Optuna's storage: which cell (row, seed) waits, who works on it, how it ended.
 
 A trial of Optuna is one try at a cell. It is claimed by the storage's own atomic WAITING -> RUNNING, has one owner in
-its life and never goes back: a try that was lost, handed back or failed is marked FAIL, and a copy is queued. What a
+its life and never returns: a try that was lost, handed back or failed is marked FAIL, and a copy is queued. What a
 run may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
 """
 
@@ -45,11 +45,11 @@ PROPOSALS = 200
 
 
 Shown = tuple[dict[str, Any], dict[str, BaseDistribution]]
-"""parameters of a trial as Optuna is told them, and their distributions"""
+"""parameters of a trial as given to Optuna, and their distributions"""
 
 
 class Duplicate(str):
-    """Why a proposal is not run: it is a run that the study has already."""
+    """Why a proposal is not run: the study already has that run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Queue:
     """The cells of one study.
 
     `storage` is a Storage (`queue/storage.py`); a Queue belongs to one process: open a new one after a fork.
-    `say` receives a line that the user should see. `directions` are those of the values that `finish` is given;
+    `say` receives a line that the user should see. `directions` are those of the values passed to `finish`;
     `budget` is how many cells a search makes in all, 0 for a table, whose cells are listed. Without `create` the study
     has to exist. Raises UserError where the storage cannot be used.
     """
@@ -134,7 +134,7 @@ class Queue:
     ) -> int:
         """Queue the cells that the study does not hold yet; returns how many. Two launchers at once add each once.
 
-        `shown(cell)` are the parameters that Optuna is told of a cell, and their distributions.
+        `shown(cell)` are the parameters of a cell that Optuna gets, and their distributions.
 
         A finished cell whose run is gone, `kept(training_hash)` being False, is queued again. Raises UserError where
         the study holds a cell with another experiment.
@@ -154,20 +154,20 @@ class Queue:
         return trial.state == TrialState.COMPLETE and not all(kept(run.training_hash) for run in cell.runs)
 
     def shared_records(self) -> list[tuple[str, dict[str, Any]]]:
-        """(training hash, record) of the finished runs whose record lies in the storage."""
+        """(training hash, record) of the finished runs whose record is in the storage."""
         done = self._trials(TrialState.COMPLETE)
         found = [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
         return found + [pair for t in self._trials() for pair in t.user_attrs.get(RECORDS, {}).items()]
 
     def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
-        """Take the waiting cell with the longest predicted run; None if there is none that `skip(hash)` leaves."""
+        """Take the waiting cell with the longest predicted run; None if `skip(hash)` leaves none."""
         if not self._trials(TrialState.WAITING):
             return None
         with self._exclusive():
             for trial in sorted(self._trials(TrialState.WAITING), key=_turn):
                 cell, key = cell_of(trial), trial._trial_id
                 if not any(skip(run.training_hash) for run in cell.runs):
-                    # the name first: a trial that is RUNNING always says whose death to look out for
+                    # the name first: a RUNNING trial always says whose death to watch for
                     self._storage.set_trial_user_attr(key, "owner", me().to_dict())
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
                         return Claim(key, trial.number, cell, trial.user_attrs["attempt"])
@@ -195,7 +195,7 @@ class Queue:
                         self._storage.set_trial_user_attr(key, name, value)
                     return Claim(key, number, cell, 1)
                 self._storage.set_trial_user_attr(key, "reason", why := cell)
-                # a sampler learns nothing from a repeat, and that there is a limit from what lies above it
+                # a sampler learns nothing from a repeat, but learns a limit from what is above it
                 ended = TrialState.FAIL if isinstance(why, Duplicate) else TrialState.PRUNED
                 self._storage.set_trial_state_values(key, ended)
         raise UserError(f"study '{self.name}': {PROPOSALS} proposals in a row were refused, the last one: {why}")
@@ -218,7 +218,7 @@ class Queue:
             self._storage.set_trial_user_attr(claim.trial_id, key, value)
 
     def constrain(self, trial_id: int, excess: dict[str, float]) -> None:
-        """Report by how much each constraint is exceeded; at most 0 means that it is kept."""
+        """Report by how much each constraint is exceeded; at most 0 means that it holds."""
         if not excess:
             return
         trial = optuna.Trial(self.study(RandomSampler(), NopPruner()), trial_id)
@@ -293,7 +293,7 @@ class Queue:
         return len(trials)
 
     def move(self, row: str, to: str | None) -> None:
-        """Take a row's cells out of the study, or give them the name `to`. Raises UserError while one is worked on.
+        """Take a row's cells out of the study, or give them the name `to`. Raises UserError while one is being run.
 
         A finished trial cannot be changed: a copy under the new name is added, and a trial that hides the old one.
         """
@@ -320,7 +320,7 @@ class Queue:
                     )
 
     def trials(self) -> list[FrozenTrial]:
-        """Everything that Optuna's storage has of this study."""
+        """Everything that Optuna's storage has on this study."""
         return self._storage.get_all_trials(self._study_id, deepcopy=False)
 
     def states(self) -> list[CellState]:
@@ -328,7 +328,7 @@ class Queue:
         return [state_of(trial) for trial in newest(self._trials()).values()]
 
     def done(self) -> bool:
-        """Whether nothing is waiting or running any more, here or on another machine."""
+        """Whether nothing is waiting or running, here or on another machine."""
         open_states = (TrialState.WAITING, TrialState.RUNNING)
         return not self._trials(*open_states) and not self._orphans() and (not self.budget or self._left() < 1)
 
@@ -357,10 +357,10 @@ class Queue:
         self._storage.create_new_trial(self._study_id, trial)
 
     def _compatible(self, shown: Shown, known: Iterable[FrozenTrial]) -> Shown:
-        """`shown`, but for what Optuna would refuse: lists of values may not grow in a study.
+        """`shown`, except what Optuna would refuse: lists of values may not grow in a study.
 
-        A parameter keeps the list that it was begun with; what is not in it (a row or seed that was added later) has
-        no such parameter. Its row and seed stand among the trial's user attributes all the same.
+        A parameter keeps its first list; a value that is not in it (a row or seed that was added later) has
+        no such parameter. Its row and seed are still among the trial's user attributes.
         """
         params, told = shown
         first: dict[str, BaseDistribution] = {}
@@ -385,7 +385,7 @@ class Queue:
             for key, value in ending.items():
                 self._storage.set_trial_user_attr(trial._trial_id, key, value)
             self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)
-        except UpdateFinishedTrialError:  # its owner finished it in this moment
+        except UpdateFinishedTrialError:  # its owner finished it at this moment
             return True
         if not final:
             self._copy(self._storage.get_trial(trial._trial_id))
@@ -452,7 +452,7 @@ def cell_of(trial: FrozenTrial) -> Cell:
 
 
 def newest(trials: list[FrozenTrial]) -> dict[tuple[str, int], FrozenTrial]:
-    """The trial that speaks for each cell: the last one. Cells of a row that left the study have none."""
+    """The trial that represents each cell: the last one. Cells of a row that left the study have none."""
     last = {(t.user_attrs["row"], t.user_attrs["seed"]): t for t in trials}
     return {cell: trial for cell, trial in last.items() if HIDDEN not in trial.user_attrs}
 
@@ -472,13 +472,13 @@ def state_of(trial: FrozenTrial) -> CellState:
 
 
 def _turn(trial: FrozenTrial) -> tuple[bool, float, int]:
-    """Order of claims: base of a search, which others are compared with, then the longest runs."""
+    """Order of claims: base of a search, with which others are compared, then the longest runs."""
     a = trial.user_attrs
     return not (a["row"] == BASE and a["change"]), -a["cost"], trial.number
 
 
 class StaleOwners:
-    """Remembers the last heartbeat of each trial, and since when it is the last. `grace` in seconds."""
+    """Remembers the last heartbeat of each trial, and since when it has been the last. `grace` in seconds."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace

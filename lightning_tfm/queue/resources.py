@@ -1,4 +1,4 @@
-"""What a machine gives to a study."""
+"""What a machine provides to a study."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ class Resources:
     slurm: Slurm | None = None
     """submit the workers as jobs instead of forking them here"""
     runs_per_device: int = 0
-    """as asked, 0: not; for jobs, which find their devices themselves"""
+    """as given, 0: not; for jobs, which find their devices themselves"""
     grace: float = GRACE
     """seconds of silence after which a run's owner is presumed dead"""
     patience: float = 60.0
@@ -41,9 +41,9 @@ class Resources:
 
 
 def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = True) -> Resources:
-    """Raises UserError where options contradict each other or the machine; with `here` False whatever the machine has.
+    """Raises UserError where options contradict each other or, unless `here` is False, the machine.
 
-    Elsewhere a GPU that is asked for is there for every run at once.
+    Elsewhere a requested GPU is taken to exist for every run at once.
     """
     if options["workers"] < 0:
         raise UserError(f"--workers={options['workers']}: must not be negative")
@@ -76,7 +76,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
         there = gpus or cpus // max(1, asked)
         workers = options["workers"] or max(1, there // hardware.devices) * (runs or 1)
     if hardware.num_nodes > 1 and runs > 1:
-        raise UserError(f"--runs-per-device={runs}: a run over {hardware.num_nodes} nodes shares its devices with none")
+        raise UserError(f"--runs-per-device={runs}: a run over {hardware.num_nodes} nodes does not share its devices")
     workers = 1 if hardware.num_nodes > 1 else workers
     threads = asked or max(1, cpus // (workers * hardware.devices))
     if slurm is not None and options["no_shared_files"]:
@@ -87,7 +87,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
 
 def _check_slurm(options: dict[str, Any], launcher: str | None) -> None:
     for name, default in vars(Slurm()).items():
-        if launcher is None and options[name] != default:  # a study begun on a cluster goes on with --launcher local
+        if launcher is None and options[name] != default:  # a study started on a cluster resumes with --launcher local
             raise UserError(f"--slurm.{name}={options[name]} needs --launcher slurm")
     for name in ("jobs", "minutes", "cpus", "gpus", "requeues", "stop_seconds"):
         least = int(name in ("jobs", "minutes", "cpus"))

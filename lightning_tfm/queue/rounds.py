@@ -1,7 +1,7 @@
 """`sweep --seeds auto`: seeds in rounds, more of them where a verdict is still open.
 
-The study's looks.json says how far it has got: what was asked for is written before it runs, every look before what
-follows from it. Thus the same command resumes after any stop, and two machines with the same records decide the same.
+The study's looks.json says how far it has got: a request is written before it runs, every look before what
+follows from it. So the same command resumes after any stop, and two machines with the same records decide the same.
 """
 
 import sys
@@ -33,7 +33,7 @@ def pool(listed: Sequence[int], most: int) -> list[int]:
 
 
 def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
-    """As asked for, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
+    """As given, or as the study began: p-values are corrected for it. Raises UserError where the two differ."""
     first, most = options["first_seeds"], options["max_seeds"]
     if before is None:
         first = FIRST if first is None else first
@@ -45,13 +45,13 @@ def plan_of(options: Options, before: Course | None, where: Path) -> Plan:
 
 
 def reported(asked: Ablation, options: Options, root: Path) -> list[int]:
-    """All seeds that the looks may come to take. Raises UserError as `begin` does."""
+    """All seeds that the looks may take. Raises UserError as `begin` does."""
     folder = folder_of(root, asked.name)
     return pool(asked.seeds, plan_of(options, read_looks(folder), folder / LOOKS).budget)
 
 
 def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[int]]:
-    """Write down the course that the study is on; it and the seeds to take. Raises UserError for another kind of study.
+    """Write down the study's course; returns it and the seeds to take. Raises UserError for another kind of study.
 
     `asked` holds the seeds of the sweep file.
     """
@@ -71,7 +71,7 @@ def begin(asked: Ablation, options: Options, root: Path) -> tuple[Course, list[i
     if path.is_file() and set(load_as(Ablation, root, asked.name).seeds) - set(seeds[: plan.first]):
         raise UserError(
             f"{path}: its seeds were fixed beforehand, so its looks were not counted; "
-            "--seeds auto needs a study of its own: --name"
+            "--seeds auto needs a separate study: --name"
         )
     course = Course(plan, [], {name: seeds[: plan.first] for name in names})
     _save(course, asked, seeds, root)
@@ -87,7 +87,7 @@ def rounds(
     resources: Resources,
     look: Look,
 ) -> list[CellState]:
-    """Runs and looks in turn until no verdict is open or the seeds are spent; states of all cells."""
+    """Runs and looks in turn until no verdict is open or the seeds are used up; states of all cells."""
     announce(asked, root, resources, more=course.asked is not None)
     while course.asked is not None:
         study = _save(course, asked, seeds, root)

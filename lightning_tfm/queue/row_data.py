@@ -20,7 +20,7 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
     would cost it less than the text does; and where a row's learned positions end before a line that is scored.
     """
     found: dict[str, RowData] = {}
-    texts = {"dev": base.data.dev}  # the others where pieces differ: else an unknown one costs all rows the same
+    texts = {"dev": base.data.dev}  # the others where pieces differ: otherwise an unknown one costs all rows the same
     every = texts | {"test": base.data.test, "long": base.data.long}
     for row in rows:
         key, changed = data_key(row.change), apply(base, row)
@@ -51,7 +51,7 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
 
 
 def raw_fingerprint(prepared: Prepared, split: str) -> str:
-    """sha256 of the raw lines of a split, both sides, whatever pieces they are cut into."""
+    """sha256 of the raw lines of a split, both sides, however they are cut into pieces."""
     pairs = prepared.split(split)
     lines = (line for pair in zip(pairs.source_text(), pairs.target_text(), strict=True) for line in pair)
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")).hexdigest()
@@ -62,6 +62,6 @@ def _check_known(prepared: Prepared, texts: dict[str, str], whose: str) -> None:
         if split and (unknown := prepared.unknown_references(split)):
             raise UserError(
                 f"{whose}: {unknown} pieces of its {text} references are unknown to its vocabulary, and an unknown "
-                "piece costs less than the word it stands for: with data.byte_fallback=true in the experiment file all "
+                "piece costs less than the word it replaces: with data.byte_fallback=true in the experiment file all "
                 "rows can spell every word"
             )

@@ -1,4 +1,4 @@
-"""A row leaves a study, or gets another name there. Runs do not know the names of rows, so all of them stay."""
+"""A row leaves a study, or is renamed in it. Runs do not know the names of rows, so all of them stay."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from lightning_tfm.study.tuned import FILE
 
 
 def move(root: Path, name: str, row: str, to: str | None, storage: str = "") -> None:
-    """Call a row of a study `to`, or take it out where that is None; finished by the same call where it was cut off.
+    """Rename a row of a study to `to`, or take it out where that is None; the same call finishes an interrupted one.
 
     Raises UserError where the study has no such row, must keep it, or works on it.
     """
@@ -31,9 +31,7 @@ def move(root: Path, name: str, row: str, to: str | None, storage: str = "") -> 
     looks, tuning = read_json(folder / LOOKS), read_json(folder / FILE)
     parts = [*looks["looks"], looks["asked"] or {}] if looks else []
     if looks and (to is None or any(to in part for part in parts)):
-        raise UserError(
-            f"study '{name}': its rows are fixed, for its p-values are corrected for looking at all of them"
-        )
+        raise UserError(f"study '{name}': its rows are fixed, as its p-values are corrected for looking at all of them")
     if tuning:
         tried = load_as(Ablation, root, tuning["study"]).rows if file_of(root, tuning["study"]).is_file() else []
         for one in tried:

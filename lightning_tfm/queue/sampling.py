@@ -1,4 +1,4 @@
-"""What a worker asks about the trials of a study. Those of a search are Optuna's to propose and to prune.
+"""What a worker asks about the trials of a study. Optuna proposes and prunes those of a search.
 
 Only a worker calls this. Training sees neither a trial nor a storage: it writes dev perplexities into metrics.jsonl and
 looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works under DDP and with every storage.
@@ -33,7 +33,7 @@ from lightning_tfm.watch.study_state import measured
 BY_SEED = "by_seed"
 """attribute of a trial of several seeds: objective -> seed -> value"""
 REPEATS = 5
-"""proposals in a row that were tried already, after which an untried point is taken where they can be listed"""
+"""repeated proposals in a row after which an untried point is taken where they can be listed"""
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
@@ -69,14 +69,14 @@ def make_pruner(search: Search, first_validation: int) -> BasePruner:
 
 
 def shown(study: Study) -> Callable[[Cell], Shown]:
-    """What Optuna, and optuna-dashboard, is told of each listed cell of a study as parameters."""
+    """What Optuna, and optuna-dashboard, gets as parameters of each listed cell of a study."""
     if isinstance(study, Search):
         return _of_search(study)
     return _of_table(study) if isinstance(study, Ablation) and study.rows else lambda cell: ({}, {})
 
 
 def _of_table(table: Ablation) -> Callable[[Cell], Shown]:
-    """Row, seed, and every field that a row changes: as base has it in rows that leave it alone."""
+    """Row, seed, and every field that a row changes: base's value in rows that do not change it."""
     changes = {row.name: row.change for row in table.rows}
     fields = list(dict.fromkeys(key for change in changes.values() for key in change))
     base = {key: value_of(table.base, key) for key in fields}
@@ -97,7 +97,7 @@ def _different(values: list[Any]) -> list[Any]:
 
 
 def _of_search(search: Search) -> Callable[[Cell], Shown]:
-    """The searched parameters; nothing for a base that lies outside the space."""
+    """The searched parameters; nothing for a base outside the space."""
     told = {p.name: _distribution(p, bool(search.budget)) for p in search.space}
 
     def of(cell: Cell) -> Shown:
@@ -108,7 +108,7 @@ def _of_search(search: Search) -> Callable[[Cell], Shown]:
 
 
 def _distribution(p: Parameter, sampled: bool) -> BaseDistribution:
-    """As `Parameter.suggest` has it; the lists of a grid."""
+    """As in `Parameter.suggest`; the lists of a grid."""
     if not sampled or p.distribution == "categorical":
         return CategoricalDistribution(p.listed or [])
     if p.distribution == "int_uniform":
@@ -124,7 +124,7 @@ def _holds(distribution: BaseDistribution, value: Any) -> bool:
 
 
 def draw(search: Search, count: int) -> list[dict[str, Any]]:
-    """Points of the space, drawn at random, that keep the limits; fewer where hardly any does."""
+    """Points of the space, drawn at random, that keep the limits; fewer where hardly any do."""
     study = optuna.create_study(sampler=RandomSampler(seed=search.seed))
     found: list[dict[str, Any]] = []
     for _ in range(20 * count):
@@ -141,7 +141,7 @@ class Trials:
     """The trials of an ablation: all are listed, each runs to its end and reports its dev perplexity."""
 
     def propose(self) -> Claim | None:
-        """Begin the next trial; None where a sampler has none to make. Raises UserError."""
+        """Begin the next trial; None where a sampler has no more to make. Raises UserError."""
         return None
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
@@ -151,7 +151,7 @@ class Trials:
         """Report what a finished trial (`records`: at each seed; `folder`: of the first) shows beside its values."""
 
     def values(self, records: Sequence[RunRecord]) -> tuple[float, ...]:
-        """What is reported of a finished trial, means over its seeds, in the order of the study's directions."""
+        """What is reported for a finished trial, means over its seeds, in the order of the study's directions."""
         return (_mean(records, "dev/ppl"),)
 
 
@@ -173,7 +173,7 @@ class SearchTrials(Trials):
     first_validation: int
     """optimizer step"""
     _repeats: int = 0
-    """proposals in a row that were tried already"""
+    """proposals in a row that had already been tried"""
     _pruned: dict[int, int] = field(default_factory=dict)
     """trial id -> step whose value decided"""
     _reported: dict[int, set[int]] = field(default_factory=dict)
@@ -205,9 +205,9 @@ class SearchTrials(Trials):
     def _fill(self, trial_id: int, number: int) -> Cell | str:
         sampler = make_sampler(self.search.sampler, self.search.seed, number)
         study = self.queue.study(sampler, make_pruner(self.search, self.first_validation))
-        study.get_trials(deepcopy=False)  # Optuna's cache over a database takes parameters of trials that it has read
+        study.get_trials(deepcopy=False)  # Optuna's cache over a database uses parameters of trials that it has read
         left = self._untried() if self._repeats >= REPEATS else None
-        if left:  # the sampler finds no new one by itself
+        if left:  # the sampler does not find a new one by itself
             self.queue.fix(trial_id, left[int(key("untried", self.search.seed, number)[0] % np.uint64(len(left)))])
         trial = optuna.Trial(study, trial_id)
         change = {parameter.name: parameter.suggest(trial) for parameter in self.search.space}
@@ -227,7 +227,7 @@ class SearchTrials(Trials):
 
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
         if self.search.pruner.type == "none" or claim.trial_id in self._pruned or claim.cell.row == BASE:
-            return  # base is what all are compared with: it runs to its end
+            return  # all are compared with base: it runs to its end
         for step in self._report(claim, folder):
             if folder.ask_to_stop(pid):
                 self._pruned[claim.trial_id] = step
@@ -237,7 +237,7 @@ class SearchTrials(Trials):
     def _report(self, claim: Claim, folder: RunFolder) -> Iterator[int]:
         """Report new dev perplexities; yields the steps after which the run is unpromising."""
         reported = self._reported.setdefault(claim.trial_id, set())
-        text = self.search.prints.dev[:16]  # what a run was validated on before this search took it over does not count
+        text = self.search.prints.dev[:16]  # validations from before this search took the run over do not count
         lines = [r for r in Curve.of(folder.path).lines if "dev_ppl" in r and r.get("dev", text) == text]
         end = self._missed({r["step"] for r in lines})
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
@@ -248,9 +248,9 @@ class SearchTrials(Trials):
             reported.add(step)
 
     def _missed(self, validated: set[int]) -> float:
-        """First step of the search's schedule at which a run has no perplexity: begun elsewhere, or under way.
+        """First step of the search's schedule at which a run has no perplexity: started elsewhere, or in progress.
 
-        A rung compares the first that is reported at it or later: beyond that step, one would pass for an earlier one.
+        A rung compares the first one reported at it or later: beyond that step, one would pass for an earlier one.
         """
         every = self.search.validate_every
         return next(step for step in count(every, every) if step not in validated) if every else math.inf
@@ -263,7 +263,7 @@ class SearchTrials(Trials):
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
     def finish(self, claim: Claim, folder: RunFolder, records: Sequence[RunRecord]) -> None:
-        # what was not reported yet: the last perplexities, which others are compared with, and limits only now known
+        # not reported yet: the last perplexities, with which others are compared, and limits known only now
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it

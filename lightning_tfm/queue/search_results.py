@@ -22,7 +22,7 @@ from lightning_tfm.study.study import Search, folder_of
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 
 LEAST = 10
-"""finished trials below which an importance says nothing"""
+"""finished trials below which an importance means nothing"""
 
 
 def found(search: Search, queue: Queue) -> tuple[list[Trial], list[Importance]]:
@@ -54,7 +54,7 @@ def report(search: Search, root: Path, storage: str = "") -> str:
 
 
 def _kept(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Those that are runs, without tries for which a later one speaks."""
+    """Those that are runs, without tries replaced by a later one."""
     return [
         t for t in trials if "run" in t.user_attrs and not (t.state == TrialState.FAIL and "final" not in t.user_attrs)
     ]
@@ -116,7 +116,7 @@ def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Pat
 
 
 def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:
-    """For each objective how much each parameter explains of it, and on how many trials that stands; or why not.
+    """For each objective how much each parameter explains of it, and on how many trials that rests; or why not.
 
     A run that several trials share counts once.
     """

@@ -1,4 +1,4 @@
-"""Studies whose workers share no files: what a machine needs to know of the others travels through the storage."""
+"""Studies whose workers share no files: what a machine needs to know about the others goes through the storage."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ PROOF = "shared"
 
 
 def publish(queue: Queue, folder: Path, definition: dict[str, Any]) -> None:
-    """Leave the definition in the storage, and a token in the folder by which others see that they share it."""
+    """Put the definition into the storage, and a token into the folder by which others see that they share it."""
     if queue.noted("definition") != definition:
         queue.note("definition", definition)
     if queue.noted(PROOF) is None:
@@ -61,7 +61,7 @@ def fetch(queue: Queue, root: Path) -> int:
 
 
 def _clear(attempt: Attempt) -> None:
-    """Drop the curve and the weights of a try that was lost here: the record that comes is not theirs."""
+    """Drop the curve and the weights of a try that was lost here: the incoming record is not theirs."""
     with attempt.guard():
         attempt.folder.metrics.unlink(missing_ok=True)
         (attempt.folder.path / "samples.jsonl").unlink(missing_ok=True)

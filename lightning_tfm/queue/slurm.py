@@ -47,7 +47,7 @@ class Slurm:
 
 
 class WorkerJob:
-    """What submitit pickles: one worker, started as a program of its own."""
+    """What submitit pickles: one worker, started as a separate program."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
@@ -60,7 +60,7 @@ class WorkerJob:
         me = os.getpid()
         self.process = subprocess.Popen(self.command, preexec_fn=lambda: _prepare_worker(me))
         code = self._wait()
-        if self.stopped:  # what becomes of the job is SLURM's to say: leave no result behind
+        if self.stopped:  # SLURM decides what becomes of the job: leave no result behind
             os._exit(128 + signal.SIGTERM)
         if code not in (0, 1):  # 1: a run of the study failed, which its status says
             raise RuntimeError(f"{' '.join(self.command)}: exit code {code}")
@@ -93,13 +93,13 @@ class WorkerJob:
 
 
 def _prepare_worker(parent: int) -> None:
-    """In the worker's process, before its program: SLURM may send the signal that is meant for submitit to all."""
+    """In the worker's process, before its program: SLURM may send the signal meant for submitit to all."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     die_with_parent(parent)
 
 
 def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster: str = "slurm") -> list[Any]:
-    """Submit `slurm.jobs` jobs that run `lightning-tfm work STUDY ARGUMENTS`; logs lie in `folder`/slurm.
+    """Submit `slurm.jobs` jobs that run `lightning-tfm work STUDY ARGUMENTS`; logs are in `folder`/slurm.
 
     Raises UserError where submitit or SLURM is missing. `cluster` local runs them here, for tests.
     """
@@ -108,12 +108,12 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
     except ImportError:
         raise UserError("--launcher slurm needs submitit: pip install 'lightning_tfm[slurm]'") from None
     if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise UserError("--launcher slurm: there is no sbatch on this machine; submit from a login node of the cluster")
+        raise UserError("--launcher slurm: no sbatch on this machine; submit from a login node of the cluster")
     executor = submitit.AutoExecutor(folder / "slurm", cluster=cluster, slurm_max_num_timeout=slurm.requeues)
     executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus)
     if cluster == "slurm":
         executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds, nodes=slurm.nodes)
-        if slurm.nodes > 1:  # the worker lives on the first node, and starts the ranks of the others (runs/nodes.py)
+        if slurm.nodes > 1:  # the worker runs on the first node, and starts the ranks of the others (runs/nodes.py)
             executor.update_parameters(slurm_srun_args=["--nodes=1", "--ntasks=1", "--relative=0"])
         if slurm.partition:
             executor.update_parameters(slurm_partition=slurm.partition)
@@ -124,7 +124,7 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
 
 
 def any_alive(jobs: list[Any]) -> bool:
-    """Whether one of the jobs runs or will run again, by squeue, which needs no accounting; True if it is silent."""
+    """Whether one of the jobs runs or will run again, by squeue, which needs no accounting; True if it is mute."""
     ids = ",".join(job.job_id for job in jobs)
     command = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={ids}"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -43,7 +43,7 @@ class Storage(ABC):
 
     @abstractmethod
     def exclusive(self, study: str) -> AbstractContextManager[None]:
-        """Hold the study of that name alone, others not; freed when the holder dies. Not reentrant."""
+        """Lock only the study of that name; freed when the holder dies. Not reentrant."""
 
 
 class JournalStore(Storage):
@@ -69,7 +69,7 @@ class JournalStore(Storage):
 
 
 class ReadOnly(Storage):
-    """A journal that is only looked at, while others write it."""
+    """A journal opened for reading, while others write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class ReadOnly(Storage):
         check_journal(self._path)
 
     def exclusive(self, study: str) -> AbstractContextManager[None]:
-        raise UserError(f"{self._path}: study '{study}' was opened to look at, not to change it")
+        raise UserError(f"{self._path}: study '{study}' was opened for reading only")
 
 
 class PostgresStore(Storage):
@@ -91,11 +91,11 @@ class PostgresStore(Storage):
         self._url = url
 
     def open(self, say: Callable[[str], None]) -> BaseStorage:
-        with self._holding(b"lightning_tfm"):  # it makes Optuna's tables where there are none
+        with self._holding(b"lightning_tfm"):  # it creates Optuna's tables if missing
             return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
 
     def open_to_read(self) -> BaseStorage:
-        """Optuna's storage over connections that PostgreSQL lets change nothing; finished trials are asked for once."""
+        """Optuna's storage over connections that PostgreSQL lets change nothing; finished trials are requested once."""
         read_only = {"options": "-c default_transaction_read_only=on"}
         storage = RDBStorage(
             self._url,
@@ -119,7 +119,7 @@ class PostgresStore(Storage):
 
     @contextmanager
     def _holding(self, what: bytes) -> Iterator[None]:
-        """Hold the advisory lock of the database that `what` stands for."""
+        """Hold the advisory lock of the database for `what`."""
         key = int.from_bytes(hashlib.sha256(what).digest()[:7])
         with self._connect() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_lock(:key)"), {"key": key})

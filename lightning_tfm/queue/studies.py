@@ -1,4 +1,4 @@
-"""The studies of a results folder, each in a line, as queues, runs and looks show them together. Nothing is written."""
+"""The studies of a results folder, one line each, as queues, runs and looks together show them. Writes nothing."""
 
 import time
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch
 
 
 def recorded(study: Study, root: Path, runs: Runs) -> StudyState | None:
-    """A table that came without a queue, as its `runs` show it; None where none of them is finished."""
+    """A table that came without a queue, as shown by its `runs`; None where none of them is finished."""
     cells = asked_cells(study, root) if isinstance(study, Ablation) else []
     found = Watch(root, study=study, runs=runs).look([CellState(cell) for cell in cells])
     return found if found.counts["finished"] else None
@@ -35,9 +35,9 @@ class StudyInfo:
     whole: int
     """cells of a table, trials of a search's budget"""
     time: float
-    """when something was last written of it; seconds since 1970"""
+    """when any of it was last written; seconds since 1970"""
     trouble: str
-    """why it cannot be read, or its storage not be reached"""
+    """why it cannot be read, or its storage cannot be reached"""
     state: str
     """running, not started, interrupted, ended, or unknown"""
 
@@ -76,7 +76,7 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
 def studies_text(found: list[StudyInfo], root: Path) -> str:
     """As a table."""
     if not found:
-        return f"no studies in {root / 'studies'}; begin one with: lightning-tfm sweep sweeps/table3.yaml"
+        return f"no studies in {root / 'studies'}; start one with: lightning-tfm sweep sweeps/table3.yaml"
     width = max(5, *(len(info.name) for info in found))
     lines = [f"{'study':{width}}  {'kind':6}  {'runs':>11}  {'state':11}  {'last written':16}"]
     for info in found:

@@ -1,4 +1,4 @@
-"""What a worker's child does with a cell: see that the text is the study's, take its devices, train or score."""
+"""What a worker's child does with a cell: check that the text is the study's, take its devices, train or score."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +40,6 @@ class Training:
         return replace(self.hardware, threads=task.threads or self.hardware.threads)
 
     def _asked(self, task: Task) -> tuple[Plan, Prepared]:
-        """What to train, and its text once it is seen to be the study's. Raises UserError."""
+        """What to train, and its text once checked to be the study's. Raises UserError."""
         plan = self.study.plan(task.cell, self.root)
         return plan, prepare_same(plan[0].data, self.root, *self.study.texts(task.cell, self.root))

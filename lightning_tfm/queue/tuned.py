@@ -1,6 +1,6 @@
-"""`sweep --tune KEY=V1,V2,…`: every row at its own best value, chosen at seeds apart from those that are reported.
+"""`sweep --tune KEY=V1,V2,…`: every row at its own best value, chosen at seeds other than the reported ones.
 
-A table of rows that share one setting can be said to compare how well that setting suits each. Here a study of its own,
+A table of rows that share one setting can be said to compare how well that setting suits each. Here a separate study,
 NAME-tuning, trains every row at every value and tuning seed; each row, base among them, takes the value of the least
 mean dev PPL. A row's change then holds its value where it is not base's.
 """
@@ -39,7 +39,7 @@ class Tuning:
 
 
 def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:
-    """What --tune asks for of `study`. Raises UserError."""
+    """What --tune requests for `study`. Raises UserError."""
     key, equals, listed = text.partition("=")
     values = [yaml.safe_load(value) for value in listed.split(",")] if listed else []
     if not equals or len(values) < 2:
@@ -52,7 +52,7 @@ def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:
         override(study.base, {key: value}, "--tune")
     if both := sorted(set(seeds) & set(study.seeds)):
         raise UserError(
-            f"--tune-seeds: seed {both[0]} is reported too: a value that is chosen by a run flatters that run; choose "
+            f"--tune-seeds: seed {both[0]} is also reported: a value chosen by a run flatters that run; choose "
             "other seeds"
         )
     if all(row.change for row in study.rows):
@@ -73,7 +73,7 @@ def variants(tuning: Tuning, rows: Sequence[Row]) -> list[Row]:
 
 
 def tuned(study: Ablation, tuning: Tuning, root: Path, resources: Resources) -> Ablation:
-    """`study` with every row at its best value, tried in a study of its own. Raises UserError, SystemExit as `work`."""
+    """`study` with every row at its best value, tried in a separate study. Raises UserError, SystemExit as `work`."""
     from lightning_tfm.queue.launch import work
 
     tried = replace(study, name=f"{study.name}-tuning", rows=variants(tuning, study.rows), seeds=tuning.seeds)
@@ -113,7 +113,7 @@ def _cost(tried: Ablation, root: Path) -> dict[str, float]:
 
 
 def chosen(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRow:
-    """The row's value of the least mean dev PPL. Raises UserError where a run was not scored as the study scores."""
+    """The row's value with the lowest mean dev PPL. Raises UserError where a run was not scored as the study scores."""
     found: dict[str, float] = {}
     for value, variant in zip(tuning.values, variants(tuning, [row]), strict=True):
         folders = [RunFolder(root, tried.cell(variant, seed).training_hash) for seed in tuning.seeds]
@@ -128,7 +128,7 @@ def chosen(tried: Ablation, tuning: Tuning, row: Row, root: Path) -> TunedRow:
 
 
 def words(tuning: Tuning, choices: Sequence[TunedRow], runs: int) -> list[str]:
-    """What was chosen, and what the choice took."""
+    """What was chosen, and what the choice cost."""
     seeds = ", ".join(map(str, tuning.seeds))
     lines = [f"{tuning.key}: the best of {len(tuning.values)} for every row, by dev PPL at seed {seeds} ({runs} runs)"]
     for choice in choices:

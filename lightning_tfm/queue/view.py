@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lightning_tfm.queue.queue import Queue
 
 PLAIN_EVERY = (10.0, 300.0)
-"""seconds between two lines where the output is not a terminal, at least and at most: a twentieth of what has passed"""
+"""least and most seconds between two lines where the output is not a terminal: a twentieth of the time passed"""
 LIVE_EVERY = 0.5
 WIDEST = 110
 """columns of a picture"""
@@ -28,7 +28,7 @@ def follow(
     every: float,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Show a study until nothing of it is left. `check` comes every so many seconds and may raise."""
+    """Show a study until nothing of it is left. `check` is called regularly and may raise."""
     try:
         while not queue.done():
             check()
@@ -41,7 +41,7 @@ def follow(
 
 
 class View:
-    """Shows overviews of the study `name`, or of a run alone where it is empty."""
+    """Shows overviews of the study `name`, or of a single run where it is empty."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self._name = name
@@ -53,7 +53,7 @@ class View:
             from rich.console import Console
             from rich.live import Live
 
-            # no refresh thread of its own: the launcher forks workers, and a fork copies locks but no threads
+            # no separate refresh thread: the launcher forks workers, and a fork copies locks but no threads
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
@@ -144,7 +144,7 @@ def _value(value: Any) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits that count, or all before the point; empty for None."""
+    """Four significant digits, or all before the point; empty for None."""
     return "" if value is None else f"{value:.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
@@ -152,7 +152,7 @@ def number(value: float | None) -> str:
 
 
 def picture(name: str, overview: StudyState) -> "RenderableType":
-    """An overview for a terminal, some 80 columns wide."""
+    """An overview for a terminal, about 80 columns wide."""
     from rich.console import Group
     from rich.constrain import Constrain
     from rich.text import Text

@@ -1,8 +1,8 @@
 """Mirrors our records to W&B: one process beside a study reads the run folders and logs what it finds.
 
-Training never touches W&B: no rank opens a run there, and no trouble of W&B reaches a run. What has arrived is asked of
-W&B itself, for its client reports success also where nothing was written: offline its files are read back, online the
-run's summary says the last step. What is missing there is sent later, by `replay` too: the records on disk are the
+Training never touches W&B: no rank opens a run there, and no trouble with W&B reaches a run. What arrived is read from
+W&B itself, as its client reports success even if nothing was written: offline its files are read back, online the
+run's summary says the last step. What is missing there is sent later, also by `replay`: the records on disk are the
 truth.
 """
 
@@ -30,11 +30,11 @@ from lightning_tfm.watch.run_state import Curve
 
 STEP = "optimizer_step"
 TAG = 64
-"""letters of a tag that W&B takes; the run's name and its config have all of a row's name"""
+"""letters that W&B allows in a tag; the run's name and its config have all of a row's name"""
 SENT = "wandb.json"
 """file of a run's folder: the modes and W&B run ids under which all of it has arrived, and as which row of a study"""
 SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in ("difference", "verdict")), "FLOPs")
-"""columns of the verdicts that the summary has, too, as ROW/COLUMN"""
+"""columns of the verdicts that the summary also has, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
 Verdicts = tuple[list[str], list[list[str | int | float | None]]]
 """columns and rows (report/table_data.py)"""
@@ -79,7 +79,7 @@ class Mirror:
         self._open.clear()
 
     def verdicts(self, found: Verdicts) -> None:
-        """Log a study's verdicts as a run of its own (job type 'table'): the table, and each row's in the summary."""
+        """Log a study's verdicts as a separate run (job type 'table'): the table, and each row's in the summary."""
         import wandb
 
         heads, rows = found
@@ -137,7 +137,7 @@ class Mirror:
         return self._init(self._id(folder), f"{cell.row} seed {cell.seed}", config, "train", [cell.row[:TAG]])
 
     def _rename(self, folder: RunFolder, cell: Cell) -> None:
-        """Tell W&B what a row whose run it has is called now."""
+        """Tell W&B the present name of a row whose run it has."""
         run = self._init_run(folder, cell)
         run.config.update({"row": cell.row}, allow_val_change=True)
         run.summary["row"] = cell.row
@@ -163,7 +163,7 @@ class Mirror:
             job_type=job,
             tags=tags,
             config=config,
-            dir=str(self.folder.resolve()),  # a service that runs already may stand in another directory
+            dir=str(self.folder.resolve()),  # a service that is already running may be in another directory
             mode=self.mode,
             resume="allow",
             reinit="create_new",
@@ -171,7 +171,7 @@ class Mirror:
         )
 
     def _id(self, folder: RunFolder) -> str:
-        """Our identity, but under an agent of W&B the id that it has chosen."""
+        """Our identity, but under a W&B agent the id that it has chosen."""
         if "WANDB_SWEEP_ID" in os.environ and "WANDB_RUN_ID" in os.environ:
             return os.environ["WANDB_RUN_ID"]
         return folder.training_hash[:16]
@@ -213,7 +213,7 @@ class Mirror:
         for name, score in result.scores.items():
             text = folder.scores(score.evaluation_hash) / f"{score.split}.hyp.txt"
             if text.is_file():
-                lines = text.read_bytes().decode().split("\n")[:-1]  # some translations hold other ends of lines
+                lines = text.read_bytes().decode().split("\n")[:-1]  # some translations hold other line ends
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
                 run.log({f"{name}/translations": table})
         run.finish()
@@ -224,7 +224,7 @@ class Mirror:
         self._closed.add(folder.training_hash)
 
     def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
-        """Differences to base at the same seed, where that is finished: of one seed, so without a verdict.
+        """Differences to base at the same seed, where that is finished: for one seed, so without a verdict.
 
         Empty where other pieces, another evaluation or other signatures made the scores: they are not comparable.
         """
@@ -272,7 +272,7 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
 
 
 def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Callable[[str], None]) -> None:
-    """Send a study's verdicts at its end, from a process of its own: trouble is said, and harms nothing."""
+    """Send a study's verdicts at its end, from a separate process: trouble is reported, and harms nothing."""
     mirror = Mirror(folder, mode, group)
     trouble = _end_of(forked(lambda: _apart(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
@@ -280,7 +280,7 @@ def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Ca
 
 
 def _apart(mirror: Mirror, send: Callable[[], None]) -> int:
-    """Body of a process that sends, in a group of its own, what it says in mirror.log; returns the exit code."""
+    """Body of a process that sends, in its own group, with its output in mirror.log; returns the exit code."""
     let_come()
     os.setpgid(0, 0)
     mirror.folder.mkdir(parents=True, exist_ok=True)
@@ -305,10 +305,10 @@ def mirrored(
     say: Callable[[str], None],
     target: str = "",
 ) -> Iterator[None]:
-    """Mirror the runs of a study while the block runs, from a process of its own. `mode` off: do nothing.
+    """Mirror the runs of a study while the block runs, from a separate process. `mode` off: do nothing.
 
-    A mirror that died meanwhile is started again once, when the block ends, and sends what is missing; until then W&B
-    shows nothing new. Where that fails too, `say` is told which `wandb replay` sends the rest later: that of `target`,
+    A mirror that died is started again once, when the block ends, and sends what is missing; until then W&B
+    shows nothing new. If that also fails, `say` gets the `wandb replay` that sends the rest later: that of `target`,
     or of the study if it is empty.
     """
     if mode == "off":

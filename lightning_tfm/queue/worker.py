@@ -1,6 +1,6 @@
 """One worker of a study: claim a cell, fork a child that runs it, record how the child ended, repeat.
 
-The child starts warm (torch is imported already) and its memory returns with it. Only the worker talks to Optuna.
+The child starts warm (torch is already imported) and its memory is freed with it. Only the worker talks to Optuna.
 """
 
 import os
@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 
 
 class Trainer(Protocol):
-    """Computes a cell and writes its result.json, or scores one anew (queue/training.py: Training)."""
+    """Computes a cell and writes its result.json, or scores one again (queue/training.py: Training)."""
 
     def train(self, task: Task) -> None: ...
 
@@ -63,7 +63,7 @@ class Job:
         return folder_of(self.root, self.study.name)
 
     def open(self, say: Callable[[str], None]) -> Queue:
-        """The queue, for the calling process; made where there is none."""
+        """The queue, for the calling process; created if missing."""
         return make_queue(self.study, self.root, self.resources, say)
 
 
@@ -107,7 +107,7 @@ class Worker:
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
-        """The answer of the storage; during an outage it is asked again until it answers or a stop signal arrives."""
+        """The storage's answer; during an outage it is asked again until it answers or a stop signal arrives."""
         warned = False
         while True:
             try:
@@ -130,7 +130,7 @@ class Worker:
             time.sleep(TICK)
 
     def _busy(self, training_hash: str) -> bool:
-        """Somebody else, outside this study, works on the run: leave the cell until that is over."""
+        """Somebody else, outside this study, is working on the run: leave the cell until that is over."""
         return self._folder(training_hash).owner() is not None
 
     def _folder(self, training_hash: str) -> RunFolder:
@@ -138,7 +138,7 @@ class Worker:
         return RunFolder(self.job.root, training_hash, grace, grace / 12)
 
     def _run(self, claim: Claim) -> None:
-        """Run what the claim lacks: one run, or where a trial has several seeds one after the other."""
+        """Run what the claim lacks: one run, or one after another where a trial has several seeds."""
         alone = not self.job.resources.share_files
         if alone and claim.cell.more:
             fetch(self.queue, self.job.root)
@@ -161,7 +161,7 @@ class Worker:
         self._record(claim, claim.cell, "finished", "")
 
     def _share(self, claim: Claim) -> None:
-        """Leave the records of the seeds that are done in the storage, for whoever may have to go on."""
+        """Put the records of the finished seeds into the storage, for whoever may have to continue."""
         found = {run.training_hash: self._folder(run.training_hash).result for run in claim.cell.runs}
         self.queue.mark(claim, RECORDS, {run: read_json(path) for run, path in found.items() if path.is_file()})
 
@@ -181,7 +181,7 @@ class Worker:
         return read_scored(folder, study.evaluation(cell, self.job.root), study.base.data.dev)
 
     def _scored(self, cell: Cell) -> bool:
-        """Whether the run is there and scored as the study scores."""
+        """Whether the run exists and is scored as the study scores."""
         if not self._folder(cell.training_hash).finished():
             return False
         found = self._record_of(cell)
@@ -210,7 +210,7 @@ class Worker:
                 killed_for = f"wrote no checkpoint within {patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
             if watched and now - last_watch > WATCH:
-                with suppress(*OUTAGES):  # the next look tells what this one could not
+                with suppress(*OUTAGES):  # the next look shows what this one could not
                     self.trials.watch(claim, folder, pid)
                 last_watch = time.monotonic()
             if now - last_beat > grace / 4:
@@ -262,7 +262,7 @@ def _heartbeat(folder: RunFolder) -> float:
     """Time of the newest heartbeat of the run, 0 without one."""
     try:
         return max((beat.stat().st_mtime for beat in folder.attempts.glob("*.beat")), default=0.0)
-    except FileNotFoundError:  # released in this moment
+    except FileNotFoundError:  # released at this moment
         return 0.0
 
 

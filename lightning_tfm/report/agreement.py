@@ -1,12 +1,12 @@
 """How far a study's rows, taken together, agree with the paper's Table 3: ranks, signs, and what they are worth.
 
-Each row is a difference to base as it is tested, in log PPL first; ours is the mean of seeds, the paper's one run.
+Each row is a difference to base as tested, in log PPL first; ours is the mean of seeds, the paper's one run.
 
 - Spearman's rank correlation of the two, with an interval that takes the rows as a sample of possible rows (Fisher's z,
   Bonett and Wright 2000), and Kendall's tau-b.
 - Signs on the clear rows, those where two single runs of the paper differ by more than their noise (`Metric.clear`),
   beside the rule "every change is worse", which needs no experiment.
-- The null: the rank correlation of the parameter count alone with the paper (more parameters, better score), over the
+- The null: the rank correlation of the bare parameter count with the paper (more parameters, better score), over the
   same rows; the difference of the two Spearmans, ours less the null's, with an interval over rows (bootstrap of whole
   rows, percentiles; benchmarks/results/agreement.txt has its coverage); the partial rank correlation given the
   parameter count; the correlation within the rows of base's size.
@@ -15,7 +15,7 @@ Each row is a difference to base as it is tested, in log PPL first; ours is the 
   `Metric.sigma`), the other with our standard errors.
 - The same at every validation of base, from the curves: rows are compared at the same share of their own training.
 
-Noise of training has no interval of its own: redrawing means that hold that noise already adds it twice, and what that
+Noise of training has no separate interval: redrawing means that hold that noise already adds it twice, and what that
 gives covers the rank correlation without noise in 71 % where it says 95.
 
 Pure functions of the table and the curves; random draws are the same each time. Suffixes: R rows, D draws, V
@@ -163,7 +163,7 @@ class Trained:
 
     name: str
     paper: Mapping[str, float | None]
-    """metric -> what the paper prints, as it is tested"""
+    """metric -> what the paper prints, as tested"""
     values: Mapping[str, Mapping[int, float]]
     """metric -> seed -> what is tested"""
     parameters: int | None
@@ -295,7 +295,7 @@ def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
 def partial_rank_correlation(x_R: np.ndarray, y_R: np.ndarray, z_R: np.ndarray) -> float:
     """Of x and y given z: the correlation of what a straight line on the ranks of z leaves of their ranks.
 
-    NaN where z alone ranks x or y, or z is all equal.
+    NaN where only z ranks x or y, or z is all equal.
     """
     xy, xz, yz = rank_correlation(x_R, y_R), rank_correlation(x_R, z_R), rank_correlation(y_R, z_R)
     rest = (1 - xz**2) * (1 - yz**2)

@@ -35,7 +35,7 @@ class Column:
 
     under: list[Box]
     sublayers: list[list[Box]]
-    """each what stands before it, itself, what stands after it"""
+    """each: the text before it, itself, the text after it"""
     over: list[Box]
 
     @property
@@ -187,7 +187,7 @@ def _drawn(column: Column, other: Column, x: int, bottom: int, N: int) -> tuple[
     last = y + 14
 
     def put(box: Box) -> float:
-        """Draw a box on top of what is there; returns its middle."""
+        """Draw a box on top of the others; returns its middle."""
         nonlocal y, last
         y -= box.height
         body.append(_arrow([(middle, last), (middle, y + box.height)]))

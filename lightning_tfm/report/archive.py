@@ -3,7 +3,7 @@
 An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
 and, in place of the translations, the counts of their n-grams, from which every test of the report follows; and where
 lines beyond the training length were scored, their numbers, line by line. Once unpacked, these runs are finished to
-every verb that needs no weights: `sweep` trains what is missing, `report` shows what is there.
+every verb that needs no weights: `sweep` trains what is missing, `report` shows what exists.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
-"""files of a run that travel as they are"""
+"""files of a run that are copied unchanged"""
 OF_STUDIES = (TUNING, LAYERS)
 """files of a study that travel with its study.json"""
 COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams", "syntax"))
-"""what was computed of a run's weights, in numbers alone"""
+"""what was computed from a run's weights, only numbers"""
 MEMBER = re.compile(
     rf"studies/[^/]+/(study\.json|{'|'.join(map(re.escape, OF_STUDIES))})"
     rf"|runs/[0-9a-f]{{16}}/({'|'.join(map(re.escape, COPIED + COLLECTED))}"
@@ -106,7 +106,7 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
 
 
 def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[str, bytes]:
-    """The scores of lines beyond the training length with their table of lines, which holds numbers alone."""
+    """The scores of lines beyond the training length with their table of lines, which holds only numbers."""
     found: dict[str, bytes] = {}
     for score in scores_by_length(cell, split, limit) if split else ():
         scores, table = Path("scores") / score.evaluation_hash[:16], f"{split}.sentences.tsv"
@@ -120,8 +120,8 @@ def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[st
 def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     """Put the study and its runs under `root`: (name of the study, runs put there, runs that were there already).
 
-    What is there stays, finished or not. Raises UserError where the file is no archive of ours, which then leaves
-    nothing, or where a study of that name stands for another experiment.
+    Existing runs stay, finished or not. Raises UserError if the file is not an archive of ours, which then leaves
+    nothing, or if a study of that name is another experiment.
     """
     try:
         study, beside, by_run = _read(file)

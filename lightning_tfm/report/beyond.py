@@ -259,7 +259,7 @@ def _compared(m: Measured, values_U: np.ndarray, boot_UB: np.ndarray) -> Differe
 
 
 def _alone(m: Measured) -> Estimate:
-    """Every row's rise by itself: `compare` without the other row's part."""
+    """Every row's own rise: `compare` without the other row's part."""
     mean_R, variance_R, n_R = m.moments(m.rise_U)
     zero_1B = np.zeros((1, m.rise_UB.shape[1]))
     noise = sentence_noise(np.concatenate((zero_1B, m.rise_UB)), np.append(0, m.row_U + 1), len(m.names) + 1, m.S)
@@ -367,7 +367,7 @@ def _rises(runs: Sequence[LongRun]) -> dict[float, float]:
 
 
 def _points(runs: Sequence[LongRun], side: str) -> list[LengthPoint]:
-    """The classes that have lines: the same in all runs, for they score the same lines."""
+    """The classes that have lines: the same in all runs, as they score the same lines."""
     made = []
     for upto in sorted(runs[0].at(side)):
         each = [run.at(side)[upto] for run in runs]

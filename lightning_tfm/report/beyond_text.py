@@ -12,7 +12,7 @@ from lightning_tfm.report.row import Interval, SummaryRow
 
 
 def section(found: BeyondSummary | None, rows: Sequence[SummaryRow] = ()) -> Section:
-    """Empty where no line is longer than the training length. `rows`: of the report, for pictures."""
+    """Empty if no line is longer than the training length. `rows`: of the report, for pictures."""
     title = "Beyond the training length"
     if found is None:
         return Section("beyond", title)
@@ -30,7 +30,7 @@ def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
 
 
 def _table(found: BeyondSummary) -> Widest:
-    """Without what there is no room for where it is too wide."""
+    """Without the columns for which there is no room."""
     over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
     shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
     columns = [over if column is RISE else column for column, _ in shown]

@@ -16,17 +16,17 @@ class Column:
 
     head: str
     words: bool = False
-    """it holds words, which stand to the left; numbers stand to the right"""
+    """it holds words, aligned to the left; numbers are aligned to the right"""
     lines: str = ""
     """its head in lines, where columns are narrow; empty: `head`"""
     latex: str | None = None
     """its head in LaTeX; None: `head`"""
     kind: str = ""
-    """score, difference, p or word, which some formats show in ways of their own"""
+    """score, difference, p or word, which some formats show in their own way"""
     lower_is_better: bool | None = None
     """of a score, whose best is set off; None where none is"""
     group: str = ""
-    """of columns that stand together"""
+    """of columns that belong together"""
     over: str = ""
     """head over the group, in LaTeX"""
     key: str = ""
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a column of a row, where that is more than a text."""
+    """The content of a row's column, if that is more than a text."""
 
     main: str = ""
     small: str = ""
@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are read, the first of each row its name."""
+    """Cells as displayed, the first of each row its name."""
 
     title: str
     columns: Sequence[Column]
@@ -79,7 +79,7 @@ class Table:
     shades: Sequence[Sequence[int]] | None = None
     """[row][cell] percent of colour behind it, on a page"""
     dense: bool = False
-    """many columns, which stand close together in a terminal"""
+    """many columns, which are close together in a terminal"""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ Block = Table | Widest | Figures | Text | Notes | Fold
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a head of its own; `key` names it in addresses."""
+    """A part of a page with its own head; `key` names it in addresses."""
 
     key: str
     title: str

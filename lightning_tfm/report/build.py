@@ -91,7 +91,7 @@ class Report:
 def make(name: str, root: Path, reference: str | None = None) -> Report:
     """The report of the study `name` under `root`, its differences to the row `reference`, by default base.
 
-    Raises UserError where there is no such study or row.
+    Raises UserError if there is no such study or row.
     """
     study = load_as(Ablation, root, name)
     against = reference_of(study, reference)

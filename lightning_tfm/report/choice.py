@@ -10,7 +10,7 @@ neighbour of it, and no number of reported seeds shows that. The rule:
    median of the rows' own, at least 0, so that one row on a plateau bends no other. With two values, or values that are
    no positive numbers, f is m.
 3. m* ~ N(m, sigma^2 / n_t) is drawn `DRAWS` times. The loss is the mean of (f at the least of m* - the least f)^2: the
-   mean square and not the variance, for what is chosen is never better than the best, and a choice that looks certain
+   mean square and not the variance, as what is chosen is never better than the best, and a choice that looks certain
    may be off as a whole.
 4. The losses of row and base join the squared error of their difference, with `DF` degrees of freedom by their share:
    1 / df = w / df_before + (1 - w) / DF. In other metrics they add as many variances of one training as in log PPL.

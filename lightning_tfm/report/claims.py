@@ -1,12 +1,12 @@
 """The claims of the paper's section 6.2: the confirmatory family, fixed here before any study's results are seen.
 
-Tested in log PPL alone. A claim about several rows needs all of them, so its p is the largest of their one-sided ones
+Tested only in log PPL. A claim about several rows needs all of them, so its p is the largest of their one-sided ones
 (intersection-union test, Berger 1982); it is contradicted by any one of them, so the p against it is the smallest times
 their number. Both sides together are a two-sided test, p = 2 min(for, against), and Holm 1979 corrects these over the
 claims whose rows the study has: the chance of any false verdict, in either direction, is at most the level.
 
 "As good as base" is supported by a difference inside ± tau (`PPL.clear`), by two one-sided tests, and contradicted
-by one that lies outside, not by one that merely differs from zero.
+by one that is outside, not by one that merely differs from zero.
 
 The paper says "worse than the best setting" of one head; its best settings are 8 heads (base) and 16, equal to the last
 digit of BLEU, and the claim is tested against base. "Bigger models are better" leaves out C-N8, where the paper itself
@@ -31,7 +31,7 @@ NO_TEST = (np.array(np.nan), np.array(np.nan))
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of section 6.2 and what it says of rows: WORSE, BETTER or SAME."""
+    """A sentence of section 6.2 and what it says about rows: WORSE, BETTER or SAME."""
 
     text: str
     says: dict[str, str]
@@ -68,7 +68,7 @@ class Finding:
     estimate: float | None = math.nan
     """difference in log PPL"""
     p: float | None = math.nan
-    """one-sided, of what the claim says, of this row alone; NaN: no test"""
+    """one-sided, of what the claim says, only of this row; NaN: no test"""
     against: float | None = math.nan
     """of the opposite"""
     percent: float | None = math.nan
@@ -87,7 +87,7 @@ class ClaimSummary:
 
 
 def asked(rows: Sequence[str], heads: int = 8) -> list[Claim]:
-    """The family: claims all of whose rows the study has, over a base of so many `heads`."""
+    """The family: claims all of whose rows the study has, over a base with this many `heads`."""
     return [claim for claim in CLAIMS if set(claim.says) <= set(rows) and claim.heads in (None, heads)]
 
 

@@ -76,7 +76,7 @@ def values_of(exact: Experiment, columns: dict[str, Where]) -> dict[str, Any]:
 
 
 def of_the_paper(rows: Sequence[SummaryRow]) -> bool:
-    """Whether the paper prints any of the rows, base aside: else nothing of the paper's stands beside them."""
+    """Whether the paper prints any of the rows, base aside: else no figures of the paper's are shown beside them."""
     return any(row.paper.printed for row in _beside_base(rows) or rows)
 
 
@@ -106,14 +106,14 @@ def sizes(rows: Sequence[SummaryRow]) -> str:
 
 
 def resized(rows: Sequence[SummaryRow]) -> bool:
-    """Whether rows of the paper's stand over a base of another size, so that their names say sizes that were not."""
+    """Whether the paper's rows are over a base of another size, so that their names give sizes that were not used."""
     model = Experiment().model
     base = next((row.values for row in rows if row.base), {})
     return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
 
 
 def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
-    """What every row has in the columns that are not shown, as YAML has it."""
+    """What every row has in the columns that are not shown, as in YAML."""
     kept = shown(rows)
     return {name: said(found) for name, found in rows[0].values.items() if name not in kept}
 
@@ -124,7 +124,7 @@ def unchanged(rows: Sequence[SummaryRow]) -> str:
 
 
 def said(found: Any) -> str:
-    """A value, as YAML has it."""
+    """A value, as in YAML."""
     return str(found).lower() if isinstance(found, bool) else str(found)
 
 

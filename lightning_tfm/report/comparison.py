@@ -4,7 +4,7 @@ Of a row in study k and in the first one the difference of differences (row_k - 
 its squared error is the sum of both differences' own (report/statistics.py), its degrees of freedom Satterthwaite's.
 What the studies share, runs or a dev text, makes the two differences alike, so the sum is never too small for them. In
 each study and metric the rows are one family, corrected by Benjamini and Hochberg. A row without a p in either study,
-as with fewer seeds than a verdict needs, has its interval alone.
+as with fewer seeds than a verdict needs, has only its interval.
 """
 
 import math

@@ -33,7 +33,7 @@ def pairs(report: SearchSummary, objective: str) -> list[tuple[Parameter, Parame
 
 
 def contour(report: SearchSummary, objective: str, across: Parameter, up: Parameter) -> str:
-    """The levels between the finished trials, interpolated linearly; empty where these are few or lie on a line."""
+    """The levels between the finished trials, interpolated linearly; empty if these are few or on a line."""
     trials = report.with_values(objective)
     x, y = Axis(across, LEFT, RIGHT), Axis(up, BOTTOM, TOP)
     values = [_value(t, objective) for t in trials]
@@ -65,7 +65,7 @@ def _value(t: Trial, objective: str) -> float:
 
 
 def _surface(places: np.ndarray, worth: np.ndarray) -> np.ndarray | None:
-    """[Y, X] at the middle of every cell, NaN outside of the trials; None where they lie on a line."""
+    """[Y, X] at the middle of every cell, NaN outside of the trials; None if they are on a line."""
     across = LEFT + (np.arange(GRID) + 0.5) * (RIGHT - LEFT) / GRID
     down = TOP + (np.arange(GRID) + 0.5) * (BOTTOM - TOP) / GRID
     try:
@@ -76,7 +76,7 @@ def _surface(places: np.ndarray, worth: np.ndarray) -> np.ndarray | None:
 
 
 def _bands(surface_YX: np.ndarray, edges: np.ndarray, less: bool) -> Iterator[str]:
-    """Cells of one level that lie side by side are one rectangle; the better, the stronger."""
+    """Adjacent cells of one level are one rectangle; the better, the stronger."""
     wide, high = (RIGHT - LEFT) / GRID, (BOTTOM - TOP) / GRID
     level_YX = np.clip(np.searchsorted(edges, np.nan_to_num(surface_YX), side="right") - 1, 0, LEVELS - 1)
     level_YX[np.isnan(surface_YX)] = -1

@@ -13,7 +13,7 @@ from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 
 MANY = 60
-"""rows beyond which they are not drawn together any more"""
+"""rows beyond which they are no longer drawn together"""
 POINTS = 60
 """of one curve"""
 FALLS = 2.0
@@ -21,7 +21,7 @@ FALLS = 2.0
 ABOVE = 1.8
 """times the highest final value: where a straight axis ends"""
 LONGER = 1.5
-"""times the steps of another row: from there on the rows together stand over the share of their own training"""
+"""times the steps of another row: from there on all rows are drawn over the share of their own training"""
 WIDE, SMALL = (1200, 430), (440, 300)
 Band = list[tuple[float, float, float, float]]
 """(step, lowest, mean, highest) over seeds"""
@@ -49,7 +49,7 @@ class Curves:
     log: bool
     """whether the axis is logarithmic at first"""
     shares: bool = False
-    """whether the rows together stand over the share of their own training, as some trained far longer"""
+    """whether all rows are drawn over the share of their own training, as some trained far longer"""
 
 
 def curves(report: Summary, cells: Cells) -> Curves | None:

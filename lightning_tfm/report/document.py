@@ -43,7 +43,7 @@ def render(template: str, **data: Any) -> str:
 
 
 def source(name: str) -> Markup:
-    """A file of templates/ as it is: the style sheet, the script."""
+    """A file of templates/, unchanged: the style sheet, the script."""
     loader = environment().loader
     assert loader is not None
     return Markup(loader.get_source(environment(), name)[0])

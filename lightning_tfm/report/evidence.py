@@ -1,6 +1,6 @@
 """Cells -> evidence: how every row differs from base, or from another reference, in each metric, corrected.
 
-The rows are exploratory: in each metric a family of its own, corrected by Benjamini and Hochberg, with Holm's p over
+The rows are exploratory: in each metric a separate family, corrected by Benjamini and Hochberg, with Holm's p over
 the same rows beside it. The confirmatory family is that of the claims (report/claims.py).
 """
 
@@ -45,7 +45,7 @@ def weigh_rows(
     """
     rest: tuple[Any, ...] = (paper, full_size, share, boots, last)
     found: dict[Key, Evidence] = {}
-    for name in (name for name in cells.metrics if METRICS[name].more):  # each by itself: it moves no other interval
+    for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
         found |= _weigh(cells, names, [name], *rest)
     every = printed(cells.study.base.data.translated)
     if not cells.by_word:
@@ -65,7 +65,7 @@ def _weigh(
     boots: Boots | None,
     last: tuple[int, float] | None,
 ) -> dict[Key, Evidence]:
-    """`weigh_rows` of these rows in these metrics, each a family of its own."""
+    """`weigh_rows` of these rows in these metrics, each a separate family."""
     base = cells.against
     if base is None or base not in names:
         return {}
@@ -167,7 +167,7 @@ def prospect(
 ) -> np.ndarray:
     """Chance that the last look, at `last` seeds and this share of the level, decides a row, predicted from this one.
 
-    An upper limit: as if every other row were found by then, so that the correction left the level as it is.
+    An upper limit: as if every other row were found by then, so that the correction left the level unchanged.
     """
     se, df = power.ahead(d, last)
     edge, narrow, one = (stats.t.isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))

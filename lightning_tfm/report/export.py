@@ -44,7 +44,7 @@ LONGEST = 500
 
 @dataclass(frozen=True)
 class Exported:
-    """A run as it is handed over."""
+    """A run as exported."""
 
     study: str
     row: str
@@ -61,7 +61,7 @@ class Exported:
 
     @cached_property
     def curve(self) -> Curve:
-        """What it wrote down, read once, when it is first asked for."""
+        """What it wrote down, read once, on first use."""
         return Curve.of(self.folder.path, self.record)
 
     def curves(self) -> Curves:
@@ -87,7 +87,7 @@ class Exported:
 
 
 def _begun(folder: RunFolder) -> float:
-    """When a run without a record began: its folder changes, what it was asked for does not."""
+    """When a run without a record began: its folder changes, what was requested does not."""
     there = folder.experiment if folder.experiment.is_file() else folder.path
     return there.stat().st_mtime
 

@@ -10,9 +10,9 @@ Both are contrasts sum c m:
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already; error and degrees of freedom are joined as there. In
 each metric the main effects are one family, the interactions another, corrected by Benjamini and Hochberg; an effect of
-combinations with fewer seeds than a verdict needs (statistics.LEAST) has its interval alone. A main effect names the
+combinations with fewer seeds than a verdict needs (statistics.LEAST) has only its interval. A main effect names the
 fields with which it interacts, without a p those whose interactions have intervals without 0. Where a field changes the
-pieces or the training text, nll per reference word stands in place of log PPL.
+pieces or the training text, nll per reference word replaces log PPL.
 """
 
 import itertools
@@ -218,7 +218,7 @@ def _tested(
     with np.errstate(divide="ignore", invalid="ignore"):
         df_seeds = seeds**2 / (parts**2 / df_R[used]).sum()
     squared, df, _ = statistics.joined(seeds, df_seeds, np.array(shared), np.array(shared + own), (n_R - 1).sum(), S)
-    if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN where there is no test
+    if (n_R[used] < 2).any() or not (squared > 0 and df > 0):  # NaN if there is no test
         return effect
     estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
     low, high = estimate.interval()
@@ -265,7 +265,7 @@ def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:
 
 
 def stands_out(effect: Effect) -> bool:
-    """By p, or by the interval alone where there are too few seeds for a p: a caution, not a verdict."""
+    """By p, or only by the interval if there are too few seeds for a p: a caution, not a verdict."""
     if effect.p is None:
         return effect.lower is not None and effect.upper is not None and effect.lower * effect.upper > 0
     return effect.p < statistics.ALPHA
@@ -323,7 +323,7 @@ def _unlike(effect: Effect) -> str:
 
 def numbers(effect: Effect) -> tuple[str, str, str]:
     """(estimate, [lower, upper], p or that there are too few seeds for one), of perplexity in percent; the last two
-    empty where there is no interval."""
+    empty if there is no interval."""
 
     metric = METRICS[effect.metric]
 

@@ -21,7 +21,7 @@ class Fact:
     brief: bool = False
     """where there is little room, too: in a terminal, in LaTeX, in a table without tests, on the page at first"""
     axis: str = ""
-    """what an axis says of it; empty: perplexity is not drawn against it"""
+    """its label on an axis; empty: perplexity is not drawn against it"""
     narrow: str = ""
     """its head where columns are narrow; empty: `label`"""
     folded: str = ""

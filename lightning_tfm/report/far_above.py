@@ -2,9 +2,9 @@
 
 One such seed widens its row's interval beyond use for any test, and nothing but a look at the seeds tells it from a row
 that is noisy throughout. Whether it stayed on a plateau, its curve says: where seeds agree closely, 3 % are far. A seed
-is marked where its log PPL lies more than `FAR` median absolute deviations above the median of its row. Of 3 seeds the
+is marked if its log PPL is more than `FAR` median absolute deviations above the median of its row. Of 3 seeds the
 deviation is often tiny by chance, so it is taken as no smaller than the study's, the median of its rows': of normal
-noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of seeds that lie 10 standard deviations up
+noise 2 to 6 % of rows are marked then at 3 to 8 seeds, not 9 to 15 %, and of seeds that are 10 standard deviations up
 60 to 90 %.
 """
 
@@ -15,7 +15,7 @@ from lightning_tfm.report.row import SummaryRow
 
 FAR = 5.0
 LEAST = 3
-"""seeds of a row, for it to have a middle"""
+"""seeds of a row needed for a median"""
 MANY = 3
 """rows in which a seed is far above, from where on it is said once"""
 NAMED = 4
@@ -33,7 +33,7 @@ def far_above(log_ppl: Mapping[str, Mapping[int, float]]) -> dict[str, list[int]
 
 
 def phrases(rows: Sequence[SummaryRow]) -> list[str]:
-    """Clauses on all of them, a seed that is far above in `MANY` rows or more in one of its own."""
+    """Clauses on all of them, a seed that is far above in `MANY` rows or more in its own clause."""
     by_seed: dict[int, list[str]] = {}
     for row in rows:
         for seed in row.far_above:

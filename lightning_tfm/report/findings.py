@@ -121,7 +121,7 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
 
 
 def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
-    """Main effects that stand out, the largest first, and with what they differ."""
+    """Main effects that stand out, the largest first, and what they depend on."""
     effects = [e for e in found.effects if e.metric == metric.name] if found else []
     if not effects:
         return []

@@ -14,13 +14,13 @@ from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, 
 from lightning_tfm.report.verdict import DISC, WORDS, phrase
 
 FAR = 4.0
-"""what lies beyond so many times the 80th percentile of all estimates stands at the edge, as a number"""
+"""beyond this many times the 80th percentile of all estimates a mark is at the edge, as a number"""
 WIDTH, TOP, STEP, NUMBER = 620, 12, 11, 56
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An estimate as it is printed, perplexity in percent."""
+    """An estimate as printed, perplexity in percent."""
 
     said: str
     """what it is, when it is pointed at"""

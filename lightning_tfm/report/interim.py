@@ -11,7 +11,7 @@ from lightning_tfm.study.study import Ablation
 
 
 def look(course: Course, study: Ablation, root: Path, seeds: Sequence[int]) -> tuple[Course, str]:
-    """Look at the runs asked for: the course with what is asked for next, and what is still open in words."""
+    """Look at the requested runs: the course with the next request, and what is still open, in words."""
     assert course.asked is not None, "there is something to look at"
     wanted = course.asked
     cells = read_cells(study, root, collect_seen(study, root, course.looked(wanted)))

@@ -13,11 +13,11 @@ fall as N^-0.28 to N^-0.34 (Hoffmann et al. 2022, eq. 10), and a fixed factor in
   v_s + r² (v_L + τ² log(N_L / N_s)).
 - κ minimises Σ (e² / variance + log variance) + ((κ - κ_0) / σ_0)² over the rows of its class and all smaller scales,
   its own variance is 2 over the curvature there. τ² is where Σ e² / variance is one less than its terms (Paule and
-  Mandel 1982), 0 where it is no larger without. That many degrees of freedom have the intervals, by t.
+  Mandel 1982), 0 if it is not larger without. The intervals, by t, have that many degrees of freedom.
 - At N: δ_L ρ, ρ = (N / N_L)^(-κ), with the variance ρ² (v_L + τ² log(N / N_L) + δ_L² log(N / N_L)² var κ).
 
 That is (a), in which no value of the paper enters. (b) is it times one factor through the origin fitted on the paper's
-other rows; beside it zero, log of the parameter count (fitted alike) and each scale alone (fitted alike), all with a
+other rows; beside it zero, log of the parameter count and each single scale (both fitted the same way), all with a
 row left out at a time and 90 % intervals of t from the residuals of the rows fitted on.
 """
 
@@ -187,7 +187,7 @@ class Ladder:
 def word_of(first: Difference, last: Difference, against: Against) -> str:
     """Of the differences at the smallest and the largest scale, and what is between them (report/comparison.py).
 
-    A change is said where its corrected p is below 5 %; `holds` where its 95 % interval lies within half of the size at
+    A change is reported if its corrected p is below 5 %; `holds` if its 95 % interval is within half of the size at
     the smaller scale.
     """
     assert first.estimate is not None and last.estimate is not None, "rows without are left out"
@@ -202,7 +202,7 @@ def word_of(first: Difference, last: Difference, against: Against) -> str:
 
 
 def _side(d: Difference) -> int:
-    """On which side of 0 its interval lies; 0: on both."""
+    """On which side of 0 its interval is; 0: on both."""
     assert d.lower is not None and d.upper is not None
     return (d.lower > 0) - (d.upper < 0)
 

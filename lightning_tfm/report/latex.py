@@ -16,7 +16,7 @@ from lightning_tfm.report.words import looked, signatures
 PERCENT = r" ($\pm$\,\%)"
 TESTS = ("verdict", "p", "none")
 WIDE = 6
-"""fields that still have columns of their own; more stand in one column, in words"""
+"""fields that still have their own columns; more share one column, in words"""
 
 
 @dataclass(frozen=True)

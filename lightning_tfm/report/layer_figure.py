@@ -29,7 +29,7 @@ def pictures(table: LayerTable) -> list[tuple[str, Markup]]:
 
 
 def to_svg(table: LayerTable) -> str:
-    """Both, one below the other, as a file of its own."""
+    """Both, one below the other, as a separate file."""
     lower = tag("g", _panel(table, SECONDS), transform=f"translate(0 {HEIGHT})")
     title = "Operations and seconds of one layer over the length of the text, by type"
     return standing_alone(figure(WIDTH, 2 * HEIGHT, title, _panel(table, FLOPS) + lower))

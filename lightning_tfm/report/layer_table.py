@@ -25,7 +25,7 @@ def to_json(table: LayerTable) -> str:
 
 
 def read(path: Path) -> LayerTable | None:
-    """What `to_json` wrote; None where there is no such file. Raises UserError where it is no such table."""
+    """What `to_json` wrote; None if there is no such file. Raises UserError if it is not such a table."""
     return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
 

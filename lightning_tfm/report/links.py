@@ -14,7 +14,7 @@ def nowhere(run: Path) -> str:
 
 
 def beside(page: Path, root: Path) -> Link:
-    """Relative addresses, for a page that lies in the results folder `root` beside the runs; else none."""
+    """Relative addresses, for a page that is in the results folder `root` beside the runs; else none."""
     folder = page.resolve().parent
     if root.resolve() not in (folder, *folder.parents):
         return nowhere

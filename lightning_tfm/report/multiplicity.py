@@ -1,4 +1,4 @@
-"""Corrections for several tests at once. NaN are no part of a family and stay NaN. Families lie on the last axis.
+"""Corrections for several tests at once. NaN are not part of a family and stay NaN. Families are on the last axis.
 
 Holm 1979 bounds the chance of any false rejection in the family. Benjamini and Hochberg 1995 bound the expected share
 of false ones among the rejections (false discovery rate), which without any true difference is the same thing.

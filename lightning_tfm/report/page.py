@@ -161,7 +161,7 @@ def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _colours(report: Summary) -> list[tuple[str, str]]:
-    """(row, class of its colour), none where rows are so many that colours repeat: there each has its name beside it"""
+    """(row, class of its colour), none if rows are so many that colours repeat: then each has its name beside it"""
     names = short_names(report.rows)
     return [(names[row], class_) for row, class_ in row_classes(report.rows).items()] if len(report.rows) <= FEW else []
 
@@ -177,7 +177,7 @@ class Run:
 
 
 def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[str, Any]]:
-    """Where every cell comes from, and what its row translated otherwise than the one that it is compared with."""
+    """Where every cell comes from, and where its row's translations differ from those of its reference."""
     against = report.against.name if report.against else ""
     rows = {row.name: row for row in cells.study.rows}
     examples = provenance.examples(cells, against, report.to) if texts else {}

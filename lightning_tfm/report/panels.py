@@ -19,7 +19,7 @@ def short_name(name: str, most: int = 30) -> str:
 def short_names(rows: Sequence[SummaryRow], most: int = 30) -> dict[str, str]:
     """row -> its label, else its name, of at most `most` characters that no other row has, where that can be.
 
-    Of combinations (norm=pre, warmup=400) the values alone, so that their ends are not cut off; else the start, else
+    Of combinations (norm=pre, warmup=400) only the values, so that their ends are not cut off; else the start, else
     start and end.
     """
     names = [r.name for r in rows]
@@ -46,7 +46,7 @@ def _ends(name: str, most: int) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows that are told apart by colour: base first where there is one."""
+    """Rows that are distinguished by colour: base first if there is one."""
 
     title: str
     rows: list[str]

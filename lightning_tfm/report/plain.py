@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def of_metric(metric: Metric, found: Any) -> Any:
-    """What is said of it, for JSON: an sd in percent has a key of its own."""
+    """What is said of it, for JSON: an sd in percent has a separate key."""
     said = plain(found)
     return {metric.sd_key if key == "sd" else key: x for key, x in said.items()} if isinstance(said, dict) else said
 

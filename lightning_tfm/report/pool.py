@@ -4,7 +4,7 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
 (report/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
 
 - tau^2 by Paule and Mandel (1982): sum w_k (y_k - mu)^2 = K - 1 with w_k = 1 / (v_k + tau^2), mu = sum w_k y_k /
-  sum w_k; 0 where the sum is no larger at tau^2 = 0.
+  sum w_k; 0 if the sum is not larger at tau^2 = 0.
 - se^2 = max(1, q) / sum w_k, q = sum w_k (y_k - mu)^2 / (K - 1) (Hartung and Knapp 2001; never below the standard error
   of a known variance: Röver, Knapp and Friede 2015). Interval and p with t of K - 1 degrees of freedom; p is corrected
   over the rows of the metric by Benjamini and Hochberg.
@@ -13,7 +13,7 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
   between studies that seeds do not explain.
 
 How well that foresees is tried on the studies themselves, a family of texts at a time: its studies are held out, and
-each of their differences either lies within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or does not, with v of
+each of their differences either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or does not, with v of
 the difference that is held out. Studies of one family (of one corpus and folder, unless said otherwise) are no
 independent sample of corpora; within the pool each counts as one.
 """
@@ -61,7 +61,7 @@ class Effects:
         return self.mu - half, self.mu + half
 
     def half_width(self, variance: float = 0.0) -> float:
-        """Of the 95 % interval for an unseen corpus, seen with an error of its own of this variance."""
+        """Of the 95 % interval for an unseen corpus, observed with an error of this variance."""
         return float(stats.t.isf(ALPHA / 2, self.K - 2)) * math.sqrt(self.tau**2 + self.se**2 + variance)
 
     @property
@@ -118,7 +118,7 @@ class PooledRow:
 
 @dataclass(frozen=True)
 class Foresight:
-    """How many differences of held-out families lay where the other studies put them, in one metric."""
+    """How many differences of held-out families were where the other studies put them, in one metric."""
 
     metric: str
     cases: int

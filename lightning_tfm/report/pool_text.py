@@ -63,7 +63,7 @@ def _notes(pool: Pool) -> Iterator[str]:
 
 
 def foresight_line(found: Foresight) -> str:
-    """What of the held-out differences lay where the other studies put them."""
+    """How many held-out differences were where the other studies put them."""
     share = found.covered / found.cases
     return (
         f"{METRICS[found.metric].label}, held out a family of texts at a time ({len(found.families)} of them): "

@@ -68,7 +68,7 @@ def chance_above(d: Differences, n: np.ndarray, last: float, bound: np.ndarray |
 
 
 def _numbers() -> list[int]:
-    """2, 3, … 20, then in steps of some 5 % up to `MOST`."""
+    """2, 3, … 20, then in steps of about 5 % up to `MOST`."""
     return [n for n in range(2, MOST + 1) if n <= 20 or n in _COARSE]
 
 

@@ -125,7 +125,7 @@ def _over_beams(found: list[Record], name: str, words: str) -> Markup:
 
 
 def stacked(title: str, pictures: list[tuple[str, Markup]]) -> str:
-    """One below the other, as a file of its own."""
+    """One below the other, as a separate file."""
     y, widest, parts = 0, 0, []
     for words, picture in pictures:
         width, height = (int(x) for x in SIZE.findall(picture)[0])

@@ -16,7 +16,7 @@ EXAMPLES = 3
 
 
 def facts(cell: FilledCell) -> dict[str, str]:
-    """What the page says of one run, in order."""
+    """What the page says about one run, in order."""
     record = cell.record
     git, data = record.git, record.data
     parts = record.ran or [Segment(last=record.steps or 0, hardware=record.hardware, versions=record.versions)]

@@ -177,7 +177,7 @@ class Cells:
         return found
 
     def comparable(self) -> "Cells":
-        """Without the rows that have diverged seeds: their other seeds are no sample of the row."""
+        """Without the rows that have diverged seeds: their other seeds are not a sample of the row."""
         without = self.diverged
         return replace(self, filled={key: cell for key, cell in self.filled.items() if key[0] not in without})
 

@@ -2,7 +2,7 @@
 
 Everything is computed as against base, with the row in its place: the same family (all rows but the reference, base
 among them), the same corrections. They hold for a reference that was named before the results were seen: one that is
-chosen for its score differs from the others by that choice alone (benchmarks/results/verdicts.txt says how often).
+chosen for its score differs from the others only by that choice (benchmarks/results/verdicts.txt says how often).
 """
 
 from lightning_tfm.report import columns

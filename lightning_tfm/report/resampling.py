@@ -30,7 +30,7 @@ def resamples(S: int, B: int = RESAMPLES, seed: int = 2017) -> np.ndarray:
 
 
 def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes a score, as it is tested, of its sums, [..., X]."""
+    """What makes a score, as tested, from its sums, [..., X]."""
     return counted(metric).score if metric.counted else ratio
 
 

@@ -1,4 +1,4 @@
-"""What a table says of one row: its scores, and its difference to base.
+"""What a table says about one row: its scores, and its difference to base.
 
 Differences in perplexity are differences of log PPL; `percent` says the same as a change of PPL.
 """
@@ -61,7 +61,7 @@ class Spread:
 class Difference:
     """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, as it is tested.
 
-    From `estimate` to `prospect` it is verdict.Evidence, None where there was no test, or where there are no scores.
+    From `estimate` to `prospect` it is verdict.Evidence, None if there was no test, or if there are no scores.
     """
 
     verdict: str
@@ -86,7 +86,7 @@ class Difference:
     percent: Percent | None = field(default=None, metadata=OPTIONAL)
     """of perplexity"""
     factor: Interval | None = field(default=None, metadata=OPTIONAL)
-    """ours over the paper's, which is taken as it stands; where the paper's is clear and they share a unit"""
+    """ours over the paper's, which is taken as exact; where the paper's is clear and they share a unit"""
     paper_percent: float | None = field(default=None, metadata=OPTIONAL)
     beside: str = field(default="", metadata={"key": ""})
     """what is printed beside the verdict (verdict.phrase)"""
@@ -111,7 +111,7 @@ class Scores:
     difference: Difference | None = None
     """to base; None for base itself"""
     instead: str = field(default="–", metadata={"key": ""})
-    """what stands where there is no mean"""
+    """what is shown if there is no mean"""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class SummaryRow:
     ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
     """of `change`: what its values follow (study/ties.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})
-    """the row whose runs are its own, too, so that it is no comparison of its own"""
+    """the row with the same runs, so that this one is not a comparison"""
     more: dict[str, Scores] = field(default_factory=dict, metadata=BY_METRIC)
     """in metrics that some records lack, where every run of the row has one"""
     character: Scores | None = field(default=None, metadata={"key": "nll per character", **OPTIONAL})

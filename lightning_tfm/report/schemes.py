@@ -21,7 +21,7 @@ SHOWS = {
 
 
 def section(cells: Cells) -> Section:
-    """Of rows with another scheme than those before them, by the first seed that has it; empty where none has."""
+    """Of rows with another scheme than those before them, by the first seed that has it; empty if none has."""
     found: list[Block] = []
     seen: set[Any] = set()
     for row in cells.study.rows:

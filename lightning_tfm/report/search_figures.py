@@ -124,7 +124,7 @@ def _dot(t: Trial, kind: str, x: float, y: float, r: float = 4.5) -> str:
 
 
 class Axis:
-    """Where a parameter's values lie between `start` and `end`: a range, straight or logarithmic, or a list."""
+    """Where a parameter's values are between `start` and `end`: a range, straight or logarithmic, or a list."""
 
     def __init__(self, parameter: Parameter, start: float, end: float):
         self.start, self.end, self.list = start, end, None

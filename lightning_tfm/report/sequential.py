@@ -6,8 +6,8 @@ found at any look stays found, so the chance of any false verdict is at most the
 (Maurer and Bretz 2013, for the closed procedure of which Holm at each look is a shortcut). Fixed seeds are the case of
 one look.
 
-Most of the level is kept for the last look, for few seeds find little at any level: `late` looks at the first seeds,
-once in between and at all seeds, with 0.1, 0.2 and 0.7 of the level. Studies begun before these shares keep theirs
+Most of the level is kept for the last look, as few seeds find little at any level: `late` looks at the first seeds,
+once in between and at all seeds, with 0.1, 0.2 and 0.7 of the level. Studies started before these shares keep theirs
 (`linear`): a look at every seed, with shares in proportion to the seeds it adds (Kim and DeMets 1987).
 
 A row gets no more seeds where its verdict in perplexity, the primary metric, is known and the claims about it need none
@@ -23,7 +23,7 @@ from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import DIVERGED, OPEN, Evidence
 from lightning_tfm.study.looks import Course
 
-"""seeds at the first look and at the last, where nothing else is asked for"""
+"""seeds at the first look and at the last, if nothing else is requested"""
 HOPELESS = 0.05
 
 

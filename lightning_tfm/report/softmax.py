@@ -40,7 +40,7 @@ class SoftmaxRow:
     kind: str
     """encoder, decoder, cross, or all of them"""
     alone: bool = field(metadata={"key": ""})
-    """it changes scores and d_k alone"""
+    """it changes only scores and d_k"""
     entropy: Spread
     """over ln of the number of keys"""
     saturated: Spread

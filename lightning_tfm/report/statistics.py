@@ -7,22 +7,22 @@ the one test set at hand the sample variance of a row over its seeds, s_i^2, alr
     Var(mean_i - mean_0) = v_i / n_i + v_0 / n_0 + Var(g_i - g_0),    v = Var(a) + Var(e)
 
 Sentences: the paired bootstrap (Koehn 2004; all runs on the same resamples) gives Var(g_i - g_0) + Var(e_i) / n_i +
-Var(e_0) / n_0 of the difference of means, and Var(e_i) alone from the spread between seeds within each resample; their
+Var(e_0) / n_0 of the difference of means, and just Var(e_i) from the spread between seeds within each resample; their
 difference is Var(g_i - g_0), at least 0. Adding the whole bootstrap variance would count e twice. The sum is never
 taken below the bootstrap variance.
 
-Seeds: 3 to 5 seeds of one row are too few for a variance of its own, and rows differ in theirs: log PPL of our first 20
+Seeds: 3 to 5 seeds of one row are too few for its own variance, and rows differ in theirs: log PPL of our first 20
 rows by a factor of 40 between the quietest and the noisiest. So the variance is moderated, as much as the study's own
 rows allow (Smyth 2004): v_i = (d_0 s_0^2 + d_i s_i^2) / (d_0 + d_i) with d_i = n_i - 1. log s_i^2 has the mean log
 sigma_i^2 + psi(d_i/2) - log(d_i/2) and the variance Var(log sigma^2) + psi'(d_i/2), whence s_0^2, the geometric mean
 of the rows' true variances, and d_0 = 2 psi'^-1(Var(log sigma^2)). Three choices differ from Smyth's, all towards fewer
 false verdicts: Var(log sigma^2) is not taken at its estimate but `CAUTION` standard errors above it, so d_0 is a lower
 limit and a few rows cannot talk themselves into being alike; it is estimated from both metrics together; and v_i is
-never below s_i^2, for what pulls down the variance of noisy rows makes false findings. v_i has d_0 + d_i degrees of
+never below s_i^2, as what pulls down the variance of noisy rows makes false findings. v_i has d_0 + d_i degrees of
 freedom, at most those of the whole study.
 A row that is far noisier than the others, as one that diverged, would ruin what they learn from each other: one spread
 among twenty makes d_0 small for all. With e_i = log s_i^2 - psi(d_i/2) + log(d_i/2), unbiased for log sigma_i^2, a row
-stands apart where e_i exceeds the median of the others by more than the 99.9 % point of that difference at equal
+stands apart if e_i exceeds the median of the others by more than the 99.9 % point of that difference at equal
 variances plus 2 ln 3 (`outlying`; three times the standard deviation is allowed for), found once more with the first
 ones left out. It keeps its own variance and degrees of freedom, base too, and counts neither for d_0, nor for s_0^2,
 nor for the degrees of freedom of the study.
@@ -68,7 +68,7 @@ class SentenceNoise:
     shared: np.ndarray
     """Var(g_i - g_0): what another test set would do to the difference however many seeds there are"""
     own: np.ndarray
-    """Var(e_i): what it does to one training alone"""
+    """Var(e_i): its effect on a single training"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Estimate:
     df: np.ndarray | float
 
     def interval(self, level: float = ALPHA) -> tuple[np.ndarray, np.ndarray]:
-        """Of this difference alone (marginal), covering with probability 1 - level."""
+        """Only of this difference (marginal), covering with probability 1 - level."""
         half = stats.t.isf(np.asarray(level) / 2, self.df) * self.se
         return self.estimate - half, self.estimate + half
 
@@ -113,7 +113,7 @@ class Differences(Estimate):
     seed_part: np.ndarray
     """share of the squared standard error"""
     p: np.ndarray
-    """two-sided, of this comparison alone"""
+    """two-sided, only of this comparison"""
     pair_variance: np.ndarray
     """of one training of the row minus one of base, without what all seeds of a row share"""
     shared: np.ndarray
@@ -200,7 +200,7 @@ def _chance_point(df: int, others_df: int, others: int, draws: int = 100_000) ->
 def prior_df(variance_MR: np.ndarray, df_R: np.ndarray, apart_MR: np.ndarray | None = None) -> np.ndarray:
     """d_0: what the study's typical variance counts for in a row's own, from both metrics together.
 
-    [..., M, R] -> [...]. 0 where fewer than two rows have seeds that differ: then every row stands for itself. `apart`:
+    [..., M, R] -> [...]. 0 where fewer than two rows have seeds that differ: then each row is on its own. `apart`:
     rows that do not count, by default those of `outlying`.
     """
     df_MR = np.broadcast_to(np.asarray(df_R, dtype=float), np.shape(variance_MR))
@@ -240,7 +240,7 @@ def moderated(
     """(variance of one training, its degrees of freedom) of each row from its own seeds and the study's. [..., R].
 
     `prior`: d_0, [...]. Rows with one seed (df 0) take the study's; NaN where no row has two seeds. `apart`: rows that
-    have their own alone, by default those of `outlying`.
+    have only their own, by default those of `outlying`.
     """
     variance_R = np.asarray(variance_R, dtype=float)
     df_R = np.broadcast_to(np.asarray(df_R, dtype=float), variance_R.shape)
@@ -281,7 +281,7 @@ def compare(
     prior: np.ndarray | float | None = None,
 ) -> Differences:
     """Every row against base. `variance_R`: sample variance over seeds (n-1); `S`: sentences of the test set; `prior`:
-    d_0, by default from this metric alone."""
+    d_0, by default only from this metric."""
     n_R = np.asarray(n_R, dtype=float)
     apart = outlying(variance_R, n_R - 1)
     d_0 = prior_df(np.asarray(variance_R)[..., None, :], n_R - 1, apart[..., None, :]) if prior is None else prior

@@ -131,7 +131,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)
     names = [row.name for row in table.rows if row.same_as is None]
-    finished = sum(row in names for row, _ in cells.filled)  # a row that is another's experiment has no run of its own
+    finished = sum(row in names for row, _ in cells.filled)  # a row with another's experiment has no runs of its own
     asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in names)
     diverged, cells = cells.diverged, cells.comparable()
     tried = [name for name in names if name not in diverged]
@@ -230,7 +230,7 @@ def _printed(table: Table, name: str) -> bool:
 
 
 def paper_differences(table: Table, against: str | None) -> dict[Key, float]:
-    """(row, metric) -> the paper's own difference to what it prints for the row `against`: as it is tested."""
+    """(row, metric) -> the paper's own difference to what it prints for the row `against`: as tested."""
     base = next((row.paper for row in table.rows if row.name == against), None)
     found: dict[Key, float] = {}
     for row in table.rows if base is not None else []:

@@ -68,7 +68,7 @@ class Summary:
     """metrics.Metric.clear"""
     finished: int
     cells: int
-    """finished, or asked for"""
+    """finished, or requested"""
     agreement: Agreement | None
     last_eighth: LastEighth | None
     claims: list[ClaimSummary]

@@ -82,9 +82,9 @@ _SVG = "http://www.w3.org/2000/svg"
 
 
 def standing_alone(picture: str) -> str:
-    """A picture of a page as a file of its own, as on white paper.
+    """A picture of a page as a separate file, as on white paper.
 
-    Colours stand in attributes: programs for drawing and printing know neither style sheets nor CSS's variables.
+    Colours are in attributes: programs for drawing and printing know neither style sheets nor CSS's variables.
     """
     root = ElementTree.fromstring(str(picture))
     _written_out(root, _FG)
@@ -148,7 +148,7 @@ class Scale:
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def _in_decades(self, steps: Sequence[float]) -> list[float]:
-        """These multiples of the powers of ten that lie inside."""
+        """These multiples of the powers of ten inside."""
         every = (m * 10.0**e for e in _decades(self) for m in steps)
         return [value for value in every if self.low <= value <= self.high]
 

@@ -294,7 +294,7 @@ def _tested_document(report: Summary) -> list[Block]:
 
 
 def _tested_terminal(report: Summary) -> list[Block]:
-    """A table for each metric; p, the paper's differences and labels go where there is no room."""
+    """A table for each metric; p, the paper's differences and labels are dropped if there is no room."""
     found: list[Block] = [Text([f"differences to {report.to}" + ", not to base" * bool(report.reference)])]
     for metric in (METRICS[name] for name in report.metrics):
         made = differences(report, metric)

@@ -1,6 +1,6 @@
 """Table 2 of the paper, BLEU on newstest2014 and training cost, with our finished runs below it, from their records.
 
-The paper's figures stand in table2.json, each with its source.
+The paper's figures are in table2.json, each with its source.
 """
 
 import json

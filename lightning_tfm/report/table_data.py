@@ -40,7 +40,7 @@ def _csv(table: Table) -> Data:
 
 
 def _tested_csv(report: Summary) -> Data:
-    """A line for each row, blanks filled in; differences as they are tested; `factor` is d / P."""
+    """A line for each row, blanks filled in; differences as tested; `factor` is d / P."""
     known = nats.known(report.rows)
     metrics = [*printed(report.rows), *known[:1]]
     metrics += [metric for metric in words.beside_ppl(report) if not metric.printed]

@@ -13,19 +13,19 @@ nu = (se^2 + 2 sigma^2)^2 / (se^4 / df), m = t_nu sqrt(se^2 + 2 sigma^2) with th
     contradicted                        |P| > tau, found, the opposite sign
     differs where the paper shows none  |P| <= tau, found, our interval outside P ± tau
     found here, paper unclear           |P| <= tau, found, otherwise
-    smaller than printed                at full size alone: |P| > tau, not found, a one-sided 99 % bound below P / 2
+    smaller than printed                only at full size: |P| > tau, not found, a one-sided 99 % bound below P / 2
     no difference, as in the paper      |P| <= tau, not found, both one-sided tests at 5 % inside ± tau (TOST,
                                         Schuirmann 1987)
     undecided                           all else, with the number of seeds that would be needed
     not testable                        too few seeds of the row or of base
-    diverged (k of n)                   so many of its seeds diverged (runs/divergence.py): no mean, no test
+    diverged (k of n)                   k of its n seeds diverged (runs/divergence.py): no mean, no test
     not comparable                      a perplexity per other pieces than those of the row it is compared with
     better, worse                       found, of a row that the paper does not print
     practically equal                   such a row, not found, both one-sided tests at 5 % inside ± tau
 
 Log PPL is the primary metric. BLEU is a noisy copy of it, and a miniature's has no common unit with the paper's: there
 BLEU has no factor and only the words from "same direction" to "found here, paper unclear", and "undecided". Every word
-is one over seeds (`SCOPE`): another corpus or scale may say otherwise. The tests behind "smaller than printed" and the
+is one over seeds (`SCOPE`): another corpus or scale may differ. The tests behind "smaller than printed" and the
 two that speak of equality are not corrected for the number of rows. How often each word is true of simulated studies:
 benchmarks/results/words.txt.
 """
@@ -56,10 +56,10 @@ class Word(StrEnum):
     style: str
     """its colour on the page, which nothing else has: good, bad, found, worse; open and untested are grey"""
     mark: str
-    """a path around (0, 0), filled by the even-odd rule; no two are alike, for no word hangs on its colour"""
+    """a path around (0, 0), filled by the even-odd rule; no two are alike, as no word depends on its colour"""
     latex: str
     found: bool
-    """whether it stands on a difference that was found"""
+    """whether it rests on a difference that was found"""
 
     def __new__(
         cls, text: str, clause: tuple[str, str], means: str, style: str, mark: str, latex: str, found: bool = False
@@ -255,7 +255,7 @@ class Verdict:
     beside: str = ""
     """what is printed beside the word"""
     factor: Interval | None = None
-    """d / P with the interval of d, where the two have a common unit; the printed number is taken as it stands"""
+    """d / P with the interval of d, where the two have a common unit; the printed number is taken as exact"""
 
 
 def clear(paper: float, metric: str) -> bool:
@@ -357,7 +357,7 @@ def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:
 
 
 def factors_printed(rows: Sequence[SummaryRow]) -> bool:
-    """Whether d / P stands beside a word that was found, so that `BIAS` belongs there too."""
+    """Whether d / P is shown beside a word that was found, so that `BIAS` belongs there too."""
     found = [d for row in rows for metric in PRINTED if (d := row.metric(metric).difference)]
     return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
 

@@ -16,7 +16,7 @@ more than its noise. The interval is that of the difference in log PPL (report/e
 sentences) divided by it: log m ± (upper - lower) / (2 |slope|). It has no ends where the curve does not fall there.
 
 Nothing is extrapolated: where a curve is at L already at its first validation, m is a bound. Rows with another schedule
-are marked, and curves crossed while their rate is still on its way to zero: a training of only so many steps would end
+are marked, and curves crossed while their rate is still on its way to zero: a training of just those steps would end
 lower. No multiplier: of base, of rows that are another row, that diverged, have other pieces, lack a curve to the end,
 or are scored with other weights than those of their curve. How often the interval covers: benchmarks/results/worth.txt.
 """
@@ -48,7 +48,7 @@ class MeanCurve:
     log_step_V: np.ndarray
     log_ppl_V: np.ndarray
     to_zero: bool = False
-    """its rate comes to zero at its end, so that in mid-course it is no shorter training"""
+    """its rate comes to zero at its end, so that in mid-course it is not a shorter training"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Crossing:
     """Where a curve first comes down to a level."""
 
     log_step: float
-    """of the first validation where it is there already: then the crossing lies before it"""
+    """of the first validation if it is already there: then the crossing is before it"""
     slope: float
     """d log PPL / d log step around it"""
     before: bool = False

@@ -11,9 +11,9 @@ OTHERWISE = "scored by a different evaluation (decoding, weights or dev text)"
 
 
 def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | Missing:
-    """The record, with the dev score of this evaluation where one was made later; or why there is no record.
+    """The record, with the dev score of this evaluation if one was made later; or why there is no record.
 
-    Whether its score is of this evaluation is for the reader to ask: `RunRecord.scored_by`.
+    The reader checks whether its score is of this evaluation: `RunRecord.scored_by`.
     """
     found, later = read(folder.result), folder.scores(evaluation) / f"{split}.json"
     if isinstance(found, Missing) or not later.is_file():
@@ -28,7 +28,7 @@ def read_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord | M
 
 
 def _alike(one: Score, other: Score) -> bool:
-    """Whether two scores may be the same weights' on two machines."""
+    """Whether two scores may come from the same weights on two machines."""
     return one.tokens == other.tokens and math.isclose(one.nll, other.nll, rel_tol=1e-5)
 
 

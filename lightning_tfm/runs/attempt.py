@@ -1,4 +1,4 @@
-"""One attempt at a run: claim its folder, train, leave in words and in the exit code how it ended."""
+"""One attempt at a run: claim its folder, train, record in words and in the exit code how it ended."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from lightning_tfm.study.cell import Cell
 
 @dataclass(frozen=True)
 class Task:
-    """What a run of a study is given: train the cell and write result.json through `attempt`."""
+    """What a study does with a run: train the cell and write result.json through `attempt`."""
 
     cell: Cell
     attempt: Attempt
@@ -29,7 +29,7 @@ class Task:
 
 
 def become_run(folder: RunFolder) -> None:
-    """What a process does once that a worker forked for a run: stop on signals, print into the run's log."""
+    """What a process forked for a run does once: stop on signals, print into the run's log."""
     exit_on_signals()
     folder.path.mkdir(parents=True, exist_ok=True)
     log = os.open(folder.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -44,9 +44,9 @@ def become_run(folder: RunFolder) -> None:
 def attempted(
     folder: RunFolder, train: Callable[[Attempt], None], score: Callable[[Attempt], None] | None = None
 ) -> int:
-    """Claim the run, `train(attempt)` unless it is finished, leave outcome.json; the exit code (outcome.TABLE).
+    """Claim the run, `train(attempt)` unless it is finished, write outcome.json; the exit code (outcome.TABLE).
 
-    `score(attempt)` is what there is to do with a finished one.
+    `score(attempt)` handles a finished one.
     """
     try:
         attempt = folder.claim()

@@ -1,4 +1,4 @@
-"""A scored text by the length of its lines, where it is there for that (data/long.py)."""
+"""A scored text by the length of its lines, if that is its purpose (data/long.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Scored:
 
     lines: list[Line]
     hypotheses: list[str]
-    """none of a text without a source"""
+    """none for a text without a source"""
     references: list[str]
     source_lengths: np.ndarray
     """pieces with the end token, as are `target_lengths`"""

@@ -25,13 +25,13 @@ from lightning_tfm.training.memory import peak_bytes
 from lightning_tfm.training.module import TransformerModule
 
 NEWS = (3.25, 0.6)
-"""log-normal lengths in pieces where no text is prepared: mean 31, as of the WMT training text"""
+"""log-normal lengths in pieces where no text is prepared: mean 31, as in the WMT training text"""
 SYNTHETIC = 200_000
 """sentences of such a text"""
 REPEATS = 3
-"""micro-batches that are measured, after one that is not"""
+"""measured micro-batches, after an unmeasured one"""
 MOST_FLOPS = 2e11
-"""of a pass on a CPU where no size of a micro-batch is given: a few seconds"""
+"""of a pass on a CPU if no micro-batch size is given: a few seconds"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Cost:
 
 
 def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[str], None]) -> Measured:
-    """Run a few micro-batches of `exact` here, and `say` before what is run. Raises UserError where its text is broken.
+    """Run a few micro-batches of `exact` here, and `say` first what is run. Raises UserError where its text is broken.
 
     Without trainer.micro_tokens it is the whole step at once; on a CPU no more than takes some seconds.
     """
@@ -128,7 +128,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[st
 
 
 def predict(exact: Experiment, found: Measured, devices: int, rate: float = 0.0, bandwidth: float = 50e9) -> Cost:
-    """The whole training on `devices` devices like the measured one, or of `rate` FLOP/s each.
+    """The whole training on `devices` devices like the measured one, or with `rate` FLOP/s each.
 
     Gradients travel once in each direction at `bandwidth` bytes/s, not hidden behind the backward pass. Validation,
     decoding and checkpoints are left out.

@@ -7,7 +7,7 @@ from lightning_tfm.runs.record import Parameters
 
 
 def counted(model: Transformer) -> Parameters:
-    """Trainable numbers by part, whatever user-defined classes it is made of."""
+    """Trainable numbers by part, also with user-defined classes."""
     sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
     for name, parameter in model.named_parameters():
         place = "positions" if "_positions." in name or ".scheme." in name else name.partition(".")[0].split("_")[0]

@@ -1,7 +1,7 @@
 """The directory of one run, named by its training hash, and the numbered attempts that may write into it.
 
 Whoever works on a run claims an attempt. Numbers only rise, and every write checks under a lock that no newer attempt
-exists. So a process that was stopped, lost its run to another and wakes up cannot touch a file of the run any more
+exists. So a process that was stopped, lost its run to another and wakes up can no longer touch a file of the run
 (a fencing token); which of two claimers wins is decided by one lock.
 """
 
@@ -67,7 +67,7 @@ class RunFolder:
     experiment = Inside("experiment.json")
     identity = Inside("identity.json")
     cell = Inside("cell.json")
-    """what the run was called where it was asked for: its row and seed. No part of its identity"""
+    """what the run was called when requested: its row and seed. Not part of its identity"""
     attempts = Inside("attempts")
     progress = Inside("progress.json")
     metrics = Inside("metrics.jsonl")
@@ -95,11 +95,11 @@ class RunFolder:
         return None
 
     def read_progress(self) -> Progress | None:
-        """Where the run stands (`Attempt.write_progress`); None before the first step. Raises UserError."""
+        """How far the run is (`Attempt.write_progress`); None before the first step. Raises UserError."""
         return _read_small(Progress, self.progress)
 
     def read_called(self) -> Called | None:
-        """As what the run was last asked for; None where that was not written down. Raises UserError."""
+        """What the run was last requested as; None where that was not written down. Raises UserError."""
         return _read_small(Called, self.cell)
 
     def newest(self) -> int:
@@ -223,7 +223,7 @@ class Attempt:
 
     def commit(self, half: Path, path: Path) -> None:
         """Move the finished file `half` (same file system) to `path` in one step, after pushing it to the disk."""
-        self.check()  # a newer attempt has removed the half
+        self.check()  # a newer attempt has removed the half-written file
         sync_file(half)
         with self.guard():
             os.replace(half, path)
@@ -241,7 +241,7 @@ class Attempt:
         self.write(path, to_json(value))
 
     def write_progress(self, step: int, steps: int, tokens_per_second: float, phase: str) -> None:
-        """Say where the run stands, for the live view. Atomic, but not pushed to the disk: it may be lost."""
+        """Say how far the run is, for the live view. Atomic, but not pushed to the disk: it may be lost."""
         record = asdict(Progress(step, steps, tokens_per_second, phase, time.time(), self.number))
         half = temporary(self.folder.progress)
         with self.guard():
@@ -275,7 +275,7 @@ class Attempt:
         return self.folder.metrics.read_text() if self.folder.metrics.exists() else ""
 
     def restore_curve(self, text: str) -> None:
-        """Put the text back that a checkpoint holds: what became of the file since does not matter."""
+        """Restore the text from a checkpoint, whatever happened to the file since."""
         self.write(self.folder.metrics, text.encode())
 
     def stop_asked(self) -> bool:
@@ -298,12 +298,12 @@ def _keep_beating(pulse: Path, every: float) -> None:
             os.utime(pulse)
         except FileNotFoundError:
             return
-        except OSError:  # a file server that does not answer: what matters is the next beat that gets through
+        except OSError:  # a file server that does not answer: the next beat that gets through is enough
             continue
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None where there is none or a crash left a part."""
+    """The content of a JSON file; None if there is none or a crash left part of one."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

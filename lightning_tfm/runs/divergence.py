@@ -1,10 +1,10 @@
-"""Whether a training diverged, from its logged losses alone: nothing of it is kept in a record.
+"""Whether a training diverged, only from its logged losses: nothing of it is kept in a record.
 
 Rule. Of the unsmoothed training nll per piece take the means b_1 … b_20 over 20 equal blocks of the steps so far. The
 training diverged where any logged nll is not finite, or where b_20 > min(log V, min b_k + 0.5): worse
 than guessing all pieces alike, or half a nat above where it has been. With fewer than 20 logged points it is undefined.
 A training that ended because its loss was not finite (exit code 78, outcome.py) and one whose dev perplexity overflowed
-are of the same family, whatever their curves hold.
+count as diverged, too, whatever their curves hold.
 """
 
 import math
@@ -55,9 +55,9 @@ class Undefined:
 
 
 def diverged(lines: Iterable[Mapping[str, Any]], V: int | None) -> Divergence | Undefined | None:
-    """What the rule says of these lines of metrics.jsonl, in order; those without a loss are passed over.
+    """The rule applied to these lines of metrics.jsonl, in order; those without a loss are skipped.
 
-    `V`: pieces of the vocabulary; None where it is not known, which leaves log V out of the rule.
+    `V`: pieces of the vocabulary; None if unknown, which leaves log V out of the rule.
     """
     points = [line for line in lines if "nll" in line]
     nll = [float(line["nll"]) for line in points]

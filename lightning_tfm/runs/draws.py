@@ -1,4 +1,4 @@
-"""The random numbers that initial weights and orders are made of, held against those of the releases they began with.
+"""The random numbers behind initial weights and orders, compared with those of the releases they were made for.
 
 Philox's words are fixed for good, but what NumPy's Generator makes of them is not: a release may change it (NEP 19).
 Another NumPy would then train other runs under the same names.
@@ -24,7 +24,7 @@ def first_draws() -> dict[str, str]:
 
 
 def changed() -> list[str]:
-    """The methods whose draws are no longer those that are written here."""
+    """The methods whose draws no longer match those written here."""
     return [name for name, digest in first_draws().items() if digest != FIRST[name]]
 
 

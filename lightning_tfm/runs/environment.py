@@ -85,9 +85,9 @@ Product = Callable[[Any, Any], Any]
 def matrix_rate(
     precision: str, gpu: bool, root: Path, products: str = "torch", product: Product = operator.matmul
 ) -> float:
-    """FLOP/s of a product of square matrices on one device of this process: the yardstick of a run's utilisation.
+    """FLOP/s of a product of square matrices on one device of this process: the yardstick for a run's utilisation.
 
-    Measured once for each machine, device, release of torch, precision, number of threads and who multiplies
+    Measured once for each machine, device, torch release, precision, number of threads and library
     (`trainer.products`, whose `product` it is), and kept below `root`/machines: on a GPU that several runs share it
     would disturb the others.
     Imports torch.
@@ -100,7 +100,7 @@ def matrix_rate(
     name = hashlib.sha256(json.dumps(place, sort_keys=True).encode()).hexdigest()[:16]
     path = root / "machines" / f"{name}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(json.loads(path.read_bytes())["flops_per_second"])  # where it is damaged it is measured again
+        return float(json.loads(path.read_bytes())["flops_per_second"])  # if damaged, it is measured again
     rate = _measured_rate(precision, gpu, product)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_json(place | {"flops_per_second": rate}))

@@ -19,12 +19,12 @@ from lightning_tfm.runs.train import Run
 
 
 def main(path: str) -> int:
-    """A further node: the ranks of the run whose plan lies at `path`; returns the exit code."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # tells of the time limit, and is meant for the first node
+    """A further node: the ranks of the run whose plan is at `path`; returns the exit code."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # announces the time limit, and is meant for the first node
     threading.Thread(target=_obey, name="obey", daemon=True).start()
     number = int(os.environ["SLURM_PROCID"]) + 1
     code = guarded(partial(_join, Path(path), number), print_ending(f"node {number}"))
-    return 0 if code == EXIT_CODES["pruned"] else code  # the ranks agreed on it, and the first node says it
+    return 0 if code == EXIT_CODES["pruned"] else code  # the ranks agreed on it, and the first node reports it
 
 
 def _join(path: Path, number: int) -> None:

@@ -15,7 +15,7 @@ from lightning_tfm.training.precision import uses_gpu
 
 
 def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
-    """Train and score a cell with all processes that `hardware` asks for; result.json says what came of it.
+    """Train and score a cell with all processes that `hardware` requests; result.json has the outcome.
 
     `store`: the token store of its text (data/prepare.py).
 
@@ -28,7 +28,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
     attempt.write_json(folder.cell, {"row": cell.row, "seed": cell.seed})
     beside: list[pl.Callback] = []
     if hardware.profile:
-        from lightning_tfm.training.profile import Profile  # what a run has no use for is not loaded
+        from lightning_tfm.training.profile import Profile  # what a run does not need is not loaded
 
         beside.append(Profile(folder.path / "profile"))
     variables: list[str] = []

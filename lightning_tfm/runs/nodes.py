@@ -1,7 +1,7 @@
 """One run over the nodes of a SLURM job: its process on the first node starts the ranks of the others through srun.
 
 `srun` starts runs/further_node.py once on each of them. It reads what to train from the run's folder, which all nodes
-see, and lives as long as the pipe to its standard input: a byte stops it in order, the end of the pipe kills it.
+see, and lives as long as the pipe to its standard input: a byte stops it cleanly, the end of the pipe kills it.
 
 Before a time limit the run writes a checkpoint and is handed back. When SLURM itself ends the job (cancelled, requeued,
 pre-empted) its signal also tells srun to kill the other nodes: if that comes before the checkpoint is written, the run
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lightning_tfm.runs.train import Run
 
 PLAN = "nodes.json"
-"""in the run's folder: what the ranks of the other nodes are told"""
+"""in the run's folder: the instructions for the ranks of the other nodes"""
 
 
 def check_allocation(nodes: int) -> None:
@@ -40,7 +40,7 @@ def check_allocation(nodes: int) -> None:
     if found != nodes:
         raise UserError(f"--trainer.num_nodes={nodes}: this SLURM job has {found}")
     if shutil.which("srun") is None:
-        raise UserError(f"--trainer.num_nodes={nodes}: there is no srun on this machine to start the other nodes")
+        raise UserError(f"--trainer.num_nodes={nodes}: no srun on this machine to start the other nodes")
 
 
 def train_on_nodes(run: "Run", spawn: bool) -> None:

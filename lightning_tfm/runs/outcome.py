@@ -1,4 +1,4 @@
-"""How a run ends: a table of outcomes, the exception that each stands for, and the guard that all processes share."""
+"""How a run ends: a table of outcomes, the exception for each, and the guard that all processes share."""
 
 import errno
 import sys
@@ -16,7 +16,7 @@ class OutcomeKind:
 
     name: str
     code: int | None = None
-    """exit code of the run's process; None where another process finds out"""
+    """exit code of the run's process; None if another process finds out"""
     retries: int | None = None
     """how often a cell is tried again after it; None: without limit"""
     meaning: str = ""
@@ -24,9 +24,9 @@ class OutcomeKind:
 
 
 TABLE = (
-    OutcomeKind("finished", 0, meaning="all that was asked for is there"),
+    OutcomeKind("finished", 0, meaning="everything requested is there"),
     OutcomeKind("failed", 1, 2, "a run failed (its log.txt says why), or files differ from their checksums"),
-    OutcomeKind("refused", 2, 0, "a mistake that only you can mend; the message says how, and nothing was begun"),
+    OutcomeKind("refused", 2, 0, "a mistake that only you can fix; the message says how, and nothing was started"),
     OutcomeKind("owned", 75, meaning="another process works on this run"),
     OutcomeKind("stale", 76, meaning="another process took this run over while this one was suspended or silent"),
     OutcomeKind("out_of_memory", 77, 1, "out of memory: smaller --trainer.micro_tokens, or fewer workers"),
@@ -45,21 +45,21 @@ OF_THE_PROGRAM = {
 }
 EXIT_CODES = {outcome.name: outcome.code for outcome in TABLE if outcome.code is not None}
 RETRIES = {outcome.name: outcome.retries for outcome in TABLE if outcome.retries is not None}
-"""How often a cell is tried again after each outcome; outcomes that are not named are tried again without limit."""
+"""How often a cell is tried again after each outcome; outcomes not listed are tried again without limit."""
 
 
 def meanings() -> dict[int, str]:
-    """Every exit code of `lightning-tfm`, and what it says: for --help and the documents."""
+    """Every exit code of `lightning-tfm`, and what it means: for --help and the documents."""
     return {outcome.code: outcome.meaning for outcome in TABLE if outcome.code is not None} | OF_THE_PROGRAM
 
 
 def say_how(command: str) -> None:
-    """The last line of what a signal stopped."""
+    """The last line after a stop by a signal."""
     print(f"stopped; to resume: {command}", file=sys.stderr)
 
 
 def named(code: int) -> str:
-    """The outcome that an exit code stands for; an unknown one is a failure."""
+    """The outcome of an exit code; an unknown one is a failure."""
     names = {number: name for name, number in EXIT_CODES.items()} | dict.fromkeys(STOPPED, "interrupted")
     return names.get(code, "failed")
 
@@ -74,7 +74,7 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True)
 class Ending:
-    """What an exception says of the run that it ends."""
+    """What an exception says about the run that it ends."""
 
     outcome: str
     code: int
@@ -86,7 +86,7 @@ class Ending:
 
 
 def ending_of(error: BaseException) -> Ending:
-    """What `error` stands for."""
+    """The meaning of `error`."""
     code = exit_code_of(error)
     name = "interrupted" if code is not None else _name_of(error)
     reason, step = in_a_line(error), getattr(error, "step", None)
@@ -96,7 +96,7 @@ def ending_of(error: BaseException) -> Ending:
 def guarded(body: Callable[[], object], tell: Callable[[Ending], None]) -> int:
     """Call `body()`; the exit code that says how it ended. `tell` is called at every end but a successful one.
 
-    The traceback of an unexpected error is printed; of one that has a name, a line.
+    For an unexpected error the traceback is printed; for a named one, a line.
     """
     try:
         body()

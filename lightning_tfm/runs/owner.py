@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, unmistakable even when its pid is used again."""
+    """A process, unmistakable even if its pid is reused."""
 
     host: str
     pid: int

@@ -1,4 +1,4 @@
-"""Well-behaved processes: fork, die with the parent, leave no zombie, stop in order."""
+"""Well-behaved processes: fork, die with the parent, leave no zombie, stop cleanly."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ class StopSignals:
         self._last = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> bool:
-        """Take a signal; False where it is the last one again."""
+        """Take a signal; False if it is the last one again."""
         now = time.monotonic()
         if self.numbers and now - self._last < ONE_SIGNAL:
             return False
@@ -50,7 +50,7 @@ def held_back() -> Iterator[None]:
 
 
 def let_come() -> None:
-    """Let the stop signals come that were held back at the fork: what a child does when its handlers are set."""
+    """Release the stop signals held back at the fork: what a child does when its handlers are set."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
@@ -61,7 +61,7 @@ def forked(body: Callable[[], int]) -> int:
     and with 130 or 143 where it says that a signal stopped it, else with 1.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # what the child finds there it would write a second time
+        stream.flush()  # the child would write the buffered output a second time
     parent = os.getpid()
     with held_back():
         pid = os.fork()
@@ -86,7 +86,7 @@ def _end_with(body: Callable[[], int], parent: int) -> NoReturn:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent, process `parent`, dies by whatever cause (prctl(2))."""
+    """Ask the kernel to kill this process when its parent, process `parent`, dies, whatever the cause (prctl(2))."""
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it died before we asked
@@ -115,7 +115,7 @@ def adopt_orphans(yes: bool) -> None:
 def children() -> set[int]:
     """Pids of this process's children, zombies included."""
     tasks = Path("/proc/self/task")
-    while True:  # a thread that ends leaves its children to another one: only a look during which none ended saw all
+    while True:  # a thread that ends passes its children to another one: only a look during which none ended saw all
         threads = set(os.listdir(tasks))
         try:
             found = {int(pid) for thread in threads for pid in (tasks / thread / "children").read_text().split()}
@@ -132,5 +132,5 @@ def set_threads(threads: int) -> None:
 
 
 def describe(status: int) -> str:
-    """What a wait status or a multiprocessing exit code (negative: signal) says, in words."""
+    """A wait status or a multiprocessing exit code (negative: signal) in words."""
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"

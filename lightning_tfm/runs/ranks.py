@@ -34,7 +34,7 @@ STOP_PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Node:
-    """Where this machine stands among those of a run."""
+    """The place of this machine among those of a run."""
 
     count: int = 1
     number: int = 0
@@ -63,11 +63,11 @@ def fork_ranks(
 ) -> None:
     """Run `fn()` in `here` processes with torchrun's environment variables, and wait for all of them.
 
-    Forked, from a process that has not computed yet; `spawn=True` starts fresh ones (GPUs), `fn` has to be picklable
-    then. A rank that dies takes the others down within PATIENCE seconds, and RunFailed names it with the outcome and
+    Forked, from a process that has not computed yet; `spawn=True` starts fresh ones (GPUs) with a picklable `fn`.
+    A rank that dies takes the others down within PATIENCE seconds, and RunFailed names it with the outcome and
     the reason that it left (StaleAttempt if that was it). SIGINT and SIGTERM are passed to all ranks, which get
     STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them, on
-    the first node. `beside()` starts the other nodes, in a process of its own that lives and dies with the ranks.
+    the first node. `beside()` starts the other nodes, in a separate process that lives and dies with the ranks.
     """
     context: SpawnContext | ForkContext = (
         multiprocessing.get_context("spawn") if spawn else multiprocessing.get_context("fork")
@@ -113,12 +113,12 @@ INTERRUPTED = tuple(128 + number for number in STOP_SIGNALS)
 
 
 def _supervise(ranks: list[_Rank], stop: list[int]) -> None:
-    """Wait for all; at the first death that was not asked for end the others and raise."""
+    """Wait for all; at the first unexpected death end the others and raise."""
     alive = list(ranks)
     until: float | None = None
     while alive:
         wait([rank.process.sentinel for rank in alive], timeout=0.2)
-        codes = [(rank, rank.process.exitcode) for rank in alive]  # looked at once: they die while we look
+        codes = [(rank, rank.process.exitcode) for rank in alive]  # checked once: they may die during the check
         alive = [rank for rank, code in codes if code is None]
         if stop:
             until = until or time.monotonic() + STOP_PATIENCE
@@ -142,7 +142,7 @@ def _failure(first: _Rank, code: int, others: int) -> Exception:
     if first.last_words.poll():
         try:
             outcome, reason, step = first.last_words.recv()
-        except EOFError:  # it died without a word
+        except EOFError:  # it died without leaving a reason
             pass
     if outcome == "stale":
         return StaleAttempt(reason)

@@ -1,7 +1,7 @@
-"""What a finished run leaves, as dataclasses: written once by its training as result.json, read by all the rest.
+"""What a finished run leaves, as dataclasses: written once by its training as result.json, read by everything else.
 
-A field's name is its key in the file, and the order is the same. Fields with a default came later than the first
-records, or are only shown: where a record lacks them they are None or empty. Keys that are not known here are skipped.
+A field's name is its key in the file, and the order is the same. Fields with a default are newer than the first
+records, or are only shown: if a record lacks them they are None or empty. Unknown keys are skipped.
 """
 
 import json
@@ -23,20 +23,20 @@ CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
 
 MOST = 1e11
-"""which no step and no time reaches: as seconds since 1970 it is the year 5138"""
+"""beyond any step and any time: as seconds since 1970 it is the year 5138"""
 Bounded = Annotated[Number, Ge(0), Lt(MOST)]
 Count = Annotated[int, Ge(0), Lt(MOST)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthClass:
-    """The lines of a text whose length lies in one class."""
+    """The lines of a text whose length is in one class."""
 
     side: str
     """whose length: source, target, the longer of the two; `both`: by the longer, all from half a training length to a
     whole one, and all beyond"""
     above: Number
-    """the class's lengths lie above so many training lengths, and reach `upto`"""
+    """the class's lengths are above this many training lengths, and reach `upto`"""
     upto: Number
     sentences: int
     nll: Number
@@ -44,7 +44,7 @@ class LengthClass:
     tokens: int
     """pieces of the references with their end tokens"""
     bleu: Number | None = None
-    """None, as are the next two, of a text without a source"""
+    """None, as are the next two, for a text without a source"""
     pieces: int | None = None
     """of the translations with their end tokens: over `tokens` the length ratio"""
     early: int | None = None
@@ -70,7 +70,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score(Kept):
-    """Perplexity of one text by one set of weights, and BLEU where it is a translation."""
+    """Perplexity of one text under one set of weights, and BLEU if it is a translation."""
 
     split: str = ""
     weights: str
@@ -82,19 +82,19 @@ class Score(Kept):
     tokens: int
     """pieces that `nll` is summed over"""
     bleu: Number | None = None
-    """between 0 and 100; None of a text without a source"""
+    """between 0 and 100; None for a text without a source"""
     signature: str = ""
     """sacreBLEU's"""
     sentences: int | None = None
     words: int | None = None
-    """of the raw references, separated by white space (scoring.text_size); the end of a sentence is none"""
+    """of the raw references, separated by white space (scoring.text_size); the end of a sentence is not one"""
     characters: int | None = None
     """of the raw references: Unicode code points, without the ends of lines"""
     nll_per_word: Number | None = None
-    """`nll`, which holds the end tokens' share, over `words`: no segmentation moves it; None in old records"""
+    """`nll`, which holds the end tokens' share, over `words`: no segmentation changes it; None in old records"""
     nll_per_character: Number | None = None
     bytes: int | None = None
-    """of the raw lines in UTF-8, without their ends; of a text without a source, in place of `characters`"""
+    """of the raw lines in UTF-8, without their ends; for a text without a source, instead of `characters`"""
     nll_per_byte: Number | None = None
     evaluation_hash: str
     by_length: ByLength | None = None
@@ -253,7 +253,7 @@ class RunRecord(Kept):
 
     @property
     def contradiction(self) -> str:
-        """What the record says that cannot both be; empty for nothing. Versions up to 2026-11-22 could write it."""
+        """Contradictions within the record; empty if none. Versions up to 2026-11-22 could write them."""
         named, trained = str(self.identity.get("train", "")), self.data.train
         if trained == named or "" in (trained, named):
             return ""
@@ -269,14 +269,14 @@ class RunRecord(Kept):
 
 @dataclass(frozen=True)
 class Progress(Kept):
-    """Where a run stands: its progress.json."""
+    """How far a run is: its progress.json."""
 
     step: Count
     steps: Count
     tokens_per_second: Bounded
     phase: str
     time: Bounded
-    """when this was so; seconds since 1970"""
+    """time of this record; seconds since 1970"""
     attempt: Count = 0
     """which attempt wrote it; 0 in records from before this was kept"""
 
@@ -294,7 +294,7 @@ class Outcome(Kept):
 
 @dataclass(frozen=True)
 class Called(Kept):
-    """As what a run was last asked for: its cell.json."""
+    """What a run was last requested as: its cell.json."""
 
     row: str
     seed: int
@@ -323,7 +323,7 @@ class Missing:
 
 
 def to_plain(record: RunRecord | Score) -> dict[str, Any]:
-    """The content of its file, but for its checksum (sums.signed). What older versions lack is left out if empty."""
+    """The content of its file, except the checksum (sums.signed). Fields that are newer are omitted if empty."""
     plain = asdict(record)
     for part in (plain, *plain.get("scores", {}).values()):
         untranslated = ["bleu", "signature"] if part.get("bleu", 0) is None else []
@@ -336,7 +336,7 @@ def to_plain(record: RunRecord | Score) -> dict[str, Any]:
 
 
 def read(path: Path) -> RunRecord | Missing:
-    """The record in `path` (a run's result.json), checked: what it holds can be computed with, and is of this run."""
+    """The record in `path` (a run's result.json), checked: its numbers are usable, and it is of this run."""
     found = _read(path, from_plain)
     if isinstance(found, RunRecord) and found.training_hash[:16] != path.parent.name:
         return Missing(f"it is the record of run {found.training_hash[:16]}", damaged=True)
@@ -348,7 +348,7 @@ def read(path: Path) -> RunRecord | Missing:
 OPTIONAL_IN_OLD_RECORDS = (
     "ran files words characters nll_per_word nll_per_character bytes nll_per_byte by_length run".split()
 )
-"""fields that came later and need not be there"""
+"""newer fields, which may be missing"""
 Small = TypeVar("Small", Progress, Outcome, Called, Claimed)
 
 
@@ -369,7 +369,7 @@ def read_score(path: Path) -> Score | Missing:
 
 
 def _check_translated(plain: Any, at: str = "") -> Any:
-    """`plain`, a score. Raises Flaw where it lacks BLEU, and is not of a text without a source."""
+    """`plain`, a score. Raises Flaw where it lacks BLEU but the text has a source."""
     if isinstance(plain, dict) and "nll_per_byte" not in plain:
         for key in ("bleu", "signature"):
             if plain.get(key) is None:
@@ -387,7 +387,7 @@ def _with_measures(plain: Any) -> Any:
 
 
 def segments(plain: list[dict[str, Any]]) -> list[Segment]:
-    """Where the steps of a run were made, out of its checkpoint. Raises ValueError."""
+    """Where the steps of a run were made, from its checkpoint. Raises ValueError."""
     return [_of_file(Segment, one) for one in plain]
 
 
@@ -425,18 +425,18 @@ def _read(path: Path, make: Any) -> Any:
 
 def _of_file(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     """Raises Flaw. `text`: the whole file, where it holds nothing else; it is read faster."""
-    with suppress(Flaw):  # a null that stands for a default
+    with suppress(Flaw):  # a null that means a default
         return made(kind, plain, text)
     return made(kind, _told(plain))
 
 
 def _told(plain: Any) -> Any:
-    """What a record says: without its nulls."""
+    """The content of a record without its nulls."""
     if isinstance(plain, dict):
         return {key: _told(value) for key, value in plain.items() if value is not None}
     return [_told(value) for value in plain] if isinstance(plain, list) else plain
 
 
 def without_folders(word: str) -> str:
-    """An argument as a record may show it: an absolute path by its name, since a machine's folders are private."""
+    """An argument as a record may show it: an absolute path only by its name, as a machine's folders are private."""
     return re.sub(r"(?<![^=,:\s])/(?!/)[^,:\s]*", lambda path: Path(path[0]).name, word)

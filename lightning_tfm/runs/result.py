@@ -1,4 +1,4 @@
-"""What a run leaves: result.json, with what was counted of its model and where its steps were made."""
+"""What a run leaves: result.json, with the counts of its model and where its steps were made."""
 
 import time
 from dataclasses import asdict, dataclass, field
@@ -83,7 +83,7 @@ Plain = dict[str, Any]
 
 
 def attempt_provenance(e: Experiment, hardware: Hardware, attempt: int, step: int) -> tuple[Plain, list[Plain]]:
-    """This attempt, which goes on after `step`; and what came before it, where the checkpoint does not say."""
+    """This attempt, which resumes after `step`; and what came before it, where the checkpoint does not say."""
     this_attempt = Segment(
         attempt=attempt,
         first=step + 1,
@@ -97,11 +97,11 @@ def attempt_provenance(e: Experiment, hardware: Hardware, attempt: int, step: in
 
 
 def _products(one: Segment) -> str:
-    """Who multiplied: torch in records of before it could be another."""
+    """What multiplied matrices: torch in records from before there was a choice."""
     return str((one.hardware.trainer or {}).get("products", "torch"))
 
 
 def same_devices(ran: list[Segment]) -> bool:
-    """Whether all steps were made on as many processes of as good a machine, so that their speed is one figure."""
+    """Whether all steps were made on equally many processes of equal machines, so that their speed is one figure."""
     kinds = {(one.device, one.hardware.cpu, *one.hardware.gpus, one.hardware.processes, _products(one)) for one in ran}
     return len(kinds) == 1 and all(one.attempt is not None for one in ran)

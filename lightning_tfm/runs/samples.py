@@ -1,7 +1,7 @@
 """A few dev sentences, translated greedily at every validation: how a run's translations change as it learns.
 
-They go into samples.jsonl in the run's folder: a line with the sentences, then one for each validation. What they cost
-counts as validation; they draw no random numbers, so that no weight depends on them.
+They go into samples.jsonl in the run's folder: a line with the sentences, then one for each validation. Their cost
+counts as validation; they draw no random numbers, so no weight depends on them.
 """
 
 import json
@@ -27,7 +27,7 @@ EXTRA = 10
 
 
 class Samples:
-    """Takes the samples of one attempt. `compiled`: layers are, and must not be compiled anew for our shapes."""
+    """Takes the samples of one attempt. `compiled`: layers are, and must not be recompiled for our shapes."""
 
     def __init__(self, attempt: Attempt, dev: Split, tokenizer: Tokenizer | PieceTokenizer, compiled: bool) -> None:
         self._attempt, self._dev, self._tokenizer, self._compiled = attempt, dev, tokenizer, compiled
@@ -36,7 +36,7 @@ class Samples:
         self._begun = False
 
     def take(self, module: TransformerModule, step: int) -> None:
-        """Translate after this step, and leave the module in its mode. Raises StaleAttempt, OSError."""
+        """Translate after this step, leaving the module in its mode. Raises StaleAttempt, OSError."""
         if not self._begun:
             self._begin(step)
         self._append({"step": step, "translations": self._translated(module)})
@@ -56,11 +56,11 @@ class Samples:
         return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
 
     def _begin(self, step: int) -> None:
-        """Drop what came after the checkpoint that this attempt began at."""
+        """Drop what came after the checkpoint from which this attempt started."""
         self._begun = True
         try:
             kept = b"".join(line for line in self._known() if json.loads(line)["step"] < step)
-        except (ValueError, KeyError, TypeError):  # damaged: what is only looked at ends no training
+        except (ValueError, KeyError, TypeError):  # damaged: data only for display must not end a training
             kept = b""
         if not kept:
             sides = (("sources", self._dev.source_text()), ("references", self._dev.target_text()))
@@ -69,7 +69,7 @@ class Samples:
         self._attempt.write(self._path, kept)
 
     def _known(self) -> list[bytes]:
-        """The lines that are there, but for a last one that was cut off."""
+        """The existing lines, except a last one that was cut off."""
         data = self._path.read_bytes() if self._path.is_file() else b""
         return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
 

@@ -1,4 +1,4 @@
-"""A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where that is asked for."""
+"""A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where requested."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ def score_split(
 ) -> Score | None:
     """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
 
-    None on the other ranks. Without a source there is nothing to translate: perplexity alone.
+    None on the other ranks. Without a source there is nothing to translate: only perplexity.
     """
     split = text.split(split_name)
     translated = module.experiment.data.translated
@@ -87,7 +87,7 @@ def score_split(
 
 
 def check_metrics(text: Text, split: str, how: Evaluation) -> None:
-    """Raise UserError, before anything is trained, where the references of a split cannot be scored so."""
+    """Raise UserError, before anything is trained, where the references of a split cannot be scored this way."""
     if how.metrics:
         from lightning_tfm.counting import measured
 

@@ -1,4 +1,4 @@
-"""Where a run goes on: its newest whole checkpoint, with all the snapshots that its average will need."""
+"""Where a run resumes: its newest intact checkpoint, with all the snapshots that its average will need."""
 
 import os
 import sys
@@ -14,23 +14,23 @@ from lightning_tfm.training.weight_files import verify
 from lightning_tfm.training.writer import checkpoint_files, snapshot_file, step_of
 
 ASIDE = ".damaged"
-"""suffix of a damaged checkpoint that was passed over"""
+"""suffix of a damaged checkpoint that was skipped"""
 
 
 @dataclass
 class Start:
-    """Where a run goes on."""
+    """Where a run resumes."""
 
     checkpoint: Path | None = None
-    """None: at the beginning"""
+    """None: from the beginning"""
     step: int = 0
-    """the last step that is not made again"""
+    """the last step that is not repeated"""
     damaged: list[Path] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """lines for whoever reads the run's log"""
 
     def settle(self, attempt: Attempt) -> None:
-        """What one process does before the run goes on: damaged checkpoints and half-written files leave the way."""
+        """What one process does before the run resumes: move damaged and half-written files out of the way."""
         for line in self.remarks:
             print(line, file=sys.stderr, flush=True)
         with attempt.guard():
@@ -42,9 +42,9 @@ class Start:
 
 
 def find_start(folder: RunFolder, events: EventSchedule) -> Start:
-    """The newest checkpoint that is whole, as are the snapshots up to its step; every rank comes to the same.
+    """The newest intact checkpoint whose snapshots are also intact; every rank finds the same one.
 
-    Raises UserError where checkpoints are there and none is usable: to begin again is for the user to decide.
+    Raises UserError if there are checkpoints but none is usable: starting over is for the user to decide.
     """
     start, found = Start(), checkpoint_files(folder.checkpoints)
     for path in reversed(found):
@@ -60,13 +60,13 @@ def find_start(folder: RunFolder, events: EventSchedule) -> Start:
             if old:
                 start.remarks.append(f"{path}: written before checkpoints had checksums; accepted unverified")
             if path != found[-1]:
-                start.remarks.append(f"going on from {path} instead")
+                start.remarks.append(f"resuming from {path} instead")
             return start
         start.remarks += [f"{path} needs a snapshot: {why}" for why in missing]
     if found:
         reasons = "; ".join(dict.fromkeys(start.remarks))
         raise UserError(
-            f"the run cannot continue: {reasons}. Put whole files back, or train it from the beginning: "
+            f"the run cannot continue: {reasons}. Put intact files back, or train it from the beginning: "
             f"lightning-tfm runs remove {folder.path.name}, then the same command again"
         )
     return start

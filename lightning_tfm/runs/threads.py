@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # the command line imports this before it knows the verb
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """variables by which a user says how OpenMP's threads wait"""
 FAR = 8
-"""so many threads, or processes, for each core of the machine are a slip, not a wish"""
+"""this many threads, or processes, per core of the machine are a slip, not an intention"""
 
 
 def wait_quietly() -> None:
     """Let OpenMP's threads sleep at once when they wait, if others use the machine: call it before torch is imported.
 
-    By default they spin for some milliseconds, which is fastest on a machine of one's own. Where another program takes
-    one of the cores, the others then spin while the one that they wait for stands in the queue behind them
+    By default they spin for some milliseconds, which is fastest on an idle machine. If another program takes
+    one of the cores, the others then spin while the one that they wait for is queued behind them
     (benchmarks/results/busy.txt). What a user has set stays.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING) and others_work():
@@ -29,7 +29,7 @@ def wait_quietly() -> None:
 
 
 def others_work() -> bool:
-    """Whether other tasks than this one are on the cores now, at each of three looks; True where it cannot be seen."""
+    """Whether tasks other than this one are on the cores now, at each of three looks; True if that cannot be seen."""
     try:
         return all(_runnable(pause) > 1 for pause in (0.0, 0.002, 0.003))
     except (OSError, ValueError, IndexError):
@@ -37,7 +37,7 @@ def others_work() -> bool:
 
 
 def _runnable(pause: float) -> int:
-    """Tasks of the machine that run or could run, this one among them, after a pause in seconds."""
+    """Tasks of the machine that run or could run, including this one, after a pause in seconds."""
     time.sleep(pause)
     found = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
     if found < 1:  # this task runs: sandboxes that make the file up say 0
@@ -52,9 +52,9 @@ def waiting() -> str:
 
 
 def asked_threads(hardware: "Hardware") -> int:
-    """CPU threads of each process as the user wants them: trainer.threads, else OMP_NUM_THREADS; 0: not said.
+    """CPU threads of each process as the user wants them: trainer.threads, else OMP_NUM_THREADS; 0: not set.
 
-    Raises UserError where OMP_NUM_THREADS is no number.
+    Raises UserError if OMP_NUM_THREADS is not a number.
     """
     said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested parallelism
     if hardware.threads or not said:

@@ -25,7 +25,7 @@ def rank() -> int:
 
 
 def placed(hardware: Hardware) -> Hardware:
-    """`hardware` with the processes and nodes that torchrun has started. Raises UserError where it says otherwise."""
+    """`hardware` with the processes and nodes that torchrun has started. Raises UserError where it differs."""
     world, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     for name, asked, found in (
         ("devices", hardware.devices, local),
@@ -38,7 +38,7 @@ def placed(hardware: Hardware) -> Hardware:
 
 @dataclass(frozen=True)
 class _Message:
-    """What rank 0 tells the others: the attempt that they take part in, or the exit code that it ends with."""
+    """What rank 0 sends the others: the attempt that they take part in, or the exit code that it ends with."""
 
     number: int = 0
     token: str = ""
@@ -56,7 +56,7 @@ def _tell(message: _Message) -> None:
 
 
 def lead(attempt: Attempt) -> None:
-    """Rank 0: the run is claimed, let the others begin. Raises UserError where one of them does not see its folder."""
+    """Rank 0: the run is claimed, let the others start. Raises UserError if one of them does not see its folder."""
     _tell(_Message(attempt.number, attempt.token))
     for other in range(1, int(os.environ["WORLD_SIZE"])):
         if why := _store().get(_answer(other)).decode():

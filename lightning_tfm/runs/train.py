@@ -38,7 +38,7 @@ from lightning_tfm.training.writer import Writer
 
 @dataclass(frozen=True)
 class Made:
-    """What a training came to, on the first rank."""
+    """The outcome of a training, on the first rank."""
 
     data: TranslationData
     module: TransformerModule
@@ -50,10 +50,10 @@ class Made:
 
 
 class Recorder(Protocol):
-    """Writes down, on the first rank, where a run was made and what it came to (runs/result.py)."""
+    """Writes down, on the first rank, where a run was made and its outcome (runs/result.py)."""
 
     def begin(self, run: "Run", step: int) -> Tally:
-        """What an attempt that goes on after `step` counts, with where it runs."""
+        """What an attempt that resumes after `step` counts, with where it runs."""
 
     def finish(self, run: "Run", made: Made) -> None:
         """Write result.json."""
@@ -69,7 +69,7 @@ class Run:
     store: Path
     """the token store of its text (data/prepare.py)"""
     backend: Callable[[Hardware, str, torch.device], Backend]
-    """who computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
+    """what computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
     spawned gets it by its name"""
     recorder: Recorder
     beside: Sequence[pl.Callback] = ()
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the run's name is the hash of."""
+        """What the run's name is a hash of."""
         return json.loads(self.folder.identity.read_bytes())
 
     def train(self) -> None:
@@ -136,7 +136,7 @@ class Run:
             dist.destroy_process_group()
 
     def _score(self, module: TransformerModule, prepared: Prepared, rank: int, world: int) -> dict[str, Score]:
-        """Scores of dev and test with the last weights, and with averaged ones where snapshots were kept.
+        """Scores of dev and test with the last weights, and with averaged ones if snapshots were kept.
 
         Those by length with the weights that a table scores. Empty on all ranks but the first.
         """

@@ -33,9 +33,9 @@ def make_trainer(experiment: Experiment, hardware: Hardware, callbacks: list[pl.
     ddp = DDPStrategy(
         process_group_backend="nccl" if gpu else "gloo",
         gradient_as_bucket_view=True,
-        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences ask
+        forward_sync_buffers=False,  # tables of positions, which grow on each rank as its sentences need
     )
-    # named, because Lightning would take a job of SLURM for one whose tasks are the ranks
+    # explicit, because Lightning would mistake a SLURM job for one whose tasks are the ranks
     environment = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else LightningEnvironment()
     return pl.Trainer(
         accelerator="gpu" if gpu else "cpu",

@@ -1,4 +1,4 @@
-"""The weights of a run, of exactly the steps that its experiment asks for; what is missing or damaged is named."""
+"""The weights of a run, of exactly the steps that its experiment requires; what is missing or damaged is named."""
 
 import sys
 
@@ -14,7 +14,7 @@ from lightning_tfm.training.writer import checkpoint_file, snapshot_file
 
 
 def scored(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
-    """Those that the evaluation of `e` asks for. Raises UserError, DamagedFile."""
+    """Those that the evaluation of `e` requires. Raises UserError, DamagedFile."""
     return averaged(folder, e) if e.evaluation.weights == "average" else last(folder, e)
 
 
@@ -35,6 +35,6 @@ def last(folder: RunFolder, e: Experiment) -> dict[str, Tensor]:
     except DamagedFile as error:
         if not snapshot.exists():
             raise DamagedFile(f"{error}; the run's last weights are gone: runs remove it and train it again") from None
-        if checkpoint.exists():  # `runs gc` removes it where the snapshot is there
-            print(f"{error}; taking {snapshot}, which holds the same weights", file=sys.stderr)
+        if checkpoint.exists():  # `runs gc` removes it if the snapshot exists
+            print(f"{error}; using {snapshot}, which holds the same weights", file=sys.stderr)
     return load(snapshot, run)

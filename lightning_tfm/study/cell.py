@@ -18,11 +18,11 @@ class Cell:
     change: dict[str, Any] = field(default_factory=dict, hash=False)
     """dotted keys and values that a search set for this run; empty in a table"""
     more: tuple[tuple[int, str], ...] = ()
-    """(seed, training hash) of the further runs where a trial of a search has several; `cost` is that of all"""
+    """(seed, training hash) of the further runs if a trial of a search has several; `cost` is that of all"""
 
     @property
     def runs(self) -> "list[Cell]":
-        """A cell of its own for each run, in the order of seeds: itself but for a trial of several."""
+        """One cell for each run, in the order of seeds: itself, unless a trial has several."""
         found = [(self.seed, self.training_hash), *self.more]
         return [Cell(self.row, seed, run, self.cost / len(found), self.change) for seed, run in found]
 

@@ -12,7 +12,7 @@ from lightning_tfm.parts import KINDS, OWN_WEIGHTS
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
-    """Field -> import path, of those that name a user-defined class. Raises UserError where it looks like none."""
+    """Field -> import path, of those that name a user-defined class. Raises UserError if it does not look like one."""
     found = {}
     for key in OWN_WEIGHTS:
         shipped = KINDS[key]
@@ -32,7 +32,7 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
 def user_classes(experiment: Experiment) -> dict[str, str]:
     """Import path -> sha256 of the source, for the user-defined classes that decide the weights.
 
-    The source is that of the module that the path names, of every module of the user's that the class inherits from, of
+    The source is that of the module that the path names, of every user module that the class inherits from, of
     the packages around them, and of those that they import (user_modules.py). A corpus needs no entry: the fingerprint
     of its text says more. Modules are looked up in the working directory too.
     """

@@ -1,11 +1,11 @@
-"""What a run costs, from its sizes alone."""
+"""What a run costs, only from its sizes."""
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.parts import LAYERS
 
 PIECES = 25
-"""of a sentence, on a side, where nothing says how long sentences are"""
+"""of a sentence, on a side, if sentence lengths are unknown"""
 
 SOLVE = "solve"
 """key of a value that makes a row cost as much as base (study/solve.py)"""

@@ -21,11 +21,11 @@ def gains(
 ) -> list[str]:
     """One phrase for each of the best trials (name -> values): by how much it beats base in each objective.
 
-    `based`: base is among the search's runs; `base`: its values, None while it has none; `by_seed`: where trials have
+    `based`: base is among the search's runs; `base`: its values, None while it has none; `by_seed`: if trials have
     several seeds, from which the gain has an interval.
     """
     if not based:
-        return ["begun before base was the first run of a search: there is no base to compare with"]
+        return ["started before base was the first run of a search: no base to compare with"]
     if base is None or None in base:
         return ["base has no result yet to compare with"]
     if list(best) == [BASE]:
@@ -49,7 +49,7 @@ def gains(
 
 
 def _interval(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of the difference of two means, by Welch's t (1947); None where a side has one seed, or none varies."""
+    """95 % of the difference of two means, by Welch's t (1947); None if a side has one seed, or neither varies."""
     if min(len(mine), len(theirs)) < 2:
         return None
     from scipy import stats

@@ -1,4 +1,4 @@
-"""`miniature.hold` and `miniature.seen`, as they are asked for; study/ratios.py makes numbers of them."""
+"""`miniature.hold` and `miniature.seen`, as given; study/ratios.py turns them into numbers."""
 
 import math
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ FOLLOW = (
     ("data", "share"),
     ("miniature", "steps"),
 )
-"""sections and fields that are derived: HOLD takes back what was said of them before it"""
+"""sections and fields that are derived: HOLD discards earlier values of them"""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What was asked for."""
+    """What was requested."""
 
     seen: float = 1.0
     where: str = ""
 
     @classmethod
     def of(cls, asked: dict[str, tuple[Any, str]]) -> "Held | None":
-        """From HOLD and SEEN with where they were written. Raises UserError."""
+        """From HOLD and SEEN with their places in files. Raises UserError."""
         kind, where = asked.get(HOLD, (None, ""))
         seen, there = asked.get(SEEN, (1.0, ""))
         if kind is not None and kind not in KINDS:

@@ -1,4 +1,4 @@
-"""What kind of file a YAML file is, so that one of another kind is called by its name and sent where it belongs."""
+"""What kind of file a YAML file is, so that one of the wrong kind is named and sent where it belongs."""
 
 from collections.abc import Mapping
 from dataclasses import fields

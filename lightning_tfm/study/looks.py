@@ -1,6 +1,6 @@
-"""Seeds that are added between looks (`sweep --seeds auto`): the plan of a study, and how far it is on it (looks.json).
+"""Seeds that are added between looks (`sweep --seeds auto`): a study's plan, and its progress (looks.json).
 
-What a look finds, and what follows from it, report/sequential.py decides.
+report/sequential.py decides what a look finds, and what follows from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of
 
 FIRST, BUDGET = 5, 8
-"""seeds of every row at first, the least at which a table has words (report/statistics.py), and at most"""
+"""seeds of every row at first, the fewest at which a table has verdicts (report/statistics.py), and at most"""
 LATE = (0.1, 0.2, 0.7)
 """shares of the level at the first look, at one in between and at the last"""
 NOT_ASKED = "not asked for: closed with fewer seeds"
@@ -88,7 +88,7 @@ class Course:
     """row -> all seeds that the next look waits for; None after the last look"""
 
     def shown(self, row: str, seed: int) -> str | None:
-        """None where a cell belongs in the report, else why not: the report shows what the last look saw."""
+        """None if a cell belongs in the report, else why not: the report shows what the last look saw."""
         if self.looks and seed in self.looks[-1].seeds.get(row, []):
             return None
         if self.asked is None or seed not in self.asked.get(row, []):
@@ -96,7 +96,7 @@ class Course:
         return "waits for the next look" if self.looks else None
 
     def looked(self, finished: Mapping[str, Sequence[int]]) -> "Course":
-        """After one more look at these seeds, which says nothing yet of what comes next."""
+        """After one more look at these seeds, with no decision yet about what comes next."""
         asked = self.asked or {}
         taken = {row: [s for s in seeds if s in finished.get(row, ())] for row, seeds in asked.items()}
         return replace(self, looks=[*self.looks, Look(taken)], asked=None)
@@ -120,7 +120,7 @@ def read_looks(folder: Path) -> Course | None:
     file = read_kept(_LooksFile, path, "a record of looks")
     if file is None:
         return None
-    try:  # without shares: begun when every seed was a look
+    try:  # without shares: started when every seed was a look
         plan = Plan(file.sizes, file.shares) if file.shares else linear(file.first, file.budget)
     except ValueError as error:
         raise UserError(f"{path}: not a record of looks ({error})") from None
@@ -137,7 +137,7 @@ def looks_to_json(course: Course) -> dict[str, Any]:
 
 
 def asked_cells(study: Study, root: Path) -> list[Cell]:
-    """The cells that are known beforehand; where seeds are added by looks, those that were asked for. Raises UserError.
+    """The cells that are known beforehand; where seeds are added by looks, those requested. Raises UserError.
 
     A row that is closed early gets fewer seeds than others.
     """
@@ -151,5 +151,5 @@ def check_fixed(name: str, root: Path) -> None:
     if read_looks(folder) is not None:
         raise UserError(
             f"{folder}: this study's seeds are added where a verdict is open, and its p-values are corrected for that: "
-            "continue with --seeds auto, or give this one a name of its own with --name"
+            "continue with --seeds auto, or give this one its own name with --name"
         )

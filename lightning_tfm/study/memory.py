@@ -1,4 +1,4 @@
-"""What training takes of a machine's memory, by formula, before anything is allocated."""
+"""How much of a machine's memory training takes, by formula, before anything is allocated."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 
 KEPT = {"adam": 2, "adamw": 2, "muon": 1}
-"""optimiser -> numbers that it keeps of each parameter, at least; of a user-defined class nothing is known"""
+"""optimiser -> numbers that it keeps for each parameter, at least; unknown for a user-defined class"""
 LENGTH = 30
 """tokens of a sentence, for the weights of attention"""
 
@@ -62,7 +62,7 @@ def check_memory(experiment: Experiment, row: str) -> None:
 
 
 def check_on_cpu(exact: Experiment, V: int, hardware: Hardware, row: str) -> str:
-    """What is to be said where the memory that is free here may not do for training on CPUs; else empty.
+    """A warning where the free memory here may not be enough for training on CPUs; else empty.
 
     Raises UserError where not even weights, gradients and what the optimiser keeps fit into the machine.
     """
@@ -74,7 +74,7 @@ def check_on_cpu(exact: Experiment, V: int, hardware: Hardware, row: str) -> str
     return (
         f"{row}: {found.parameters:,} parameters take about {gib(found.weights)} with their gradients, "
         f"{gib(found.optimizer)} in the optimiser and {gib(found.activations)} for a micro-batch{each}; "
-        f"{gib(free())} of memory are free: should it end with out_of_memory, give a smaller --trainer.micro_tokens"
+        f"{gib(free())} of memory are free: if it ends with out_of_memory, give a smaller --trainer.micro_tokens"
     )
 
 

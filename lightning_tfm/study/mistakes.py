@@ -1,4 +1,4 @@
-"""Mistakes that can be known before data are prepared or anything is trained. All raise UserError naming the remedy."""
+"""Mistakes that are known before data are prepared or anything is trained. All raise UserError naming the remedy."""
 
 import math
 import os
@@ -20,11 +20,11 @@ AT_LEAST = {"devices": 1, "num_nodes": 1, "threads": 0, "micro_tokens": 0, "log_
 AT_LEAST |= {"validate_every": 0, "checkpoint_every": 0, "checkpoint_minutes": 0}
 NOTHING = {
     "fit": "which experiment? lightning-tfm {verb} --config experiments/miniature.yaml takes minutes on a CPU; others "
-    "are in experiments/, or in a file of your own",
+    "are in experiments/, or in your own file",
     "data": "which corpus? lightning-tfm data prepare wmt14-en-de, or one of an experiment: --config experiments/"
     "miniature.yaml",
 }
-"""verb -> what to say where nothing is asked for"""
+"""verb -> what to say if nothing is given"""
 NOTHING |= dict.fromkeys(
     ("validate", "test", "translate", "export"),
     "which run? lightning-tfm {verb} RUN, the start of its name or its folder (lightning-tfm runs list), or --config "
@@ -33,7 +33,7 @@ NOTHING |= dict.fromkeys(
 
 
 def check_hardware(hardware: Hardware) -> None:
-    """Counts and intervals that cannot be."""
+    """Impossible counts and intervals."""
     values = asdict(hardware)
     if not math.isfinite(hardware.checkpoint_minutes):
         raise UserError(f"trainer.checkpoint_minutes={hardware.checkpoint_minutes}: expected a finite number")
@@ -73,7 +73,7 @@ def check_asked(experiment: Experiment, verb: str) -> None:
 
 
 def check_scoring(evaluation: Evaluation) -> None:
-    """A metric that there is not, a BLEU tokenizer that sacreBLEU does not have, or one whose package is missing."""
+    """A metric that does not exist, a BLEU tokenizer that sacreBLEU does not have, or one whose package is missing."""
     METRICS.named(evaluation.metrics)
     tokenize = evaluation.bleu_tokenize
     if tokenize not in TOKENIZERS:
@@ -86,7 +86,7 @@ def check_scoring(evaluation: Evaluation) -> None:
 
 
 def check_trainable(experiment: Experiment, row: str) -> None:
-    """What only training minds: a schedule that never peaks, a user-defined class that is not whole.
+    """What matters only to training: a schedule that never peaks, an incomplete user-defined class.
 
     `experiment` at the paper's scale; the steps that count are the miniature's.
     """

@@ -1,4 +1,4 @@
-"""`miniature: {width: 16, hold: ratios}`: the regime that follows from the paper's ratios and the width alone.
+"""`miniature: {width: 16, hold: ratios}`: the regime that follows only from the paper's ratios and the width.
 
 The paper's base has 63 to 65 million parameters, trains on 4.5 million pairs of some 28 target pieces for 100,000 steps
 of 25,000. So it sees
@@ -10,7 +10,7 @@ warms up over 4 % of its steps, ends at warmup^0.5 steps^-0.5 = 0.20 of its peak
 
     steps  = 40 seen P / training.tokens            warmup = 0.04 steps
     factor = (512 / d_model)^0.5 (warmup / 4000)^0.5
-    pairs, or share of the text: so many that 2.0 P target pieces (end tokens counted) are left to train on
+    pairs, or share of the text: so that 2.0 P target pieces (end tokens counted) are left to train on
 
 `seen` scales the budget openly: 0.25 trains for a quarter of the steps, on the same text. Rows follow base: they get
 its text, its steps (times 3 for `big`) and its rate. The result is an experiment in plain numbers like any other, which
@@ -31,10 +31,10 @@ UNIQUE, EPOCHS, WARMUP = 2.0, 20.0, 0.04
 D_MODEL, WARM = 512, 4000
 """of the paper's base, whose peak rate times width is held"""
 NEAR = 0.005
-"""relative error of the text's size that is left"""
+"""remaining relative error of the text's size"""
 TRIES = 6
 PAIR = 12.0
-"""target pieces of a generated pair, to begin with"""
+"""target pieces of a generated pair, as a first guess"""
 
 Count = Callable[[Data], tuple[int, int]]
 """a text -> (target pieces to train on, end tokens counted; pieces of its vocabulary)"""
@@ -42,7 +42,7 @@ Count = Callable[[Data], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Regime:
-    """An experiment with its ratios held, and what came out."""
+    """An experiment with its ratios held, and the results."""
 
     base: Experiment
     parameters: int
@@ -120,12 +120,12 @@ def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
         except UserError:  # sizes that it does not divide
             continue
         if fed:
-            return f"{said}: it feeds miniature.width={width}, or take a longer text"
-    return f"{said}: it feeds no width; take a longer text or a smaller data.vocab_size"
+            return f"{said}: it is enough for miniature.width={width}; or use a longer text"
+    return f"{said}: it is too short for any width; use a longer text or a smaller data.vocab_size"
 
 
 def _check_given(base: Experiment, found: Experiment, where: str) -> None:
-    """Raise UserError where a number that follows was given after HOLD, and is another."""
+    """Raise UserError where a derived number was given after HOLD, and differs."""
     for section, name in FOLLOW:
         given, follows, default = (getattr(getattr(e, section), name) for e in (base, found, Experiment()))
         if given not in (follows, default):

@@ -1,6 +1,6 @@
-"""Rows that change the training text or the pieces it is cut into: each has prepared data of its own.
+"""Rows that change the training text or the pieces it is cut into: each has its own prepared data.
 
-Their perplexities are per other pieces, so such rows are compared by the nll per reference word.
+Their perplexities are per different pieces, so such rows are compared by the nll per reference word.
 """
 
 from dataclasses import dataclass
@@ -21,5 +21,5 @@ class RowData:
 
 
 def data_key(change: dict[str, Any]) -> str:
-    """What a row changes of the data, as text by which its prepared data are found; empty where it changes nothing."""
+    """What a row changes in the data, as a key to its prepared data; empty if it changes nothing."""
     return ", ".join(f"{key}={change[key]}" for key in ROW_DATA if key in change)

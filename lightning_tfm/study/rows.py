@@ -26,9 +26,9 @@ ROW_DATA = tuple(
         "train pairs vocab_size byte_fallback share max_words max_ratio check_encoding check_script drop_duplicates"
     ).split()
 )
-"""what a row may change of the data and has data of its own for: training text and pieces; never what is scored"""
+"""what a row may change in the data, getting its own: training text and pieces; never what is scored"""
 MAY = (*ROW_DATA, "data.max_len")
-"""all that a row may change of the data"""
+"""all that a row may change in the data"""
 
 
 def not_of_rows(key: str) -> bool:
@@ -39,7 +39,7 @@ def not_of_rows(key: str) -> bool:
 
 @dataclass(frozen=True)
 class Paper:
-    """What the paper prints for a row, None where it leaves a blank or the row is not the paper's."""
+    """What the paper prints for a row, None if it leaves a blank or the row is not the paper's."""
 
     ppl: Number | None
     """dev perplexity per piece"""
@@ -53,7 +53,7 @@ class Paper:
         return (self.ppl, self.bleu, self.params) != (None, None, None)
 
     def of(self, metric: str) -> float | None:
-        """What it prints in a metric; None where it has no such column, too."""
+        """What it prints in a metric; None also if it has no such column."""
         return getattr(self, metric, None)
 
 
@@ -71,12 +71,12 @@ class Row:
     ties: dict[str, Any] = field(default_factory=dict)
     """of a row laid on a base, where `change` holds numbers: what its values follow"""
     elsewhere: str = ""
-    """what others print of this change, with the source: words beside the table, compared with nothing"""
+    """what others print about this change, with the source: words beside the table, compared with nothing"""
     label: str = ""
-    """what people call it, shown beside its name; it names no run"""
+    """what people call it, shown beside its name; not part of a run's name"""
 
     def on(self, base: Experiment) -> "Row":
-        """This row laid on `base`. Raises UserError where its sizes do not come out there."""
+        """This row laid on `base`. Raises UserError where its sizes are not whole there."""
         change = ties.resolved(base, self.change, f"{self.where}: row '{self.name}'")
         tied = {key: value for key, value in self.change.items() if key in change and change[key] != value}
         return replace(self, change=change, ties=tied) if tied else self
@@ -101,7 +101,7 @@ class _Solve(Schema):
 
 @dataclass(frozen=True)
 class _Line(Schema):
-    """A row as a file has it."""
+    """A row as in a file."""
 
     group: Annotated[str, MinLen(1)]
     change: dict[str, Any]
@@ -114,7 +114,7 @@ class _Line(Schema):
 
 
 def base_of(rows: Iterable[Row]) -> str | None:
-    """The row that changes nothing, whatever its name: the paper's where there are several."""
+    """The row that changes nothing, whatever its name: the paper's if there are several."""
     plain = [row for row in rows if not row.change]
     return next((row.name for row in sorted(plain, key=lambda row: not row.paper.printed)), None)
 
@@ -164,7 +164,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         if not_of_rows(key):
             raise UserError(
                 f"{where}: '{key}' (value {value!r}) must be the same for all rows of a table: set it in "
-                f"the experiment file; a row changes model, training and of the data {', '.join(MAY)}"
+                f"the experiment file; a row changes model, training and, of the data, {', '.join(MAY)}"
             )
     for key in WORDS:
         one_line(getattr(line, key), key, f"{file.where(name, key)}: row '{name}'")

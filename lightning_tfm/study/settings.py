@@ -1,7 +1,7 @@
-"""What an experiment is asked to be: files and single settings, merged left to right, for the command line and Python.
+"""The requested experiment: files and single settings, merged left to right, for the command line and Python.
 
 A setting is a dotted key with its value (`model.h`, 16), or one of `row`, `seed`, `out` and `rows`, all of which may
-stand in a file, too.
+also be in a file.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ PLAIN: dict[str, type] = {"row": str, "seed": int, "out": str}
 NAMED = ("model", "training", "miniature")
 """sections whose typed values name a run; those of data may be folders"""
 APPENDED = "rows+"
-"""as `rows`, beside those that were asked for before"""
+"""as `rows`, in addition to those given before"""
 
 ALIASES = {
     "training.lr_factor": "lr learning_rate lr_scale",
@@ -54,22 +54,22 @@ Setting = tuple[str, Any, str]
 
 @dataclass(frozen=True)
 class Settings:
-    """What files and single settings ask for. `base` is without the row, at the paper's scale."""
+    """What files and single settings request. `base` is without the row, at the paper's scale."""
 
     base: Experiment
     hardware: Hardware
     row: "Row | None"
     read_rows: Callable[[], dict[str, "Row"]] = field(compare=False)
-    """reads all rows that there are, once: a run of none reads none"""
+    """reads all existing rows, once: a run without a row reads none"""
     out: Path
     verb: dict[str, Any] = field(default_factory=dict)
     """a verb's own arguments"""
     files: tuple[str, ...] = ()
-    """experiment files, as they were named"""
+    """experiment files, as named"""
     typed: frozenset[str] = frozenset()
     """dotted keys that the command line itself gives"""
     held: Held | None = None
-    """that `base` is still to get its regime by the paper's ratios (study/ratios.py), which takes its text"""
+    """that `base` still needs its regime by the paper's ratios (study/ratios.py), which requires its text"""
     regime: "Regime | None" = None
     """by which it got it"""
 
@@ -116,7 +116,7 @@ def checked(experiment: Experiment, row: str) -> Experiment:
 def load_experiment(*files: str | Path, row: str | None = None, seed: int | None = None) -> Experiment:
     """The experiment of YAML files merged left to right, as the command line reads them, with a row's change applied.
 
-    At the paper's scale: call `.scaled()` for the true sizes. A file's `trainer` (hardware) is left aside. Raises
+    At the paper's scale: call `.scaled()` for the true sizes. A file's `trainer` (hardware) is ignored. Raises
     UserError naming file, line, key and the nearest valid one.
     """
     settings = [setting for file in files for setting in in_file(file)]
@@ -138,7 +138,7 @@ def meant(key: str, valid: Iterable[str]) -> str:
 
 
 def in_file(name: str | Path) -> Iterator[Setting]:
-    """The settings of an experiment file. Raises UserError where it is not YAML, or a section is no mapping."""
+    """The settings of an experiment file. Raises UserError where it is not YAML, or a section is not a mapping."""
     file = expect("experiment", read_yaml(name))
     for key, value in file.values.items():
         if key not in SECTIONS:
@@ -160,12 +160,12 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     written = sections["training"]["seed"]
     asked: dict[str, tuple[Any, str]] = {}
     for key, value, where in settings:
-        if key == "seed" and value is None:  # takes back what `seed` said, not what training.seed did
+        if key == "seed" and value is None:  # resets what `seed` set, not what training.seed did
             sections["training"]["seed"] = written
-        # one field by two names: the later one holds
+        # one field by two names: the later one counts
         if key in (HOLD, SEEN):
             asked[key] = (value, where)
-            for part, name in FOLLOW if key == HOLD else ():  # over what was said before it
+            for part, name in FOLLOW if key == HOLD else ():  # over what was set before it
                 sections[part][name] = getattr(SECTIONS[part], name)
             continue
         section, _, name = ("training.seed" if key == "seed" and type(value) is int else key).partition(".")

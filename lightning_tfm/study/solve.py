@@ -1,14 +1,14 @@
 """A row's size that makes it cost as much as base: `solve: {field: model.d_ff, equal: flops}`.
 
-A row with another layer has other parameters and other operations than base, so its effect is that of two changes. A
-solved row changes one size of its own until one of them is base's again:
+A row with another layer differs from base in parameters and operations, so its effect is that of two changes. A
+solved row changes one of its sizes until one of them equals base's again:
 
     L-lstm-flops: {group: R, change: {model.layer: lstm}, solve: {field: model.d_ff, equal: flops, pieces: 12}}
 
 The field is solved where the row is laid on a base, at the sizes that are trained (of a miniature, its own): of the two
-neighbouring sizes the one that is nearer, so within half a unit of the field. `flops` are those of the whole training
+neighbouring sizes the nearer one, so within half a unit of the field. `flops` are those of the whole training
 as `plan` predicts them, every step full and sentences of `pieces` on a side; the table has those of the text beside it.
-Seconds are a machine's and are never solved for.
+Seconds depend on the machine and are never solved for.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ MOST = 2**24
 
 
 def check_solve(key: str, asked: dict[str, Any], where: str) -> None:
-    """Raise UserError where a field cannot be solved for, or not so."""
+    """Raise UserError where a field cannot be solved for, or not this way."""
     if key not in FIELDS:
         raise UserError(f"{where}: {SOLVE}: field={key}: {nearest(key, FIELDS)}")
     if asked[SOLVE] not in EQUAL:
@@ -64,7 +64,7 @@ def solve(base: Experiment, change: dict[str, Any], key: str, asked: dict[str, A
 
 
 def measure(experiment: Experiment, asked: dict[str, Any], where: str) -> float:
-    """What is made equal, of an experiment at the paper's scale."""
+    """The quantity made equal, of an experiment at the paper's scale."""
     if own := own_classes(experiment):
         named = ", ".join(own.values())
         raise UserError(f"{where}: {SOLVE}: {named}: only classes that ship are counted before they are built")

@@ -1,4 +1,4 @@
-"""The parameters of a search: as a sweep file has them, checked, and as Optuna's suggestions."""
+"""The parameters of a search: as in a sweep file, checked, and as Optuna's suggestions."""
 
 from dataclasses import dataclass, fields
 from itertools import product
@@ -40,7 +40,7 @@ class Parameter:
 
     @property
     def listed(self) -> list[Any] | None:
-        """All values where there are finitely many, else None."""
+        """All values if there are finitely many, else None."""
         if self.distribution == "categorical":
             return self.values
         return list(range(int(self.low), int(self.high) + 1)) if self.distribution == "int_uniform" else None
@@ -82,16 +82,16 @@ class Spec(Schema):
 
     @property
     def given(self) -> list[str]:
-        """Which keys the file has, but the distribution."""
+        """Which keys the file has, except the distribution."""
         return [f.name for f in fields(self) if f.name != "distribution" and getattr(self, f.name) is not None]
 
 
 def read_parameter(file: YamlFile, name: str, spec: Spec, base: Experiment) -> Parameter:
-    """A searched parameter. Raises UserError where it does not fit the field of `base`."""
+    """A searched parameter. Raises UserError if it does not fit the field of `base`."""
     where = file.where("parameters", name)
     _check_key(where, name, base)
     distribution = spec.distribution
-    if distribution is None:  # as W&B takes it
+    if distribution is None:  # W&B's default
         whole = type(spec.min) is int and type(spec.max) is int
         distribution = "categorical" if spec.values is not None else "int_uniform" if whole else "uniform"
     takes = RANGES.get(distribution)
@@ -135,7 +135,7 @@ def _check_range(where: str, p: Parameter, base: Experiment) -> None:
         kind = "whole numbers: use int_uniform or values" if whole else "fractions: use uniform or log_uniform_values"
         raise UserError(f"{where}: {p.name}: {p.distribution} does not fit: it takes {kind}")
     if not p.low < p.high:
-        raise UserError(f"{where}: {p.name}: min={p.low} must lie below max={p.high}")
+        raise UserError(f"{where}: {p.name}: min={p.low} must be below max={p.high}")
     if p.distribution == "log_uniform_values" and p.low <= 0:
         raise UserError(f"{where}: {p.name}.min={p.low}: a logarithm needs numbers above 0")
     if p.distribution == "q_uniform" and p.step <= 0:

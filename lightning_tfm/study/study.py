@@ -36,12 +36,12 @@ SCHEMA = 1
 LOOKS = "looks.json"
 """in the folder of a study whose seeds are added by looks (study/looks.py)"""
 LISTED = 2000
-"""points up to which a space is listed"""
+"""the most points of a space that is listed"""
 
 
 @dataclass(frozen=True)
 class _Written(Kept):
-    """What every study.json says, whatever the version that wrote it."""
+    """What every study.json holds, whatever version wrote it."""
 
     schema: int
 
@@ -59,9 +59,9 @@ class Study(Kept, ABC):
     store: str
     """name of the prepared data under <root>/data"""
     classes: dict[str, str] = field(default_factory=dict)
-    """import path -> sha256 of the source of a user-defined class, as the study was started with it"""
+    """import path -> sha256 of the source of a user-defined class, as of the study's start"""
     title: str = ""
-    """what people call it, as `question` what it asks: words for pages and tables, which may change at any time"""
+    """what people call it, and `question` what it asks: words for pages and tables, which may change at any time"""
     question: str = ""
 
     KIND: ClassVar[str]
@@ -74,7 +74,7 @@ class Study(Kept, ABC):
 
     @property
     def budget(self) -> int:
-        """Cells that a sampler makes; 0 where all cells are listed."""
+        """Cells that a sampler makes; 0 if all cells are listed."""
         return 0
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Study(Kept, ABC):
         return training_identity(experiment, self.prints.train, self.sources_of(experiment))
 
     def sources_of(self, experiment: Experiment) -> dict[str, str]:
-        """Import path -> sha256, of the experiment's user-defined classes: as started with, else as they are."""
+        """Import path -> sha256, of the experiment's user-defined classes: as of the study's start, else as of now."""
         own = set(own_classes(experiment).values())
         known = {path: self.classes[path] for path in own if path in self.classes}
         return known if len(known) == len(own) else user_classes(experiment)
@@ -101,39 +101,39 @@ class Study(Kept, ABC):
         """Experiments that name every user-defined class in this study."""
 
     def with_sources(self) -> Self:
-        """This study with the sources of its classes as they are now. Raises UserError where one is not there."""
+        """This study with the current sources of its classes. Raises UserError if one is missing."""
         found = [user_classes(e) for e in self._kinds() if own_classes(e)]
         return replace(self, classes={path: source for one in found for path, source in one.items()})
 
     def _other_sources(self, old: Self) -> list[str]:
-        """What to say of classes whose source is another than when the study was started."""
+        """Messages about classes whose source has changed since the study was started."""
         both = old.classes.keys() & self.classes.keys()
-        return [f"the source of {path} is another" for path in sorted(both) if old.classes[path] != self.classes[path]]
+        return [f"the source of {path} has changed" for path in sorted(both) if old.classes[path] != self.classes[path]]
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
         return evaluation_hash(self.base, self.texts(cell, root)[1])
 
     def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
-        """Fingerprints of a cell's training and dev text, as the study was begun with; `root`: see plan."""
+        """Fingerprints of a cell's training and dev text, as of the study's start; `root`: see plan."""
         return self.prints.train, self.prints.dev
 
     def plan(self, cell: Cell, root: Path) -> Plan:
-        """What to train for a cell; rows that were added meanwhile are read from study.json below `root`.
+        """What to train for a cell; rows added in the meantime are read from study.json below `root`.
 
-        Raises UserError where the cell means another run here than where the study was started.
+        Raises UserError if the cell means a different run here than where the study was started.
         """
         experiment, identity = self.experiment(cell), self.identity(cell)
         identity = identity | {"user_classes": dict(sorted(user_classes(experiment).items()))}  # as they are now
         if training_hash(identity) != cell.training_hash:
             raise UserError(
                 f"{cell.row}, seed {cell.seed}: here it is run {training_hash(identity)[:16]}, in the study run "
-                f"{cell.training_hash[:16]}: the versions of lightning_tfm, or of a class of your own, differ"
+                f"{cell.training_hash[:16]}: the versions of lightning_tfm, or of your own class, differ"
             )
         return experiment.scaled(), identity
 
     def hardware_of(self, asked: Hardware) -> Hardware:
-        """`asked`, with what the study itself says of it. Raises UserError where they contradict each other."""
+        """`asked`, with what the study itself sets. Raises UserError where they contradict each other."""
         return asked
 
     @abstractmethod
@@ -141,12 +141,12 @@ class Study(Kept, ABC):
         """The content of study.json."""
 
     def _later(self, more: dict[str, Any]) -> dict[str, Any]:
-        """What study.json holds only where there is such."""
+        """What study.json holds only if present."""
         more = more | {"classes": self.classes, "title": self.title, "question": self.question}
         return {key: value for key, value in more.items() if value}
 
     def _with_words(self, old: Self) -> Self:
-        """With the words that it had before, where it brings none."""
+        """With the words that it had before, if it brings none."""
         return replace(self, title=self.title or old.title, question=self.question or old.question)
 
     @abstractmethod
@@ -165,14 +165,14 @@ class Ablation(Study):
     KIND: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
-        """Lay the rows on the base, which is frozen here: what they follow can change no more."""
+        """Lay the rows on the base, which is frozen here: what they follow can no longer change."""
         object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
 
     def cells(self) -> list[Cell]:
         return [cell for i, row in enumerate(self.rows) for cell in self._cells_of(row, each=i == 0)]
 
     def _cells_of(self, row: Row, each: bool) -> list[Cell]:
-        """All of a row. Unless `each` is worked out by itself: its seeds differ in nothing else."""
+        """All cells of a row, derived together as its seeds differ in nothing else, unless `each`."""
         if each or not self.seeds:
             return [self.cell(row, seed) for seed in self.seeds]
         experiment = apply(self.base, row, self.seeds[0])
@@ -205,7 +205,7 @@ class Ablation(Study):
         return evaluation_hash(self.base, self.data_of(row).prints.dev)
 
     def renamed(self, row: str, to: str | None) -> "Ablation":
-        """With another name for a row, or without it and what it alone needs where `to` is None or another row's name.
+        """With another name for a row, or without it and what only it needs if `to` is None or another row's name.
 
         Raises UserError where no row has that name, for base, which stays, and where `to` is another change.
         """
@@ -224,7 +224,7 @@ class Ablation(Study):
         return replace(found, classes={path: sha for path, sha in self.classes.items() if path in named})
 
     def foreign(self, to: str | None) -> list[str]:
-        """Rows with other pieces than the row `to`: no perplexity of theirs is comparable with its."""
+        """Rows with pieces other than the row `to`: their perplexities are not comparable with its."""
         prints = {row.name: self.data_of(row).prints.dev for row in self.rows}
         return [name for name in prints if to and prints[name] != prints[to]]
 
@@ -237,7 +237,7 @@ class Ablation(Study):
         return base_of(self.rows)
 
     def twins(self) -> dict[str, str]:
-        """Row -> the row whose runs are its own, too: base, else the first. Rows that are no other row are left out.
+        """Row -> the row with the same runs: base, else the first. Rows that equal no other row are left out.
 
         Raises UserError where a row's sizes do not fit the base.
         """
@@ -304,7 +304,7 @@ class Ablation(Study):
         if found:
             raise UserError(
                 f"{path} was started with a different experiment ({'; '.join(found)}): "
-                "give this one a name of its own with --name, or remove that folder"
+                "give this one its own name with --name, or remove that folder"
             )
         labels = {row.name: row.label for row in old.rows}
         rows = [replace(row, label=row.label or labels.get(row.name, "")) for row in self.rows]
@@ -329,14 +329,14 @@ class Search(Study):
     """name -> upper limit, at true sizes"""
     pruner: Pruner
     based: bool = True
-    """base is the first run; not in searches that were begun before it was"""
+    """base is the first run; not in searches started before that was so"""
     seeds: list[int] = field(default_factory=list)
-    """of every trial, whose values are the means over them; empty: base's own alone"""
+    """of every trial, whose values are the means over them; empty: only base's own"""
     ties: dict[str, Any] = field(default_factory=dict)
     """dotted keys that are not sampled but follow the others (study/ties.py)"""
     validate_every: int = 0
     """steps between two evaluations of dev perplexity on every machine, since trials are stopped by comparing them; 0
-    where none is stopped, and in searches that were begun before it was kept"""
+    if none is stopped, and in searches started before it was kept"""
     KIND: ClassVar[str] = "search"
 
     @property
@@ -348,7 +348,7 @@ class Search(Study):
         return 0 if self.sampler == "grid" else self.trials
 
     def cells(self) -> list[Cell]:
-        """Base, and the points of a grid that keep the limits; base alone where a sampler makes the trials."""
+        """Base, and the points of a grid that keep the limits; only base where a sampler makes the trials."""
         points = [self.cell(number, point) for number, point in enumerate(self._points()[0])]
         if not self.based:
             return points
@@ -365,7 +365,7 @@ class Search(Study):
         return kept, len(points) - len(kept)
 
     def finite(self) -> list[dict[str, Any]] | None:
-        """All points that keep the limits; None where there are endlessly many, or more than LISTED."""
+        """All points that keep the limits; None if there are infinitely many, or more than LISTED."""
         lists = [parameter.listed for parameter in self.space]
         if not all(lists) or prod(len(values or ()) for values in lists) > LISTED:
             return None
@@ -388,7 +388,7 @@ class Search(Study):
         return self.seeds or [self.base.training.seed]
 
     def tied(self, row: str, change: dict[str, Any]) -> dict[str, Any]:
-        """What the tied parameters come to in the trial `row`."""
+        """The values of the tied parameters in the trial `row`."""
         experiment = self.of(row, change) if self.ties else self.base
         return {key: value_of(experiment, key) for key in self.ties}
 
@@ -413,7 +413,7 @@ class Search(Study):
         return Cell(name, *runs[0], cost, change, tuple(runs[1:]))
 
     def misses(self, change: dict[str, Any]) -> str:
-        """Why a point must not run: what is tied does not come out, or a limit is exceeded; empty where it may."""
+        """Why a point must not run: a tied size is not whole, or a limit is exceeded; empty if it may."""
         try:
             if self.ties:
                 check(self.at(change).scaled())
@@ -423,7 +423,7 @@ class Search(Study):
         return ", ".join(over)
 
     def excess(self, change: dict[str, Any]) -> dict[str, float]:
-        """By how much the limits that are known beforehand are exceeded, at most 0 where they are kept."""
+        """By how much the limits that are known beforehand are exceeded, at most 0 where they hold."""
         if "parameters" not in self.constraints:
             return {}
         model = self.at(change).scaled().model
@@ -443,13 +443,13 @@ class Search(Study):
         """Raise UserError where the space holds an invalid experiment, tried at its corners."""
         own = [f"{key}={path}" for key, path in own_classes(self.base).items() if key.startswith("model.")]
         if "parameters" in self.constraints and own:
-            raise UserError(f"a limit on parameters needs classes that ship, and here is {own[0]}")
+            raise UserError(f"a limit on parameters needs built-in classes, not {own[0]}")
         for parameter in self.space:
             for value in parameter.listed or [parameter.low, parameter.high]:
                 override(self.base, {parameter.name: value}, self.name).scaled(f"{parameter.name}={value}")
         if self.ties and (self.finite() == [] or (not self.budget and not self._points()[0])):
             why = self.misses(grid(self.space)[0])
-            raise UserError(f"study '{self.name}': at no point of the space do the tied sizes come out: {why}")
+            raise UserError(f"study '{self.name}': no point of the space has whole tied sizes: {why}")
 
     def to_plain(self) -> dict[str, Any]:
         plain = {"schema": SCHEMA, "kind": self.KIND, "name": self.name, "base": to_dict(self.base)}
@@ -472,7 +472,7 @@ class Search(Study):
             before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
         if found := differences(before, after, "the study has") + self._other_sources(old):
             raise UserError(
-                f"{path} is a different search ({'; '.join(found)}): give this one a name of its own with --name, or "
+                f"{path} is a different search ({'; '.join(found)}): give this one its own name with --name, or "
                 "remove that folder"
             )
         classes = old.classes | self.classes
@@ -486,7 +486,7 @@ def check_reference(name: str | None, rows: Iterable[Row]) -> None:
     """Raise UserError where --reference names none of these rows."""
     names = [row.name for row in rows]
     if name is not None and name not in names:
-        raise UserError(f"--reference={name}: there is no such row; the rows are {', '.join(names)}")
+        raise UserError(f"--reference={name}: no such row; the rows are {', '.join(names)}")
 
 
 def save(study: AnyStudy, root: Path) -> AnyStudy:
@@ -512,7 +512,7 @@ def amend(root: Path, name: str, change: Callable[[Study], AnyStudy]) -> AnyStud
 
 
 def joined(study: AnyStudy, root: Path) -> AnyStudy:
-    """`study` with what study.json holds already: what `save` would write. Raises UserError as `save` does."""
+    """`study` with what study.json already holds: what `save` would write. Raises UserError as `save` does."""
     path = file_of(root, study.name)
     return study.joined(load_as(type(study), root, study.name), path) if path.exists() else study
 
@@ -528,12 +528,12 @@ def load(root: Path, name: str) -> Study:
 
 
 def load_as(kind: type[AnyStudy], root: Path, name: str) -> AnyStudy:
-    """`load`, for a study of one kind. Raises UserError for one of the other kind, too."""
+    """`load`, for a study of one kind. Raises UserError also for one of the other kind."""
     study = load(root, name)
     if not isinstance(study, kind):
         raise UserError(
-            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} a name "
-            "of its own with --name"
+            f"{file_of(root, name)}: study '{name}' is a {study.KIND}, not a {kind.KIND}; give the {kind.KIND} its "
+            "own name with --name"
         )
     return study
 
@@ -579,12 +579,12 @@ def value_of(experiment: Experiment, key: str) -> Any:
 
 
 def _unseeded(base: dict[str, Any]) -> dict[str, Any]:
-    """A base without its own seed, which no cell has where the seeds are listed."""
+    """A base without its own seed, which no cell has if the seeds are listed."""
     return base | {"training": {key: value for key, value in base["training"].items() if key != "seed"}}
 
 
 def _plain_row(row: Row) -> dict[str, Any]:
-    """With its numbers; what they follow, and what others print, where there is such."""
+    """With its numbers; what they follow, and what others print, if any."""
     return {key: value for key, value in asdict(row).items() if key not in ("ties", *WORDS) or value}
 
 

@@ -2,7 +2,7 @@
 
 An ablation is `method: grid` over `row` and `seed`, over fields and `seed` (all combinations), or over all of them; its
 command names the experiment files, and parameters may have one fixed value. Anything else is a search.
-Every file runs under `wandb agent` as it stands; what this engine cannot honour is an error, never ignored. The
+Every file runs unchanged under `wandb agent`; what this engine cannot honour is an error, never ignored. The
 dataclasses at the top are the schema of both files.
 """
 
@@ -107,7 +107,7 @@ class _Search(_SweepFile):
 
 @dataclass(frozen=True)
 class Pruner(Schema):
-    """Prunes unpromising trials, by dev perplexity at optimizer steps. `type` is none where nothing is stopped."""
+    """Prunes unpromising trials, by dev perplexity at optimizer steps. `type` is none if nothing is stopped."""
 
     type: Literal["none", "asha", "hyperband", "median"] = "none"
     min_step: Annotated[int, Ge(0)] = 0
@@ -120,7 +120,7 @@ class Pruner(Schema):
 
 @dataclass(frozen=True)
 class _Words(Schema):
-    """NAME.study.yaml: what people call the study and what it asks; they name no run."""
+    """NAME.study.yaml: what people call the study and what it asks; not part of a run's name."""
 
     title: str = ""
     question: str = ""
@@ -133,7 +133,7 @@ class _Beside(_Words):
     sampler: Sampler | None = None
     seed: Annotated[int, Ge(0)] = 0
     trials: Count = 0
-    """0 where it does not say"""
+    """0 if not given"""
     seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
     """of every trial; empty: the experiment's own alone"""
     objectives: dict[Literal[tuple(OBJECTIVES)], Goal] = field(default_factory=dict)  # type: ignore[valid-type]
@@ -144,7 +144,7 @@ class _Beside(_Words):
 Beside = TypeVar("Beside", bound=_Words)
 
 
-# --- what the files ask for ---
+# --- what the files request ---
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Sweep:
     path: Path
     rows: list[str]
     seeds: list[int]
-    """empty where the file names none: then the experiment's own"""
+    """empty if the file names none: then the experiment's own"""
     arguments: list[str]
     factors: dict[str, list[Any]]
     """fields with several values, of which every row takes all combinations"""
@@ -187,7 +187,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SearchFile:
-    """What the two files ask for. `arguments` are those of the command and the fixed parameters, as typed."""
+    """What the two files request. `arguments` are those of the command and the fixed parameters, as typed."""
 
     name: str
     path: Path
@@ -195,7 +195,7 @@ class SearchFile:
     sampler: str
     seed: int
     trials: int
-    """0 where the files do not say"""
+    """0 if the files do not give it"""
     objectives: dict[str, str]
     constraints: dict[str, float]
     pruner: Pruner
@@ -205,7 +205,7 @@ class SearchFile:
     """the searched parameters"""
     file: YamlFile
     seeds: list[int] = field(default_factory=list)
-    """of every trial; empty: the experiment's own alone"""
+    """of every trial; empty: only the experiment's own"""
     ties: dict[str, Any] = field(default_factory=dict)
     """parameters that follow others"""
     title: str = ""
@@ -375,7 +375,7 @@ def check_sampler(sampler: str, method: str, where: str) -> str:
 
 
 def _beside(path: Path, kind: type[Beside]) -> tuple[YamlFile | None, Beside]:
-    """NAME.study.yaml and its content, checked; defaults where there is none."""
+    """NAME.study.yaml and its content, checked; defaults if there is none."""
     beside = path.with_name(f"{path.stem}.study.yaml")
     if not beside.is_file():
         return None, kind()

@@ -1,12 +1,12 @@
 """Values of a row that follow others: `{tie: model.d_model / model.h}` the row's own fields, `{of_base: 1/3}` base's.
 
-    model.d_k: {tie: model.d_model / model.h}     whatever width and heads the row has in the end
+    model.d_k: {tie: model.d_model / model.h}     whatever width and heads the row finally has
     model.N: {of_base: 1/3}                       a third of the depth of the base that the row is laid on
     training.average_every: {of_base: 2/5, if: training.average_last}     nothing where that field of base is 0
 
 The arithmetic knows names of fields (`model.*`, `training.*`), numbers, + - * / and parentheses, and is exact. All at
-the paper's scale, before a miniature divides. A row is resolved when it is laid on a base; what is no whole number in a
-field that holds one is refused: rounded sizes would not be what the row's name says.
+the paper's scale, before a miniature divides. A row is resolved when it is laid on a base; a fraction in a
+field of whole numbers is refused: rounded sizes would not be what the row's name says.
 """
 
 import ast
@@ -23,7 +23,7 @@ TIE, OF_BASE, IF = "tie", "of_base", "if"
 LONGEST = 200
 """characters of an expression"""
 OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-REMEDY = "give base other sizes, leave the row out, or declare one of your own with the sizes you mean"
+REMEDY = "give base other sizes, leave the row out, or declare your own row with the sizes you mean"
 
 
 def _numbers() -> dict[str, type]:
@@ -38,7 +38,7 @@ NUMBERS = _numbers()
 
 
 def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
-    """The values of a change that follow nothing. Raises UserError where one that does is not well said."""
+    """The values of a change that follow nothing. Raises UserError if one that does is malformed."""
     for key, value in change.items():
         if _is_solved(value):
             from lightning_tfm.study.solve import check_solve
@@ -52,7 +52,7 @@ def untied(change: dict[str, Any], where: str) -> dict[str, Any]:
 def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, Any]:
     """The change with numbers in place of ties, in the same order.
 
-    Raises UserError where a number does not fit its field, or ties go round in a circle.
+    Raises UserError where a number does not fit its field, or ties form a circle.
     """
     change = {key: value for key, value in change.items() if _acts(base, value)}
     solved = [key for key, value in change.items() if _is_solved(value)]
@@ -65,7 +65,7 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
     found = {key: value for key, value in change.items() if key not in (*trees, *solved)}
     for key in [key for key in trees if OF_BASE in change[key]]:
         share, own = _value(trees.pop(key), base, key, where), _field(base, key)
-        said = f"{key} is to be {change[key][OF_BASE]} of base's {own}"
+        said = f"{key} should be {change[key][OF_BASE]} of base's {own}"
         found[key] = _fitting(key, share * Fraction(repr(own)), said, where)
     while trees:
         ready = [key for key, tree in trees.items() if not trees.keys() & set(_names(tree))]
@@ -75,7 +75,7 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
         for key in ready:
             tree = trees.pop(key)
             held = ", ".join(f"{name} {_field(experiment, name)}" for name in dict.fromkeys(_names(tree)))
-            said = f"{key} is to be {change[key][TIE]}" + (f" with {held}" if held else "")
+            said = f"{key} should be {change[key][TIE]}" + (f" with {held}" if held else "")
             found[key] = _fitting(key, _value(tree, experiment, key, where), said, where)
     for key in solved:
         from lightning_tfm.study.solve import solve
@@ -85,7 +85,7 @@ def resolved(base: Experiment, change: dict[str, Any], where: str) -> dict[str, 
 
 
 def _is_solved(value: Any) -> bool:
-    """Whether a value of a change is to make the row cost as much as base (study/solve.py)."""
+    """Whether a value of a change makes the row cost as much as base (study/solve.py)."""
     return isinstance(value, dict) and SOLVE in value
 
 
@@ -95,7 +95,7 @@ def _acts(base: Experiment, value: Any) -> bool:
 
 
 def _parsed(key: str, value: dict[str, Any], where: str) -> ast.expr:
-    """The expression of a tie, every name and operation of it known."""
+    """The expression of a tie, all its names and operations known."""
     if list(value) not in ([TIE], [OF_BASE], [TIE, IF], [OF_BASE, IF]):
         raise UserError(f"{where}: {key}={value!r}: expected a value, {{{TIE}: EXPRESSION}} or {{{OF_BASE}: NUMBER}}")
     if IF in value and value[IF] not in NUMBERS:
@@ -146,7 +146,7 @@ def _value(node: ast.expr, experiment: Experiment, key: str, where: str) -> Frac
         case ast.BinOp(left=left, op=op, right=right):
             one, other = (_value(part, experiment, key, where) for part in (left, right))
             if isinstance(op, ast.Div) and other == 0:
-                raise UserError(f"{where}: {key} is to be {ast.unparse(node)}, a division by zero; {REMEDY}")
+                raise UserError(f"{where}: {key} should be {ast.unparse(node)}, a division by zero; {REMEDY}")
             return Fraction(OPERATIONS[type(op)](one, other))
         case ast.UnaryOp(operand=operand):
             return -_value(operand, experiment, key, where)
@@ -166,7 +166,7 @@ def _fitting(key: str, number: Fraction, said: str, where: str) -> int | float:
     if NUMBERS[key] is float:
         return float(number)
     if number.denominator != 1:
-        raise UserError(f"{where}: {said}, which is {number} and no whole number; {REMEDY}")
+        raise UserError(f"{where}: {said}, which is {number}, not a whole number; {REMEDY}")
     if number < 1:
         raise UserError(f"{where}: {said}, which is {number}; {REMEDY}")
     return int(number)

@@ -25,7 +25,7 @@ class Trial:
     change: dict[str, Any]
     """dotted keys and values at the paper's scale"""
     values: dict[str, float | None]
-    """by objective; None where the trial has none"""
+    """by objective; None if the trial has none"""
     steps_seen: int | None = field(metadata={"key": "steps_seen"})
     """last optimizer step that reported a dev perplexity"""
     run: str
@@ -33,13 +33,13 @@ class Trial:
     """within the limits"""
     reason: str
     command: str
-    """that trains it again by itself, at the first of its seeds"""
+    """that trains only it again, at the first of its seeds"""
     by_seed: dict[str, dict[str, float]] | None = field(default=None, metadata=OPTIONAL)
-    """objective -> seed -> value, where trials have several seeds and `values` are means"""
+    """objective -> seed -> value, if trials have several seeds and `values` are means"""
     tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
-    """what the tied parameters come to"""
+    """the values of the tied parameters"""
     curve: list[tuple[int, float]] = field(default_factory=list, metadata={"key": ""})
-    """(step, dev perplexity) of its run, or that at the first of its seeds, where that is here"""
+    """(step, dev perplexity) of its run, or that at the first of its seeds, if that is here"""
 
     @property
     def sets(self) -> dict[str, Any]:
@@ -94,11 +94,11 @@ def _finite(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Importance(Kept):
-    """What each parameter explains of an objective, or why nobody can tell."""
+    """What each parameter explains of an objective, or why that is unknown."""
 
     objective: str
     trials: int
-    """finished ones that it stands on"""
+    """finished ones that it rests on"""
     stopped: int
     """left out of it"""
     why_not: str | None = field(default=None, metadata=OPTIONAL)

@@ -1,4 +1,4 @@
-"""What the making of a tuned study (queue/tuned.py) and its report (report/tuning.py) have in common."""
+"""What making a tuned study (queue/tuned.py) and reporting it (report/tuning.py) share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ class TunedRow:
 
 @dataclass(frozen=True)
 class TuningSummary(Kept):
-    """How every row came to its own value of a field."""
+    """How every row got its own value of a field."""
 
     key: str
     values: list[Any]
     seeds: list[int]
-    """apart from those of the table"""
+    """separate from those of the table"""
     study: str
     """of the runs that the choice took"""
     runs: int | None
-    """None, as `seconds` and `flops`, where this was not kept"""
+    """None, as `seconds` and `flops`, if this was not kept"""
     seconds: Number | None
     flops: Number | None
     """of all its runs together"""
@@ -42,16 +42,16 @@ class TuningSummary(Kept):
 
 
 def read_tuning(folder: Path) -> TuningSummary | None:
-    """What a study's folder says of its tuning; None where nothing was tuned. Raises UserError for a broken file."""
+    """What a study's folder says about its tuning; None if nothing was tuned. Raises UserError for a broken file."""
     return read_kept(TuningSummary, folder / FILE, "a record of tuning", _with_cost)
 
 
 def _with_cost(plain: dict[str, Any]) -> dict[str, Any]:
-    """The cost of all runs together, which is a part of its own in the file, and not known in old ones."""
+    """The cost of all runs together, which is a separate part of the file, and missing in old ones."""
     return dict.fromkeys(("runs", "seconds", "flops")) | plain | (plain.get("cost") or {})
 
 
 def at_edge(value: Any, values: Sequence[Any]) -> bool:
-    """Whether a number is the least or the greatest that was tried, so that a better one may lie beyond."""
+    """Whether a number is the least or the greatest that was tried, so a better one may be beyond."""
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     return len(numbers) == len(values) and value in (min(numbers), max(numbers))

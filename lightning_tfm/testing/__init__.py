@@ -1,4 +1,4 @@
-"""Suites of checks to inherit, one for each kind of class that a user may add. They run under pytest as they are.
+"""Suites of checks to inherit, one for each kind of class that a user may add. They run under pytest unchanged.
 
 from lightning_tfm.testing import SchemeSuite
 

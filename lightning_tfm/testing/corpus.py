@@ -32,7 +32,7 @@ def splits(data: Data) -> list[str]:
 
 
 class CorpusSuite:
-    """Inherit it and name the corpus: `corpus = "my_module.MyCorpus"`; `data` says how it is to be made."""
+    """Inherit it and name the corpus: `corpus = "my_module.MyCorpus"`; `data` says how to make it."""
 
     corpus: str
     """the name in data.corpus"""

@@ -26,12 +26,12 @@ class _PositionWise(ModelSuite):
             shape("the logits", model(pad(SOURCES), pad(TARGETS)), *pad(TARGETS).shape, V)
 
     def test_every_position_stands_alone(self) -> None:
-        """Whatever stands beside it in the sequence and in the batch, padding included."""
+        """Whatever is beside it in the sequence and in the batch, padding included."""
         for model in self._models():
             module, x_BTD = self._made(model)[0], normal(3, 5, model.config.d_model)
             together = module(x_BTD)
             for b, t in ((0, 0), (1, 3), (2, 4)):
-                close(module(x_BTD[b : b + 1, t : t + 1])[0, 0], together[b, t], f"position {t} of row {b} alone")
+                close(module(x_BTD[b : b + 1, t : t + 1])[0, 0], together[b, t], f"position {t} of row {b} by itself")
             x_BTD[1, 3] = 0.0
             changed = (module(x_BTD) != together).any(2)
             assert changed[1, 3], "a position does not see itself"

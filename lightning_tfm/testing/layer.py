@@ -30,7 +30,7 @@ class LayerSuite(ModelSuite):
             shape("the logits", model(pad(SOURCES), pad(TARGETS)), *pad(TARGETS).shape, V)
 
     def test_what_stands_beyond_the_end_is_invisible(self) -> None:
-        """In short texts and in long ones, whatever number it is."""
+        """In short texts and in long ones, whatever their number."""
         for model in self._models():
             layer, D = model.encoder[-1].self_attention, model.config.d_model
             for T, end in ((5, 3), (61, 44), (61, 1)):
@@ -41,7 +41,7 @@ class LayerSuite(ModelSuite):
                 close(found[0], layer(x_BTD[:1], None, False)[0], "its neighbour without padding")
                 x_BTD[1, end:] = 1e6
                 again = layer(x_BTD, allowed, False)
-                assert torch.equal(again[1, :end], found[1, :end]), "what stands beyond the end changes the result"
+                assert torch.equal(again[1, :end], found[1, :end]), "what is beyond the end changes the result"
                 assert again.isfinite().all(), "beyond the end of a text the result is not finite"
 
     def test_long_texts_piece_by_piece(self) -> None:

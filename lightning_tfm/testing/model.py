@@ -20,7 +20,7 @@ from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import user_classes
 
 SAME = 1e-12
-"""farthest that two float64 results of the same formula lie apart when matrices of other shapes made them"""
+"""farthest that two float64 results of the same formula are apart when matrices of other shapes made them"""
 
 
 class ModelSuite:
@@ -33,7 +33,7 @@ class ModelSuite:
     plain: str
     """what ships under that field and adds nothing of its own that is counted or compared"""
     sizes: Model = Model(N=2, d_model=38, d_ff=41, h=11, d_k=26, d_v=13, max_positions=37)
-    """of the models that are built; no two alike, so that no axis can stand for another"""
+    """of the models that are built; no two alike, so that no axis can pass for another"""
 
     @property
     def named(self) -> str:
@@ -86,7 +86,7 @@ class ModelSuite:
             together = model(source, target)
             for row in range(len(source)):
                 alone = model(pad(SOURCES[row : row + 1]), target[row : row + 1])
-                close(together[row], alone[0], f"row {row} of a batch, against the same row alone,")
+                close(together[row], alone[0], f"row {row} of a batch, against the same row by itself,")
             source[0, 2] += 1
             changed = (model(source, target) != together).any(2)
             assert changed[0].all(), "the first row does not see its own source"
@@ -225,7 +225,7 @@ class ModelSuite:
 
 
 def run_of(length: int) -> Tensor:
-    """One sequence of so many pieces."""
+    """One sequence of this many pieces."""
     return 4 + torch.arange(length)[None] * 7 % (V - 4)
 
 

@@ -1,7 +1,7 @@
-"""Who computes a training step: the formulas themselves, by torch and NumPy, on any device.
+"""What computes a training step: the formulas themselves, by torch and NumPy, on any device.
 
 accel/ has others, which `accel.choose` picks by the machine and `trainer.kernels`, `trainer.products`. A
-TransformerModule is given one; nothing but its results hangs on which.
+TransformerModule is given one; only its results depend on which.
 """
 
 import sys
@@ -27,14 +27,14 @@ class MaskSource(Protocol):
 
 
 class Backend:
-    """The formulas. A subclass computes the same, up to what `describe` says of it."""
+    """The formulas. A subclass computes the same, up to what its `describe` says."""
 
     def __init__(self, quicker: str = "give TransformerModule backend=lightning_tfm.accel.choose.backend(…)"):
         self.quicker = quicker
         """what helps a GPU that waits for masks from the CPU"""
 
     def masks(self, formula: SentenceMasks, device: torch.device) -> MaskSource:
-        """Who draws the masks of `formula` on `device`."""
+        """What draws the masks of `formula` on `device`."""
         if device.type == "cuda":
             print(f"dropout masks are drawn on the CPU, and {device} waits for them: {self.quicker}", file=sys.stderr)
         return formula
@@ -44,7 +44,7 @@ class Backend:
         return nullcontext()
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Of two square matrices, by whoever multiplies: what a run's utilisation is measured by."""
+        """Of two square matrices, by this backend: what a run's utilisation is measured by."""
         return a @ b
 
     def target_rows(self, model: Transformer, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
@@ -71,5 +71,5 @@ class Backend:
         return found
 
     def describe(self) -> list[str]:
-        """What computes otherwise than on a CPU by the formulas, for the record."""
+        """What is computed differently from the formulas on a CPU, for the record."""
         return []

@@ -1,4 +1,4 @@
-"""What a run's device really computed with: attention's backends, kernels, compiled variants. For its record."""
+"""What a run's device really used: attention's backends, kernels, compiled variants. For its record."""
 
 import sys
 
@@ -17,15 +17,15 @@ and every further one runs uncompiled"""
 
 
 def compile_layers(model: Transformer) -> None:
-    """torch.compile every layer for any shape, in place; names of parameters stay."""
+    """torch.compile every layer for any shape, in place; parameters keep their names."""
     torch._dynamo.config.recompile_limit = VARIANTS
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=True)
 
 
 def backends_used(module: TransformerModule) -> list[str]:
-    """For the list `inexact` of a run's record; empty on a CPU without a compiler. What was not compiled is said, too,
-    on standard error."""
+    """For the list `inexact` of a run's record; empty on a CPU without a compiler. What was not compiled also goes
+    to standard error."""
     t, found = module.experiment.training, []
     if module.device.type == "cuda":
         found.append(attention_backends(module.experiment.model, module.device, t.precision))
@@ -41,13 +41,13 @@ def backends_used(module: TransformerModule) -> list[str]:
 
 
 def variants_tried() -> int:
-    """What torch's compiler was asked for in this process; its module is a second's import."""
+    """What torch's compiler was asked to do in this process; importing its module takes a second."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["frames"]["total"] if dynamo else 0
 
 
 def attention_backends(c: Model, device: torch.device, precision: str) -> str:
-    """The backends that torch takes for training's attention on `device`: over the memory (padded), in the encoder, in
+    """The backends that torch uses for training's attention on `device`: over the memory (padded), in the encoder, in
     the decoder (causal); in one stack."""
     kinds = {"bfloat16": torch.bfloat16, "float64": torch.float64}
     kind = kinds.get(precision, torch.float32)

@@ -1,6 +1,6 @@
 """The one callback that decides when a run logs, validates, writes a checkpoint, and stops. Steps count from 1 here.
 
-Validation runs in a loop of our own: Lightning counts the batches of the current process, so that a resumed run would
+Validation runs in our own loop: Lightning counts the batches of the current process, so that a resumed run would
 validate at other steps.
 """
 
@@ -112,9 +112,9 @@ class RunCallback(pl.Callback):
         signum, due = self._agreed(trainer, step)
         if signum == ASKED and step < when.steps:
             raise Pruned(step)
-        signum = signum if signum > ASKED else 0  # at the last step the run is whole anyway
+        signum = signum if signum > ASKED else 0  # at the last step the run is complete anyway
         if when.validates(step) or when.saves(step) or step in when.snapshot_steps() or signum or due:
-            module.flush_losses()  # nothing is made of weights that are not finite
+            module.flush_losses()  # nothing is written from weights that are not finite
         if when.logs(step):
             self._log(module, step)
         self._lap("train")
@@ -142,7 +142,7 @@ class RunCallback(pl.Callback):
             raise Interrupted(self.signum)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        with suppress(Exception):  # the one that ends the run is told
+        with suppress(Exception):  # the error that ends the run is reported
             self._wait()
 
     # --- parts ---
@@ -209,7 +209,7 @@ class RunCallback(pl.Callback):
     def _save(self, trainer: pl.Trainer, module: TransformerModule, step: int) -> None:
         self._take_parts(module)
         self.tally.shares = module.reduce(self.tally.share(module.sums, self._rank, self._world))
-        how = None if self.writer is None else self.writer.checkpoint  # rank 0 alone is asked to write
+        how = None if self.writer is None else self.writer.checkpoint  # only rank 0 is asked to write
         trainer.save_checkpoint(f"step-{step:08d}.ckpt", storage_options=how)
         self._saved = time.monotonic()
 

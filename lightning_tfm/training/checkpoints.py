@@ -1,6 +1,6 @@
 """Weights on disk, and the mean of the last k snapshots of one run (6.1: the last 5 for base, 20 for big).
 
-Plain types alone, so that `weights_only=True` reads them back; a full disk is an OSError. Lightning's own way goes
+Only plain types, so that `weights_only=True` reads them back; a full disk is an OSError. Lightning's own way goes
 through a second copy in the folder for temporary files, which a kill leaves there, and torch hides a full disk behind a
 RuntimeError.
 """
@@ -25,7 +25,7 @@ class Checkpoints(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # ranks share no first GPU
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)  # ranks do not share a first GPU
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink()

@@ -1,4 +1,4 @@
-"""Ranks of one run train one thing: they compare their configurations before the first step."""
+"""Ranks of one run train the same thing: they compare their configurations before the first step."""
 
 import hashlib
 import json

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """What a model makes of one line of a text."""
+    """A model's results for one line of a text."""
 
     nll: float
     """of the reference, unsmoothed, end token included, in nats"""
@@ -50,7 +50,7 @@ def score_batch(module: "TransformerModule", batch: Batch) -> dict[int, Line]:
 
 
 def translated(module: "TransformerModule", local: dict[int, Line], batches: list[Batch], how: Evaluation) -> dict:
-    """Lines that were scored, with their best translations."""
+    """Scored lines, with their best translations."""
     with of_weights(module.device):
         found = module.backend.translate(module.transformer, batches, how)
     return {line: replace(x, pieces=found[line].pieces, score=found[line].score) for line, x in local.items()}
@@ -70,7 +70,7 @@ def all_lines(local: dict[int, Line], n: int) -> list[Line]:
 
 
 def perplexity(lines: Iterable[Line]) -> Perplexity:
-    """Raises NotFinite where the model's numbers are none."""
+    """Raises NotFinite where the model's numbers are not finite."""
     lines = list(lines)
     nll = math.fsum(x.nll for x in lines)
     if not math.isfinite(nll):
@@ -82,7 +82,7 @@ def perplexity(lines: Iterable[Line]) -> Perplexity:
 def evaluate_lines(
     module: "TransformerModule", batches: list[Batch], n: int, how: Evaluation | None = None
 ) -> list[Line]:
-    """All `n` lines scored, and translated where `how` is given; `batches` is this rank's share. A collective.
+    """All `n` lines scored, and translated if `how` is given; `batches` is this rank's share. A collective.
 
     Leaves the module's mode as it was.
     """

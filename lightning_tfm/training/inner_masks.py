@@ -1,6 +1,6 @@
-"""Dropout masks within sub-layers (config: P_attention, P_ff), keyed as those of dropout_masks.py are.
+"""Dropout masks within sub-layers (config: P_attention, P_ff), keyed like those of dropout_masks.py.
 
-Each has a fourth counter word of its own, so that no other mask changes with them. A sentence's numbers are read in the
+Each has its own fourth counter word, so no other mask changes with them. A sentence's numbers are read in the
 order (layer, position, channel) for feed-forwards and (layer, head, query, key) for attention.
 """
 
@@ -49,7 +49,7 @@ class InnerMasks:
         if m.P_ff:
             of_source = self._feed_forward((step, FF_SOURCE), batch.index_B, S, like)
             of_target = self._feed_forward((step, FF_TARGET), batch.index_B, T, like)
-        if noise is None:  # P_drop is 0: what is not dropped is multiplied with 1
+        if noise is None:  # P_drop is 0: what is not dropped is multiplied by 1
             B, D = len(batch.index_B), m.d_model
             sublayers = 2 if m.one_stack else 3
             ones = ((1 + 2 * m.N, B, int(S.max()), D), (1 + sublayers * m.N, B, int(T.max()), D))

@@ -1,4 +1,4 @@
-"""What a logger of the user's own Trainer sees of training, through Lightning's logging; our own runs have none."""
+"""What a logger of the user's Trainer sees of training, through Lightning's logging; our own runs have none."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_observed(module: "TransformerModule", step: Step) -> bool:
-    """Whether a logger is there to see this step, by the Trainer's log_every_n_steps."""
+    """Whether a logger takes this step, by the Trainer's log_every_n_steps."""
     every: int = module.trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning's connector sets it
     return bool(module.trainer.loggers and every) and (step.step + 1) % every == 0
 

@@ -42,7 +42,7 @@ def _inner_masks(experiment: Experiment) -> "InnerMasks | None":
 class TransformerModule(pl.LightningModule):
     """Trains `Transformer(experiment.model, V)`. `experiment` is at its true sizes, as a dataclass or its plain dict.
 
-    `backend` computes the steps: without one the formulas do, on any device (accel.choose knows quicker ones).
+    `backend` computes the steps: without one the formulas do, on any device (accel.choose knows faster ones).
     Optimisation is manual: Lightning's accumulation divides a short last window wrongly and knows no token counts.
     """
 
@@ -62,12 +62,12 @@ class TransformerModule(pl.LightningModule):
         self._drawn_by: dict[torch.device, MaskSource] = {}
         self.inner_masks = _inner_masks(self.experiment)
         self.sums = np.zeros(2)
-        """loss and nll of this rank since the last `take_sums`, as far as they were looked at"""
+        """loss and nll of this rank since the last `take_sums`, as far as they have been read"""
         self.pending = PendingLosses()
         self.stopwatch: Stopwatch | None = None
         """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.norm_wanted = False
-        """whether the next step is to be measured: `grad_norm`, before clipping; clipped ones always are"""
+        """whether to measure the next step: `grad_norm`, before clipping; clipped ones always are"""
         self.lines: dict[int, Line] = {}
         """lines that this rank scored in the running validation or test"""
         self.tested_lines: list[Line] = []

@@ -35,8 +35,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024) for the matrices of all linear maps, AdamW for everything else, embeddings included.
 
     A step of Muon is the momentum's nearest orthogonal matrix, times 0.2 sqrt(max(rows, columns)), so that rates suit
-    both parts alike (Liu et al. 2025). It is torch.optim.Muon but for two things: matrices that lie in one parameter
-    (Q, K and V) are orthogonalised each by itself, and in the weights' precision where torch takes bfloat16, which
+    both parts alike (Liu et al. 2025). It is torch.optim.Muon except for two things: matrices that share one parameter
+    (Q, K and V) are orthogonalised separately, and in the weights' precision where torch uses bfloat16, which
     would round the last bits in which two layouts differ into large differences.
     """
 
@@ -76,7 +76,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """About the nearest orthogonal matrix: Newton and Schulz's iteration, singular values end between 0.7 and 1.2."""
+    """Nearly the nearest orthogonal matrix: the Newton-Schulz iteration, singular values end between 0.7 and 1.2."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
@@ -90,13 +90,13 @@ def orthogonal(matrix: Tensor) -> Tensor:
 def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
     """The optimiser of `training.optimizer`, at rate 0.
 
-    Raises UserError unless it ships or is the import path of a subclass of torch.optim.Optimizer of the user's own that
+    Raises UserError unless it ships or is the import path of a user-defined subclass of torch.optim.Optimizer that
     is constructed as `Class(model, training)`.
     """
     found = OPTIMIZERS.find(t.optimizer, __name__)
     if found.__module__.startswith("torch."):
         raise UserError(
-            f"training.optimizer='{t.optimizer}' takes parameters, and here the model and the settings are given: "
+            f"training.optimizer='{t.optimizer}' takes parameters, but is given the model and the settings here: "
             "derive a class from it whose constructor takes (model, training)"
         )
     made: torch.optim.Optimizer = found(model, t)
@@ -104,9 +104,9 @@ def make_optimizer(model: nn.Module, t: Training) -> torch.optim.Optimizer:
 
 
 def limited_norm(parameters: Iterable[nn.Parameter], limit: float, wanted: bool) -> Tensor | float:
-    """Euclidean norm of all gradients, scaled down to `limit` where it is above 0. NaN where it is not wanted.
+    """Euclidean norm of all gradients, scaled down to `limit` where it is above 0. NaN if it is not wanted.
 
-    Asked for without a limit it reads every gradient once more, so that it is wanted only at steps that are logged.
+    Without a limit it reads every gradient once more, so it is wanted only at logged steps.
     """
     if limit:
         return nn.utils.clip_grad_norm_(parameters, limit)

@@ -1,6 +1,6 @@
 """Losses of micro-batches that are still on the device.
 
-To read one from a GPU is to wait until it has done all that it was asked, so they are read together.
+Reading one from a GPU means waiting until it has finished all its work, so they are read together.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ class NotFinite(FloatingPointError):
 
 
 class PendingLosses:
-    """`every`: steps between two looks; with 1 each micro-batch is looked at before the next one."""
+    """`every`: steps between two readings; with 1 each micro-batch is read before the next one."""
 
     def __init__(self) -> None:
         self.every = 1

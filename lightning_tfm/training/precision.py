@@ -1,7 +1,7 @@
 """How products round and whether sums keep their order: flags that torch holds for the whole process.
 
-Training takes the experiment's precision. Scoring always takes that of the weights, so that a model has one perplexity
-and one translation whoever asks: a run at its end, a verb later, or a Trainer's own test loop inside autocast.
+Training uses the experiment's precision. Scoring always uses that of the weights, so that a model has one perplexity
+and one translation, whoever asks: a run at its end, a verb later, or a Trainer's own test loop inside autocast.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def uses_gpu(hardware: Hardware) -> bool:
 
 
 def set_flags(precision: str, gpu: bool) -> bool | None:
-    """Set torch's flags for a run and return Trainer's `deterministic`: strict on a GPU, where a warning alone would
+    """Set torch's flags for a run and return Trainer's `deterministic`: strict on a GPU, where just a warning would
     leave attention's backward to the order of atomic additions. CPUs need nothing.
 
     Raises UserError where `precision` is one that this device does not have.
@@ -42,18 +42,18 @@ def set_flags(precision: str, gpu: bool) -> bool | None:
         here = f"{torch.cuda.get_device_name()} is older" if gpu else "this run is on a CPU"
         raise UserError(
             f"training.precision=tfloat32 needs an NVIDIA GPU of compute capability 8.0 or later, and {here}: "
-            "take float32, which is another experiment"
+            "use float32, which is another experiment"
         )
     torch.set_float32_matmul_precision("high" if precision == "tfloat32" else "highest")
     if gpu:
-        # else every new tensor is filled with NaN first
+        # otherwise every new tensor is filled with NaN first
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return True if gpu else None
 
 
 @contextmanager
 def of_weights(device: torch.device) -> Iterator[None]:
-    """Products in the precision of the weights, whatever this process trains in."""
+    """Products in the precision of the weights, whatever the training's."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -76,7 +76,7 @@ def any_order() -> Iterator[None]:
 
 
 def lowered(x: Tensor) -> Tensor:
-    """`x` as autocast hands it to a product; `x` itself outside autocast, and where it is not float32."""
+    """`x` as autocast passes it to a product; `x` itself outside autocast, and where it is not float32."""
     return x.to(lowered_dtype(x))
 
 

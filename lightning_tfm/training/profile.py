@@ -15,7 +15,7 @@ ROWS = 40
 class Profile(pl.Callback):
     """Traces steps 11 to 20 of this process on one rank; writes trace.json and operators.txt into `folder`.
 
-    A process that trains fewer steps writes those it has. The profiler slows the traced steps, which the record counts.
+    A process that trains fewer steps writes what it has. The profiler slows the traced steps, which the record counts.
     """
 
     def __init__(self, folder: Path):

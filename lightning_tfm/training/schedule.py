@@ -1,4 +1,4 @@
-"""The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches plan by it."""
+"""The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches need it."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
     """Rate of optimizer step `step`, counted from 0 (the paper's step_num is step + 1).
 
     lr_factor * d_model^-0.5 * min(n^-0.5, n * warmup^-1.5), n = step + 1. The other schedules rise to the same peak and
-    come to 0 after the last step: `linear` on a straight line, `cosine` on half a cosine (Loshchilov and Hutter 2017),
-    `wsd` after it held the peak, on a straight line over the last `cooldown` of the steps (Hu et al. 2024).
+    reach 0 after the last step: `linear` on a straight line, `cosine` on half a cosine (Loshchilov and Hutter 2017),
+    `wsd` after holding the peak, on a straight line over the last `cooldown` of the steps (Hu et al. 2024).
     """
     n = step + 1
     peak = t.lr_factor * d_model**-0.5 * t.warmup**-0.5
@@ -27,7 +27,7 @@ def learning_rate(step: int, d_model: int, t: Training) -> float:
 
 @dataclass(frozen=True)
 class EventSchedule:
-    """What happens at which steps of a run of `steps` steps."""
+    """What happens at which of a run's `steps` steps."""
 
     steps: int
     log_every: int
@@ -56,5 +56,5 @@ class EventSchedule:
         return step % self.checkpoint_every == 0 or step == self.steps
 
     def snapshot_steps(self) -> list[int]:
-        """The last `average_last` steps that lie whole multiples of `average_every` before the end, in order."""
+        """The last `average_last` steps at whole multiples of `average_every` before the end, in order."""
         return [self.steps - k * self.average_every for k in reversed(range(self.average_last))]

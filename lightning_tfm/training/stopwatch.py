@@ -22,7 +22,7 @@ class Stopwatch:
         self._last = self._now()
 
     def lap(self, part: str) -> None:
-        """What was done since the last mark was `part`."""
+        """The work since the last mark was `part`."""
         now = self._now()
         if self.gpu:
             self._laps.append((part, self._last, now))

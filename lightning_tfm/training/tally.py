@@ -10,7 +10,7 @@ from lightning_tfm.training.stopwatch import PARTS
 
 
 class Tally:
-    """`this_attempt` says where it runs, `earlier_attempts` where the steps were made that it resumes from, each as
+    """`this_attempt` says where it runs, `earlier_attempts` where the earlier steps were made, each as a
     record.Segment."""
 
     def __init__(
@@ -57,9 +57,9 @@ class Tally:
         }
 
     def load(self, state: dict[str, Any], rank: int, world: int) -> np.ndarray:
-        """Go on from a checkpoint; returns this rank's loss and nll since the last log.
+        """Resume from a checkpoint; returns this rank's loss and nll since the last log.
 
-        On as many ranks as before each takes its own, so that sums go on in the order of an unbroken run's.
+        On equally many ranks each takes its own, so that sums continue in the order of an uninterrupted run's.
         """
         self.seconds, self.parts = dict(state["seconds"]), dict(state["parts"])
         self.tokens = {side: state["tokens"][side] for side in self.tokens}
@@ -72,7 +72,7 @@ class Tally:
         return np.array([loss, nll])
 
     def note(self, inexact: list[str]) -> None:
-        """Add what is known only now of what may keep another machine from the same numbers."""
+        """Add late findings about what may keep another machine from the same numbers."""
         self.this_attempt["inexact"] = list(dict.fromkeys([*self.this_attempt.get("inexact", []), *inexact]))
 
     def padding(self) -> float | None:

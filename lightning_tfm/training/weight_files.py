@@ -1,8 +1,8 @@
 """Files of weights: what they hold, whose they are, and that not a bit of them has changed.
 
 A checkpoint or snapshot is what `torch.save` writes, a zip archive; its comment says `run=<name of the run>/<name of
-the file>` and the sha256 of all that stands before these digits. So every program that reads torch's files reads them,
-and here one that was damaged, cut short, or put in another's place is told from a whole one.
+the file>` and the sha256 of everything before these digits. So every program that reads torch's files reads them,
+and here one that was damaged, cut short, or put in another's place is recognised.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def serialised(value: Any) -> io.BytesIO:
 
 
 def seal(buffer: io.BytesIO, owner: str) -> memoryview:
-    """The content of a file that says that it is `owner`, "<run>/<name of the file>", and carries its checksum."""
+    """The content of a file that names itself `owner`, "<run>/<name of the file>", and carries its checksum."""
     data = buffer.getbuffer()
     assert data[-22:-18] == END and data[-2:] == b"\0\0", "torch.save ends with a zip archive's end"
     start = f"lightning_tfm run={owner} sha256=".encode()
@@ -61,14 +61,14 @@ def put(data: memoryview, path: Path) -> None:
 
 
 def owner_of(path: Path, run: str) -> str:
-    """What a file of weights says of itself. `run`: training hash."""
+    """What a file of weights says about itself. `run`: training hash."""
     return f"{run[:16]}/{path.name}"
 
 
 def verify(path: Path, run: str) -> bool:
-    """Whether the file carries a checksum; False for one that an earlier version wrote, and that is whole as a zip.
+    """Whether the file carries a checksum; False for one from an earlier version that is an intact zip.
 
-    Raises DamagedFile where it is not there, damaged, cut short, or another's.
+    Raises DamagedFile if it is missing, damaged, cut short, or another's.
     """
     try:
         size = path.stat().st_size

@@ -1,6 +1,6 @@
 """Weights are written beside the training: copied in memory between two steps, and put on the disk by a thread.
 
-One file at a time, in order, so that a checkpoint is never there before the snapshots that it needs, and no more than
+One file at a time, in order, so that a checkpoint never exists before the snapshots that it needs, and no more than
 one copy is in memory. What a kill loses is what came after the last whole checkpoint.
 """
 
@@ -14,7 +14,7 @@ from lightning_tfm.durable import TEMPORARY
 from lightning_tfm.training.weight_files import owner_of, put, seal, serialised
 
 KEPT_CHECKPOINTS = 2
-"""where the newest is torn or damaged, the one before it is there"""
+"""if the newest is torn or damaged, the one before it exists"""
 
 
 class Record(Protocol):
@@ -46,7 +46,7 @@ class Writer:
         self._write(state, folder / name.name, lambda: _forget(folder))
 
     def wait(self) -> None:
-        """Until all is on the disk. Raises what writing raised: StaleAttempt, OSError."""
+        """Wait until all is on the disk. Raises what writing raised: StaleAttempt, OSError."""
         if self._thread is not None:
             self._thread.join()
         self._thread = None
@@ -88,7 +88,7 @@ def half_of(path: Path) -> Path:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
+    """Complete checkpoints, oldest first."""
     return sorted(folder.glob("step-*.ckpt"))
 
 
@@ -103,5 +103,5 @@ def snapshot_file(folder: Path, step: int) -> Path:
 
 
 def checkpoint_file(folder: Path, step: int) -> Path:
-    """All that training needs to go on after optimizer step `step`."""
+    """All that training needs to resume after optimizer step `step`."""
     return folder / f"step-{step:08d}.ckpt"

@@ -14,11 +14,11 @@ from lightning_tfm.runs.record import Claimed, read_small
 
 Found = TypeVar("Found")
 Stamp = tuple[int, int, int] | None
-"""What tells a file from what it was before: time of its last change in nanoseconds, size, inode; None: no file"""
+"""What shows that a file has changed: time of its last change in nanoseconds, size, inode; None: no file"""
 
 
 def stamp(path: Path | str) -> Stamp:
-    """The stamp of a file or folder; None where there is none, or none that may be looked at."""
+    """The stamp of a file or folder; None if there is none, or none that may be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -27,14 +27,14 @@ def stamp(path: Path | str) -> Stamp:
 
 
 class Kept(Generic[Found]):
-    """What `read` made of a file, until the file is another one; of the `most` that were asked for last."""
+    """What `read` made of a file, until the file changes; for the `most` that were requested last."""
 
     def __init__(self, read: Callable[[Path], Found], most: int = 100_000) -> None:
         self._read, self._most = read, most
         self._known: OrderedDict[Path, tuple[Stamp, Found]] = OrderedDict()
 
     def __call__(self, path: Path) -> Found:
-        # the stamp comes first: what changes while it is read is read once more
+        # the stamp comes first: a file that changes while being read is read again
         now = stamp(path)
         known = self._known.get(path)
         if known is None or known[0] != now:
@@ -48,8 +48,8 @@ class Kept(Generic[Found]):
 class Lines:
     """A file of JSON objects, one a line, that grows at its end or is replaced: each line is read once.
 
-    A last line that is still being written waits for the next look. One that is no object, or not `whole`, is left out
-    and counted.
+    A last line that is still being written waits for the next look. One that is not an object, or not `whole`, is
+    omitted and counted.
     """
 
     def __init__(self, path: Path, whole: Callable[[dict[str, Any]], bool] = lambda record: True) -> None:
@@ -106,14 +106,14 @@ class Lines:
 
 
 def _at_once(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The object of each line, read as one array in a quarter of the time; empty where that does not show each by
+    """The object of each line, read as one array in a quarter of the time; empty if that does not show each by
     itself.
 
-    Every line holds one brace that opens, its first character: as many objects as lines are one in each.
+    Every line holds one opening brace, its first character: equally many objects and lines mean one in each.
     """
-    from pydantic_core import from_json  # a third of json's time, and of no use to those who read no curve
+    from pydantic_core import from_json  # a third of json's time, and useless to those who read no curve
 
-    text = b",\n".join(lines)  # no line holds a line's end
+    text = b",\n".join(lines)  # no line holds a line end
     if text.count(b"{") != len(lines) or text[:1] != b"{" or text.count(b",\n{") != len(lines) - 1:
         return []
     try:
@@ -165,7 +165,7 @@ class AttemptView:
     alive: bool
     """by this machine's clock, where `RunFolder.owner` asks the file server's"""
     surely_over: bool
-    """it will not come back to life: it ended, or its process on this machine is gone"""
+    """it will not come back: it ended, or its process on this machine is gone"""
 
 
 def read_attempts(folder: Path) -> list[AttemptView]:

@@ -1,6 +1,6 @@
-"""What is kept of finished runs where thousands are followed: what pages show and filters ask for, equal parts once.
+"""What is kept of finished runs when thousands are followed: what pages show and filters need, equal parts once.
 
-In a file of the reader's own, outside the results, too, so that its next start reads no record again.
+Also in the reader's own file, outside the results, so that its next start reads no record again.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Sc
 from lightning_tfm.strict import Flaw, Kept, as_json, made
 
 READERS = ("watch/memory.py", "watch/run_state.py", "runs/record.py", "runs/divergence.py")
-"""files of the package that decide what is kept: what others than these wrote is read anew"""
+"""files of the package that decide what is kept: what other versions of these wrote is read again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Head(Kept):
 
 class Memory:
     """Of the runs of one results folder. Without a `file` nothing is kept for another start; one that is damaged, or
-    that another version wrote, is as none."""
+    from another version, counts as none."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -63,7 +63,7 @@ class Memory:
         self._fresh = False
 
     def load(self) -> None:
-        """Read the file, if there is one to be read."""
+        """Read the file, if there is one."""
         with suppress(OSError, Flaw):
             if self._file is not None:
                 self._load(self._file)
@@ -85,7 +85,7 @@ class Memory:
         return found if found is not None and found.mark == mark else None
 
     def slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
-        """A record that was read, and what its run trained, without what only a run's own page shows."""
+        """A record, and what its run trained, without what only a run's own page shows."""
         self._fresh = True
         return self._slim(record, self.experiment(experiment))
 
@@ -111,7 +111,7 @@ class Memory:
         return replace(score, signature=signature, evaluation_hash=evaluation, by_length=None, files={})
 
     def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """The same, its sections those of an earlier run where they are equal."""
+        """The same, sharing equal sections with an earlier run."""
         with suppress(TypeError, AttributeError):  # a damaged file may hold anything
             return {name: self._section(name, section) for name, section in plain.items()}
         return plain
@@ -123,7 +123,7 @@ class Memory:
         return self._shared.setdefault(key, value)
 
     def save(self, runs: Sequence[Finished]) -> None:
-        """Have the file hold these, if any of them were read since it was. Raises OSError."""
+        """Write these to the file, if any of them were read since it was. Raises OSError."""
         if self._file is None or not self._fresh:
             return
         sections: dict[int, tuple[str, dict[str, Any]]] = {}

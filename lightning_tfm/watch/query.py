@@ -1,7 +1,7 @@
 """The language that chooses runs: `model.d_model > 64 and positions == rotary and ppl < 2.2`.
 
-It is read by Python's own parser, and of what that finds only and, or, not, comparisons, names and values are taken;
-nothing is ever evaluated. A run that has no such value is neither found by a comparison nor by its opposite.
+It is read by Python's own parser, and of its result only and, or, not, comparisons, names and values are accepted;
+nothing is ever evaluated. A run that has no such value is found neither by a comparison nor by its opposite.
 """
 
 import ast
@@ -30,17 +30,17 @@ WORD = re.compile(r"[\w.:+-]+")
 WORDS = {"true": True, "false": False, "none": None}
 EXAMPLE = "for example: d_model > 64 and positions == rotary and ppl < 2.2"
 Test = Callable[[Any], bool | None]
-"""of a run; None where it has no such value"""
+"""of a run; None if it has no such value"""
 
 
 @dataclass(frozen=True)
 class Field:
-    """What runs are asked for. Several texts are several of a run, such as its studies: one of them must fit."""
+    """What runs are queried by. Several texts are several of a run, such as its studies: one of them must fit."""
 
     name: str
     kind: Literal["number", "text", "truth", "time"]
     of: Callable[[Any], Any]
-    """its value for a run; None where there is none"""
+    """its value for a run; None if there is none"""
     known: tuple[str, ...] = ()
     """texts that it may hold, whether or not a run does"""
 
@@ -116,15 +116,15 @@ class _Reader:
             case ast.Name() | ast.Attribute():
                 field = self._field(node)
                 if field.kind != "truth":
-                    self._refuse(node, f"is no condition: compare {field.name} with something")
+                    self._refuse(node, f"is not a condition: compare {field.name} with something")
                 return field.of
-        self._refuse(node, f"is no condition; {EXAMPLE}")
+        self._refuse(node, f"is not a condition; {EXAMPLE}")
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Test:
         if isinstance(op, ast.In | ast.NotIn):
             return self._among(left, right, isinstance(op, ast.In))
         if type(op) not in OPERATORS:
-            self._refuse(right, "follows 'is', which is not known here: write ==")
+            self._refuse(right, "follows 'is', which is unknown here: write ==")
         if not self._names(left) and self._names(right):
             left, right, op = right, left, SWAPPED.get(type(op), type(op))()
         field, compare = self._field(left), OPERATORS[type(op)]
@@ -133,13 +133,13 @@ class _Reader:
         if field.kind == "number" and self._names(right) and not self._is_none(right):
             other = self._field(right)
             if other.kind != "number":
-                self._refuse(right, f"is no number, as {field.name} is")
+                self._refuse(right, f"is not a number, as {field.name} is")
             return lambda run: _held(compare, field.of(run), other.of(run))
         value = self._value(field, right)
         if value is None:
             wanted = type(op) is ast.Eq
             if type(op) not in (ast.Eq, ast.NotEq):
-                self._refuse(right, "is no value to compare by order")
+                self._refuse(right, "is not a value to compare by order")
             return lambda run: (field.of(run) in (None, (), "", "none")) is wanted
         return lambda run: _held(compare, field.of(run), value)
 
@@ -151,7 +151,7 @@ class _Reader:
             return lambda run: _any_of(field.of(run), lambda value: value in values, wanted)
         field = self._field(right)
         if field.kind != "text":
-            self._refuse(right, "is no text, and no list: write (…, …)")
+            self._refuse(right, "is neither a text nor a list: write (…, …)")
         part = str(left.value if isinstance(left, ast.Constant) else self._word(left)).lower()
         return lambda run: _any_of(field.of(run), lambda value: part in value.lower(), wanted)
 
@@ -163,7 +163,7 @@ class _Reader:
 
     def _field(self, node: ast.expr) -> Field:
         if not self._names(node):
-            self._refuse(node, f"is no field; {EXAMPLE}")
+            self._refuse(node, f"is not a field; {EXAMPLE}")
         found = find_field(self._source(node), self._fields)
         self.named.append(found)
         return found
@@ -204,7 +204,7 @@ class _Reader:
                 return -inner if isinstance(node.op, ast.USub) else inner
         source = self._source(node)
         if not WORD.fullmatch(source):
-            self._refuse(node, "is no value: a number, a word, or text in quotes")
+            self._refuse(node, "is not a value: a number, a word, or text in quotes")
         return source
 
     def _source(self, node: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""Where one run is, from the files of its folder, whatever state they are in: state, progress, curve, time left.
+"""The state of one run, from the files of its folder, whatever their condition: state, progress, curve, time left.
 
 Every reader of a run (launcher, `fit`, `status`, `runs list`, `plan`, dashboard, exports, W&B, report) asks here.
 """
@@ -27,11 +27,11 @@ STATES = ("running", "waiting", "interrupted", "failed", "damaged", "stopped ear
 SCORING = "translate"
 """how the phases begin in which a trained run is scored"""
 DEV = "dev_ppl"
-"""key of the dev perplexity, in lines of its own"""
+"""key of the dev perplexity, in separate lines"""
 SPARK = 32
 """points of a small curve"""
 RECENT = 20
-"""lines whose pace is that of the run"""
+"""lines whose pace counts as the run's"""
 NUMBERS = {int, float}
 """types of JSON's numbers"""
 Points = list[tuple[float, float]]
@@ -39,10 +39,10 @@ Points = list[tuple[float, float]]
 
 
 class Curve:
-    """What a run writes down in the course of training, from its metrics.jsonl as it grows or is replaced.
+    """What a run writes down during training, from its metrics.jsonl as it grows or is replaced.
 
     A damaged line is left out and counted. Of validations on several dev texts, in a run that was resumed with another
-    one, those on the last remain: two texts make no curve.
+    one, those on the last remain: two texts do not make a curve.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Curve:
 
     @classmethod
     def of(cls, folder: Path, record: RunRecord | None = None) -> "Curve":
-        """Of the run in `folder`, at one look; of a finished one, with its record, only what the run wrote."""
+        """Of the run in `folder`, at one look; for a finished one, with its record, only what the run wrote."""
         found = cls(folder / "metrics.jsonl")
         try:
             check_files(folder, record.files if record else {})
@@ -78,13 +78,13 @@ class Curve:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """All records, without validations on another dev text than the last one's."""
+        """All records, without validations on a dev text other than the last one's."""
         text = next((line["dev"] for line in reversed(self._file.records) if "dev" in line), None)
         return [line for line in self._file.records if DEV not in line or text is None or line.get("dev") == text]
 
     @property
     def keys(self) -> list[str]:
-        """What the lines hold numbers of, beside their step."""
+        """The quantities in the lines, apart from their step."""
         return list(dict.fromkeys(key for line in self._file.records for key in line if key != "step"))
 
     def every(self, key: str) -> Points:
@@ -93,7 +93,7 @@ class Curve:
         return [(step, float(value)) for step, value in found if math.isfinite(value) and (key != DEV or value > 0)]
 
     def points(self, key: str, most: int = 400) -> Points:
-        """`every`; where that is more than `most`, means over as many neighbours as it takes, and the last as it is."""
+        """`every`; where that is more than `most`, means over as many neighbours as needed, and the last unchanged."""
         found = self.every(key)
         if len(found) <= most:
             return found
@@ -103,7 +103,7 @@ class Curve:
         return [*((round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts), last]
 
     def last(self, key: str) -> float | None:
-        """The last value, infinite ones too; None where there is none."""
+        """The last value, infinite ones too; None if there is none."""
         return next((float(line[key]) for line in reversed(self.lines) if _is_number(line.get(key))), None)
 
     @property
@@ -124,7 +124,7 @@ class Curve:
 
     @property
     def per_step(self) -> float | None:
-        """Seconds of training for a step, lately: the median, which a night in one of them does not move."""
+        """Recent seconds of training per step: the median, which a night's pause in one of them does not move."""
         times = [(0.0, 0.0), *self.every("seconds")][-RECENT - 1 :]
         found = [(t1 - t0) / (s1 - s0) for (s0, t0), (s1, t1) in pairwise(times) if s1 > s0]
         return median(found) if found else None
@@ -135,7 +135,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_record(line: dict[str, Any]) -> bool:
-    """Whether it has a whole step, and numbers where the program writes some; INFINITE becomes one."""
+    """Whether it has a whole step, and numbers where the program writes them; INFINITE becomes one."""
     for key in () if NUMBERS.issuperset(map(type, line.values())) else CURVES:
         value = line.get(key, 0)
         if type(value) not in NUMBERS:
@@ -148,12 +148,12 @@ def _is_record(line: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """A run at a moment. Times are seconds since 1970; None is not known."""
+    """A run at a moment. Times are seconds since 1970; None: unknown."""
 
     name: str
     """of its folder: the first digits of its training hash"""
     called: Called | None = None
-    """row and seed as which it was last asked for"""
+    """row and seed as which it was last requested"""
     state: str
     """one of STATES"""
     phase: str = ""
@@ -163,9 +163,9 @@ class RunState:
     tokens_per_second: float | None = None
     """None while nothing is trained"""
     kept: int = 0
-    """step of the newest checkpoint of one that nobody works on"""
+    """step of the newest checkpoint of one that nobody is working on"""
     per_step: float | None = None
-    """seconds of training for a step, lately"""
+    """recent seconds of training per step"""
     left: Left | None = None
     """of a running one"""
     loss: float | None = None
@@ -188,13 +188,13 @@ class RunState:
     parameters: int | None = None
     attempts: int = 0
     owner: str = ""
-    """the process that works on it"""
+    """the process working on it"""
     abandoned: bool = False
-    """whether its last attempt did not end, and nobody works on it"""
+    """whether its last attempt did not end, and nobody is working on it"""
     words: str = ""
     """why it ended, or what is wrong with its files"""
     outcome: Outcome | None = None
-    """how its last attempt ended, where it was not finished"""
+    """how its last attempt ended, if it is not finished"""
     damaged: int = 0
     """lines of its curve that were left out"""
     diverged: bool = False
@@ -239,7 +239,7 @@ class RunState:
         return chief(self.scores)
 
     def after(self, took: Took) -> "RunState":
-        """With the time left by what finished runs took."""
+        """With the time left, by what finished runs took."""
         if self.state != "running":
             return self
         if self.scoring:
@@ -319,7 +319,7 @@ class Reader:
         return self._ended(state)
 
     def _trains(self) -> dict[str, Any]:
-        """What its folder says that it trains."""
+        """What it trains, according to its folder."""
         if self._memory and not self._experiment:
             self._experiment = self._memory.experiment(read_object(self.folder / "experiment.json"))
         return self._experiment
@@ -330,7 +330,7 @@ class Reader:
         last = attempts[-1] if attempts else None
         heard = [t for t in (progress.time if progress else None, last.heard if last else None) if t]
         written = stamp(self.folder / "metrics.jsonl")
-        # what an earlier attempt left says where the run is, but not what it does now
+        # files of an earlier attempt say how far the run is, but not what it is doing now
         current = progress is not None and (last is None or progress.attempt in (0, last.number))
         phase = progress.phase if progress and current else "starting"
         rate = progress.tokens_per_second if progress and current and not phase.startswith(SCORING) else None
@@ -384,7 +384,7 @@ def _small(kind: Any, path: Path) -> tuple[Any, str]:
 
 
 def finished(name: str, record: RunRecord, curve: CurveSummary | None = None, called: Called | None = None) -> RunState:
-    """What a record says of its run."""
+    """What a record says about its run."""
     dev, curve = record.scores.get("dev"), curve or CurveSummary()
     return RunState(
         name=name,
@@ -424,7 +424,7 @@ def thinned(points: Points, most: int = SPARK) -> tuple[tuple[float, float], ...
 
 
 class Runs:
-    """The runs of a results folder, each read again where it may be another; finished ones are kept."""
+    """The runs of a results folder, each read again if it may have changed; finished ones are kept."""
 
     def __init__(self, root: Path, curves: bool = True, memory: Memory | None = None) -> None:
         """As Reader's."""
@@ -439,7 +439,7 @@ class Runs:
         return self._readers[name].look()
 
     def all(self) -> dict[str, RunState]:
-        """Of all that have a folder, by name."""
+        """Of all with a folder, by name."""
         try:
             found = sorted(path.name for path in (self._root / "runs").iterdir() if path.is_dir())
         except OSError:

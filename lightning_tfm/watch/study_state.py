@@ -1,4 +1,4 @@
-"""Where a study is: its cells, how many are finished, which is best, and when all will be done.
+"""The state of a study: its cells, how many are finished, which is best, and when all will be done.
 
 A queue says which cells wait, failed or were stopped for good; the folders of the runs say the rest, and what a folder
 says comes first. Without a queue (records that came from elsewhere, the dashboard) the folders say all.
@@ -22,16 +22,16 @@ from lightning_tfm.watch.run_state import STATES, Runs, RunState
 from lightning_tfm.watch.time_left import Left, Took, until_the_last
 
 SAID = {"done": "finished", "pruned": "stopped early"}
-"""state of a cell -> the word for it, where that is another one; the same in all outputs"""
+"""state of a cell -> the word for it, if different; the same in all outputs"""
 MEANT = {word: state for state, word in SAID.items()}
 AHEAD = ("waiting", "interrupted")
-"""states of cells that nobody works on, and that will be taken"""
+"""states of cells that nobody is working on, and that will be taken"""
 ALWAYS = ("finished", "running", "waiting", "failed")
-"""what is counted even where there is none"""
+"""what is counted even if there is none"""
 ELSE = ("stopped early", "interrupted", "damaged")
 REMOVED = "it was finished, but its folder is gone"
 UNKNOWN = ""
-"""state of a cell of which no queue says anything"""
+"""state of a cell unknown to any queue"""
 
 
 def said(state: str) -> str:
@@ -45,7 +45,7 @@ class CellState:
 
     cell: Cell
     state: str = UNKNOWN
-    """waiting, running, done, pruned or failed; interrupted or damaged where a reader looked at the runs, too"""
+    """waiting, running, done, pruned or failed; interrupted or damaged if a reader also looked at the runs"""
     reason: str = ""
     owner: Owner | None = None
     attempt: int = 0
@@ -85,7 +85,7 @@ class Best:
 
 
 class Reads(Protocol):
-    """Says where a run is, by its hash (run_state.Runs)."""
+    """Gives a run's state, by its hash (run_state.Runs)."""
 
     def __getitem__(self, training_hash: str) -> RunState: ...
 
@@ -95,7 +95,7 @@ class StudyState:
     """A study at a moment. Times are seconds since 1970."""
 
     name: str = ""
-    """empty of a run alone"""
+    """empty for a single run"""
     kind: str = ""
     """table, search or damaged"""
     words: str = ""
@@ -115,7 +115,7 @@ class StudyState:
 
     @property
     def total(self) -> int:
-        """Cells when all is done."""
+        """Cells when everything is done."""
         return len(self.cells) + self.coming
 
     @property
@@ -137,13 +137,13 @@ class StudyState:
 
     @property
     def ended(self) -> int:
-        """Cells that will not go on by themselves."""
+        """Cells that will not continue by themselves."""
         ahead = sum(self.counts.get(word, 0) for word in ("running", *AHEAD))
         return len(self.cells) - ahead - sum(s.again for s in self.cells)
 
     @property
     def state(self) -> str:
-        """Of its cells the one that one wants to see first."""
+        """The one of its cells to show first."""
         found = self.counts | ({"waiting": self.coming} if self.coming else {})
         return self.kind if self.words else next((word for word in STATES[:-2] if found.get(word)), "finished")
 
@@ -158,11 +158,11 @@ class StudyState:
 
 @dataclass
 class Watch:
-    """Follows a study (None: a run alone) below `root`."""
+    """Follows a study (None: a single run) below `root`."""
 
     root: Path
     workers: int = 0
-    """at least so many; more where more are at work"""
+    """at least this many; more if more are at work"""
     study: Study | None = None
     runs: Reads = None  # type: ignore[assignment]
     """by default those below `root`"""
@@ -270,7 +270,7 @@ def _aims(study: Study | None) -> dict[str, str]:
 
 
 def _best(study: Study | None, cells: list[CellState], runs: dict[str, RunState]) -> Best | None:
-    """None of several aims, and where rows have pieces of their own, which perplexities are per. A row of a table
+    """None for several aims, and where rows have their own pieces, which perplexities are per. A row of a table
     with a seed that diverged has no mean."""
     aims = _aims(study)
     done = [s for s in cells if s.state == "done" and s.values]
@@ -323,7 +323,7 @@ def _left(
     open_cells = [s.cell for s in cells if s.state == "running"]
     waiting = [s.cell for s in cells if s.state in AHEAD]
     at_least = any(r.run.left is None or r.run.left.at_least for r in running)
-    if not took.whole:  # what those that run will have taken for training alone
+    if not took.whole:  # what the running ones will have taken just for training
         begun = zip(running, open_cells, strict=True)
         took = Took(
             [(cell.runs[0].cost, r.run.per_step * r.run.steps) for r, cell in begun if r.run.per_step and r.run.steps]
@@ -351,8 +351,8 @@ def _mean_trial(cells: list[CellState], took: Took) -> float:
 
 
 def _share(cells: list[CellState], runs: dict[str, RunState], coming: int) -> float:
-    """Of the predicted work, checkpoints of runs that will go on included; a trial that is still to come counts as the
-    mean of those that are known."""
+    """Of the predicted work, checkpoints of runs that will resume included; a trial still to come counts as the
+    mean of the known ones."""
     if not cells:
         return 0.0
     whole = sum(s.cell.cost for s in cells)

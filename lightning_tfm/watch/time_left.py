@@ -1,7 +1,7 @@
-"""How long what runs, and what waits, will take: the one estimate behind every view.
+"""How long running and waiting cells will take: the one estimate behind every view.
 
-A run's own pace says how long the rest of its steps takes, finished runs what comes beside and after them, and what
-those take that have not begun.
+A run's own pace says how long the rest of its steps takes, finished runs what comes beside and after them, and how
+long those take that have not started.
 """
 
 import heapq
@@ -15,17 +15,17 @@ from lightning_tfm.runs.record import Seconds
 
 @dataclass(frozen=True)
 class Left:
-    """Seconds to come; `at_least` where something of them, such as scoring, is not known yet."""
+    """Remaining seconds; `at_least` if part of them, such as scoring, is not known yet."""
 
     seconds: float
     at_least: bool = False
 
 
 def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
-    """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line where three of
+    """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line if three of
     unequal cost are known.
 
-    The smaller a model, and the shorter a run, the more of its time is no arithmetic.
+    The smaller a model, and the shorter a run, the more of its time is not arithmetic.
     """
     x, y = mean(c for c, _ in known), mean(s for _, s in known)
     spread = sum((c - x) ** 2 for c, _ in known)
@@ -40,13 +40,13 @@ class Took:
     """What finished runs of a study took, and so what others will take."""
 
     whole: list[tuple[float, float]] = field(default_factory=list)
-    """predicted cost and seconds of each run that came to its end"""
+    """predicted cost and seconds of each finished run"""
     trials: list[float] = field(default_factory=list)
     """seconds of each trial that ended, those that were stopped early too"""
     parts: list[Seconds] = field(default_factory=list)
 
     def of(self, costs: Sequence[float]) -> float | None:
-        """Seconds of runs of these costs, one after the other; None where nothing is known."""
+        """Seconds of runs of these costs, one after another; None if nothing is known."""
         return sum(seconds_at(cost, self.whole) for cost in costs) if self.whole else None
 
     @property
@@ -62,7 +62,7 @@ class Took:
         return median(spent) if spent else 0.0
 
     def training(self, steps: int, per_step: float | None) -> Left | None:
-        """Until a run with so many steps to go has ended, scoring included."""
+        """Until a run with this many steps to go has ended, scoring included."""
         if per_step is None:
             return None
         ahead = steps * per_step * (1 + self.beside)
@@ -74,7 +74,7 @@ class Took:
         return Left(left) if left > 0 else None
 
     def then(self, left: Left | None, costs: Sequence[float]) -> Left | None:
-        """With further runs after the one that `left` is of."""
+        """With further runs after the one of `left`."""
         if left is None or not costs:
             return left
         more = self.of(costs)
@@ -82,7 +82,7 @@ class Took:
 
 
 def until_the_last(busy: Sequence[float], ahead: Sequence[float], workers: int) -> float:
-    """Seconds until all is done, if each free worker takes the longest that waits; `busy`: of those that work."""
+    """Seconds until all is done, if each free worker takes the longest waiting cell; `busy`: of those at work."""
     ends = [*busy, *[0.0] * (workers - len(busy))]
     heapq.heapify(ends)
     for seconds in sorted(ahead, reverse=True):

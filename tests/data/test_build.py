@@ -106,7 +106,7 @@ def test_a_share_is_the_same_for_everybody_and_lies_within_larger_ones(files, tm
 
 def test_held_out_pairs_are_never_cleaned(files, tmp_path):
     data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, max_words=2, vocab_size=40)
-    with pytest.raises(UserError, match="none of 40 pairs is left"):
+    with pytest.raises(UserError, match="none of 40 pairs are left"):
         prepare(data, tmp_path)
     data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, check_script=True)
     assert prepare(data, tmp_path).card["splits"]["dev"]["pairs"] == {"read": 8, "kept": 8, "dropped": {}}

@@ -193,7 +193,7 @@ def test_broken_held_out_lines_are_never_dropped(files, tmp_path, bad_lines, spl
 
 
 def test_nothing_left(files, tmp_path):
-    with pytest.raises(UserError, match=r"train\.en: none of 40 pairs is left"):
+    with pytest.raises(UserError, match=r"train\.en: none of 40 pairs are left"):
         prepare(files({"train.en": b"\n" * 40}, bad_lines="drop"), tmp_path)
 
 

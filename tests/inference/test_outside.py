@@ -67,7 +67,7 @@ def test_another_set_with_single_and_averaged_weights(run, text, capsys):
     assert main(["test", str(run[0]), "--set", "wmt14-en-de:newstest2014"]) == 2
     assert "lightning-tfm data prepare wmt14-en-de" in capsys.readouterr().err
     assert main(["test", str(run[0]), "--set", "wmt15:x"]) == 2
-    assert "there is no corpus 'wmt15'" in capsys.readouterr().err
+    assert "no corpus 'wmt15'" in capsys.readouterr().err
 
 
 def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys, monkeypatch):

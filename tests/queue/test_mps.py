@@ -86,7 +86,7 @@ def test_a_device_that_refuses_is_shared_by_turns_and_that_is_said(said, tmp_pat
     with mps.served(SHARED, 16, tmp_path, said.append) as devices:
         assert list(devices.clients) == ["GPU-5f"]
     why = "An instance of this daemon is already running"
-    assert said == [f"runs that share GPU 2 take turns on it, for its MPS did not start: {why}"]
+    assert said == [f"runs that share GPU 2 take turns on it, as its MPS did not start: {why}"]
 
 
 def test_where_there_is_nothing_to_start_nothing_is(said, tmp_path, monkeypatch):

@@ -340,7 +340,7 @@ def test_a_search_begun_before_base_ran_first_gets_none_in_the_middle(tmp_path: 
     path.write_text(json.dumps(plain))
     assert not save(search(based=True, trials=7), tmp_path).based
     assert gains({"dev/ppl": "minimize"}, False, None, {"t0000": [1.0]}) == [
-        "begun before base was the first run of a search: there is no base to compare with"
+        "started before base was the first run of a search: no base to compare with"
     ]
 
 

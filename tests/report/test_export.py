@@ -138,7 +138,7 @@ def test_a_live_export_follows_a_run_to_its_end(tmp_path: Path, monkeypatch, cap
     assert looks == [cli_export.EVERY] * 2
     lines = list(csv.DictReader((tmp_path / "runs" / name[:16] / "csv" / "runs.csv").read_text().splitlines()))
     assert [line["finished"] for line in lines] == ["True"]
-    assert capsys.readouterr().out.startswith("live, until all is finished: ")
+    assert capsys.readouterr().out.startswith("live, until everything is finished: ")
 
 
 def test_a_search_brings_its_parameters_and_the_trials_that_were_stopped(tmp_path: Path, capsys) -> None:

@@ -78,7 +78,7 @@ def test_beside_a_row_that_the_paper_does_not_print_nothing_of_the_papers_stands
 def test_base_and_a_row_that_is_another(made):
     assert reference.reference_of(made.study, "base") is None and reference.reference_of(made.study, None) is None
     assert reference.reference_of(made.study, "also-N2") == "C-N2"
-    with pytest.raises(UserError, match=r"--reference=C-N3: there is no such row; the rows are base, A-h1, C-N2"):
+    with pytest.raises(UserError, match=r"--reference=C-N3: no such row; the rows are base, A-h1, C-N2"):
         make(made.study.name, made.root, "C-N3")
 
 

@@ -68,7 +68,7 @@ def test_workers_of_a_job_are_those_of_its_gpus() -> None:
         (Hardware(num_nodes=2), {"nodes": 1}, "give --slurm.nodes=2"),
         (Hardware(), {"nodes": 2, "workers": 3}, "--workers=3: a run over 2 nodes takes all of them"),
         (Hardware(num_nodes=2), {"launcher": "local"}, "needs a SLURM job"),
-        (Hardware(), {"nodes": 2, "runs": 2}, "--runs-per-device=2: a run over 2 nodes shares its devices with none"),
+        (Hardware(), {"nodes": 2, "runs": 2}, "--runs-per-device=2: a run over 2 nodes does not share its devices"),
         (Hardware(devices=2), {"gpus": 2, "runs": 2}, "several devices to a run, or several runs to a device"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_text_too_short_names_the_width_that_it_feeds():
     with pytest.raises(UserError, match=r"e.yaml:1: .* 310,000 target pieces, and 951,808 are asked for .*width=16"):
         hold(base(8, 2000, 1500), Held(where="e.yaml:1"), text_of(310_000, 2000))
     assert parameters(base(16, 2000, 1), 2000) * 2 <= 310_000 < parameters(base(8, 2000, 1), 2000) * 2
-    with pytest.raises(UserError, match="it feeds no width"):
+    with pytest.raises(UserError, match="it is too short for any width"):
         hold(base(8, 2000, 1500), Held(), text_of(1000, 2000))
 
 

@@ -57,7 +57,7 @@ def test_comments_may_change_and_nothing_else(tmp_path: Path, capsys, worked) ->
     assert main(["resume", "small", "--out", str(out)]) == 0
     for content, words in (
         ("mine: {group: X, change: {model.h: 2}}\n", "mine.yaml has changed since"),
-        (None, "not there"),
+        (None, "no longer exists"),
     ):
         mine.unlink() if content is None else mine.write_text(content)
         assert main(["resume", "small", "--out", str(out)]) == 2
@@ -79,7 +79,7 @@ def test_what_may_not_be_added(tmp_path: Path, capsys, worked) -> None:
         assert words in capsys.readouterr().err and len(worked) == 1
     (out / "studies" / "small" / command.FILE).unlink()
     assert main(["resume", "small", "--out", str(out)]) == 2
-    assert "type the command that started it once more" in capsys.readouterr().err
+    assert "type the command that started it again" in capsys.readouterr().err
     assert main(["resume", "smal", "--out", str(out)]) == 2
     assert "there are: small" in capsys.readouterr().err
 

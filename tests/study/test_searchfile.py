@@ -73,7 +73,7 @@ MALFORMED = [
     ("goal: minimize", "goal: maximize", "", "dev/ppl must be minimized"),
     ("method: bayes", "method: grid", "", "a grid cannot search a continuous range"),
     ("method: bayes", "method: baes", "", "did you mean 'bayes'"),
-    ("min: 0.1", "min: 3.1", "", "min=3.1 must lie below max=2.0"),
+    ("min: 0.1", "min: 3.1", "", "min=3.1 must be below max=2.0"),
     ("min: 0.1", "min: 0", "", "a logarithm needs numbers above 0"),
     ("log_uniform_values, min", "log_normal, min", "", "this engine cannot honour it"),
     ("{min: 10, max: 20}", "{min: 10.0, max: 20.5}", "", "takes whole numbers"),

@@ -78,13 +78,13 @@ def test_each_trial_has_its_own_value_and_points_that_do_not_come_out_are_left_o
         (8, 512): 64,
     }
     assert {model.d_ff for model in found.values()} == {1024} and made.refused() == 2
-    assert "model.d_k is to be model.d_model / model.h with model.d_model 256, model.h 24" in made.misses(
+    assert "model.d_k should be model.d_model / model.h with model.d_model 256, model.h 24" in made.misses(
         {"model.h": 24, "model.d_model": 256}
     )
     small = replace(made, base=override(replace(made.base, miniature=Miniature(width=64)), {"model.d_v": 64}, "test"))
     assert "model.d_k=32 is not divisible by miniature.width=64" in small.misses({"model.h": 8, "model.d_model": 256})
     assert all(point["model.h"] != 24 for point in draw(replace(made, sampler="random", trials=9), 20))
-    with pytest.raises(UserError, match=r"at no point of the space do the tied sizes come out: .*no whole number"):
+    with pytest.raises(UserError, match=r"no point of the space has whole tied sizes: .*not a whole number"):
         tied(space=[Parameter("model.h", "categorical", [24, 48]), *made.space[1:]]).check()
 
 

@@ -91,10 +91,10 @@ def test_over_other_sizes_a_row_is_the_same_change():
         (
             Model(d_model=100),
             "A-h32",
-            ["model.d_k is to be model.d_model / model.h with", "which is 25/8 and no whole"],
+            ["model.d_k should be model.d_model / model.h with", "which is 25/8, not a whole"],
         ),
-        (Model(N=4), "C-N2", ["model.N is to be 1/3 of base's 4, which is 4/3 and no whole number"]),
-        (Model(d_ff=33), "C-dff1024", ["33/2 and no whole number", "leave the row out, or declare one of your own"]),
+        (Model(N=4), "C-N2", ["model.N should be 1/3 of base's 4, which is 4/3, not a whole number"]),
+        (Model(d_ff=33), "C-dff1024", ["33/2, not a whole number", "leave the row out, or declare your own row"]),
     ],
 )
 def test_where_a_size_does_not_come_out_the_row_is_refused(model, row, words):

@@ -79,7 +79,7 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
         ("training.lr_facto=1,2", [11], "did you mean 'training.lr_factor'|lr_factor"),
         ("training.lr_factor=1,fast", [11], "expected a number"),
         ("data.pairs=100,200", [11], "the same for all rows"),
-        ("training.lr_factor=1,2", [2], "seed 2 is reported too"),
+        ("training.lr_factor=1,2", [2], "seed 2 is also reported"),
         ("model.h=2,4", [11], "row 'A-h1' changes model.h itself"),
     ],
 )
@@ -97,14 +97,14 @@ def test_seeds_that_looks_may_add_are_reported_too(tmp_path: Path, capsys, monke
             call("sweep", tmp_path, TABLE, *tune)
         return
     assert call("sweep", tmp_path, TABLE, *tune) == 2
-    assert f"--tune-seeds: seed {seed} is reported too" in capsys.readouterr().err
+    assert f"--tune-seeds: seed {seed} is also reported" in capsys.readouterr().err
 
 
 def test_seeds_that_the_study_has_already_are_reported_too(tmp_path: Path, capsys, monkeypatch, trained) -> None:
     monkeypatch.setattr("lightning_tfm.queue.launch.work", lambda *study, **how: [])
     call("sweep", tmp_path, TABLE, "--seeds=7")
     assert call("sweep", tmp_path, TABLE, f"--tune={KEY}=1,2", "--tune-seeds=7", "--seeds=1") == 2
-    assert "--tune-seeds: seed 7 is reported too" in capsys.readouterr().err
+    assert "--tune-seeds: seed 7 is also reported" in capsys.readouterr().err
 
 
 def test_without_base_nothing_is_tuned() -> None:

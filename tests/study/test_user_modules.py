@@ -99,7 +99,7 @@ def test_cycles_end_and_nothing_is_imported_for_it(made) -> None:
 
 def test_a_module_that_is_no_python_is_named(made) -> None:
     top = made({"mine.py": "def late():\n    from . import broken" + CLASS, "broken.py": "def f(:\n"})
-    with pytest.raises(UserError, match=r"broken\.py: a class of your own imports it, and it is no Python"):
+    with pytest.raises(UserError, match=r"broken\.py: your own class imports it, and it is not Python"):
         identity(top)
 
 
@@ -125,11 +125,11 @@ def test_a_study_is_read_as_it_was_started_whatever_became_of_its_classes(made, 
         file.write_text("# another\n" + CLASS)
     read = load_as(Ablation, tmp_path, "own")
     assert read == started and read.cells() == cells
-    said = "cannot import it" if after == "gone" else "here it is run .* of a class of your own, differ"
+    said = "cannot import it" if after == "gone" else "here it is run .* of your own class, differ"
     with pytest.raises(UserError, match=said):
         read.plan(cells[1], tmp_path)
     assert read.plan(cells[0], tmp_path)[1] == read.identity(cells[0])
-    with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the source of .*Mine is another"):
+    with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the source of .*Mine has changed"):
         save(table(top), tmp_path)
 
 

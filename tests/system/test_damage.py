@@ -239,7 +239,7 @@ def test_a_torn_newest_checkpoint_gives_way_to_the_one_before_it(stopped, finish
     assert resumed(run)[0] == 0
     assert not list(run.rglob(".*.tmp"))
     said = capfd.readouterr().err
-    assert "step-00000019.ckpt: damaged" in said and "going on from" in said and "step-00000016.ckpt" in said
+    assert "step-00000019.ckpt: damaged" in said and "resuming from" in said and "step-00000016.ckpt" in said
     ends_right(run, finished)
     ran = json.loads((run / "result.json").read_bytes())["ran"]
     assert [(one["attempt"], one["first"], one["last"]) for one in ran] == [(1, 1, 16), (2, 17, 22)]

@@ -159,7 +159,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
     "optuna-dashboard results/studies/table3/journal.log": Foreign("check_file"),
     "lightning-tfm sweep sweeps/table3.yaml --launcher slurm --slurm.jobs 4 --slurm.minutes 240": Stops(
-        "there is no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
+        "no sbatch on this machine", "a SLURM cluster", f"{SHORT} --name submitted"
     ),
     "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
     "--config experiments/base.yaml": Foreign("check_torchrun"),

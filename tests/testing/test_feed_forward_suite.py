@@ -64,7 +64,7 @@ class HasAnIdleMatrix(ReLU):
 
 BROKEN = [
     (Narrows, "test_shapes", "3 sequences of 5 positions"),
-    (MixesPositions, "test_every_position_stands_alone", "alone is off"),
+    (MixesPositions, "test_every_position_stands_alone", "by itself is off"),
     (MixesPositions, "test_padding_is_invisible", "columns of padding"),
     (MixesRows, "test_neighbours_in_the_batch_are_invisible", "row 0 of a batch"),
     (Constant, "test_every_position_stands_alone", "does not see itself"),

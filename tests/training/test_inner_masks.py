@@ -99,8 +99,8 @@ def test_feed_forwards_are_dropped_before_the_second_matrix(name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"P_attention": 1.0}, r"model\.P_attention=1\.0: must lie in"),
-        ({"P_attention": 0.1, "layer": "restricted"}, "layer=restricted has it at 0"),
+        ({"P_attention": 1.0}, r"model\.P_attention=1\.0: must be in"),
+        ({"P_attention": 0.1, "layer": "restricted"}, "layer=restricted needs it at 0"),
         ({"P_ff": 0.1, "feed_forward": "mine.Mine"}, "acts in feed-forwards that ship: mine.Mine"),
     ],
 )

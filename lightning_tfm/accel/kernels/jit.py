@@ -11,7 +11,7 @@ import triton
 def kernel(fn: Callable[..., None], varying: tuple[str, ...] = ()) -> Any:
     """`fn` to be launched as kernel(fn)[grid](…).
 
-    Triton compiles anew for an integer that is 1, which it makes a Python constant, and for one that sixteen divides;
+    Triton recompiles for an integer that is 1, which it makes a Python constant, and for one that sixteen divides;
     not for arguments named in `varying`.
     """
     return triton.jit(fn, do_not_specialize=varying, do_not_specialize_on_alignment=varying)

@@ -59,7 +59,7 @@ def over_rows(z_NV: Tensor, y_N: Tensor, q_y: float, b: float) -> tuple[Tensor, 
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a b in float32, its factors as they are: a GPU adds up bfloat16 in float32, and need not round the sum."""
+    """a b in float32, its factors unchanged: a GPU adds up bfloat16 in float32, and need not round the sum."""
     if a.device.type == "cuda" and a.dtype is torch.bfloat16:
         return torch.mm(a, b, out_dtype=torch.float32)
     return (a @ b).float()
@@ -90,6 +90,6 @@ def smoothed_nll(
 ) -> tuple[Tensor, Tensor]:
     """(loss, nll): sums over the rows in nats, of logits x E^T; products take their factors in `dtype`.
 
-    All logits exist at once. The gradient of E is one float32 buffer, scaled where it lies: it can be asked for once.
+    All logits exist at once. The gradient of E is one float32 buffer, scaled in place: it can be requested once.
     """
     return _OnePass.apply(x_ND, E_WD, y_N, q_y, b, dtype)

@@ -62,7 +62,7 @@ def masks(
     (streams, L, D), (step, side), B = shape, where, len(index_B)
     out = torch.empty(streams, B, L, D, dtype=kept.dtype, device=kept.device)
     if out.numel():
-        blocks = L * D // 16 + 2 * bool(D % 16)  # a block may lie across two streams
+        blocks = L * D // 16 + 2 * bool(D % 16)  # a block may span two streams
         one = min(MOST, max(LEAST, triton.next_power_of_2(D // 2)))  # of eight positions: the same in every batch
         numbers = (B, L, D, step, side, dropped - 32768)
         grid = (streams * B, triton.cdiv(blocks, one))

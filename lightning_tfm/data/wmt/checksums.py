@@ -27,7 +27,7 @@ class Checksums:
         return recorded(self.folder).get(name)
 
     def whole(self, name: str) -> bool:
-        """Whether `name` is recorded and lies there in its recorded size. Raises UserError where the size differs."""
+        """Whether `name` is recorded and exists in its recorded size. Raises UserError if the size differs."""
         record, path = self.find(name), self.folder / name
         if record is None or not path.is_file():
             return False

@@ -1,4 +1,4 @@
-"""The official parts of the corpora that can be fetched: where they lie, what is in them, what they must be.
+"""The official parts of the corpora that can be fetched: where they are, what is in them, what they must be.
 
 Checksums are those that sacreBLEU publishes for the test sets (md5); no one publishes any for the training texts, whose
 checksums are recorded at first use. Line counts of the test sets are the ones that papers count by: newstest2014
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from lightning_tfm.data.wmt.download import Remote
 
 STATMT = ("https://www.statmt.org", "http://www.statmt.org", "https://data.statmt.org")
-"""one server under three names; a mirror of your own comes first through LIGHTNING_TFM_MIRROR"""
+"""one server under three names; your own mirror comes first through LIGHTNING_TFM_MIRROR"""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Parallel lines: `members` by language, of an archive or, where that is empty, fetched as they are.
+    """Parallel lines: `members` by language, of an archive or, where that is empty, fetched unchanged.
 
     `lines` is asserted where it is known (0: it is not).
     """

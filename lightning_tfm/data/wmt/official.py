@@ -28,7 +28,7 @@ MIRROR = "LIGHTNING_TFM_MIRROR"
 
 
 def folder_of(data: Data) -> Path:
-    """Where the texts of a fetched corpus lie: data.folder, or data/<corpus>."""
+    """Where the texts of a fetched corpus are: data.folder, or data/<corpus>."""
     return Path(data.folder).expanduser() if data.folder else Path("data") / data.corpus
 
 
@@ -182,7 +182,7 @@ SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
 
 
 def read_segments(path: Path) -> list[str]:
-    """Sentences of a `.sgm` or plain file: blanks collapsed, character references left as they stand.
+    """Sentences of a `.sgm` or plain file: blanks collapsed, character references left unchanged.
 
     That is the text that sacreBLEU makes of the same file.
 

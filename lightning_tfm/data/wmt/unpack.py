@@ -1,4 +1,4 @@
-"""Files out of archives that strangers made: only the members that are asked for, only plain files, under our names."""
+"""Files out of archives that strangers made: only the requested members, only plain files, under our names."""
 
 import gzip
 import shutil
@@ -75,7 +75,7 @@ def _extract(archive: Path, missing: dict[str, Path]) -> None:
 
 
 def _check_tail(path: Path, name: str) -> None:
-    """Read a compressed tar to the end of its stream, where its checksum stands: tarfile stops at the last member."""
+    """Read a compressed tar to the end of its stream, where its checksum is: tarfile stops at the last member."""
     if name.endswith((".tgz", ".tar.gz")):
         with gzip.open(path) as file:
             while file.read(1 << 20):

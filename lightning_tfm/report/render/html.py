@@ -1,4 +1,4 @@
-"""Blocks as a page of their own (templates/blocks.html), or within one (templates/macros.html:show)."""
+"""Blocks as a separate page (templates/blocks.html), or within one (templates/macros.html:show)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from lightning_tfm.report.document import render
 
 
 def to_html(title: str, kind: str, head: Sequence[str], sections: Sequence[Section]) -> str:
-    """A self-contained page; `head` stands under its title."""
+    """A self-contained page; `head` goes under its title."""
     shown = {part.key: part.blocks for part in sections}
     named = [(part.key, part.title, bool(part.blocks)) for part in sections]
     return render("blocks.html", title=title, kind=kind, live="", head=list(head), sections=named, shown=shown)

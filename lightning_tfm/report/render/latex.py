@@ -24,7 +24,7 @@ ENDS = 4
 
 
 class Tex(str):
-    """LaTeX as it is."""
+    """LaTeX, unchanged."""
 
 
 def latex(text: Any) -> str:
@@ -60,7 +60,7 @@ def to_latex(blocks: Sequence[Block]) -> str:
 
 
 def to_table(table: Table, caption: str = "", label: str = "") -> str:
-    """Columns over whose group something stands (Column.over) have it as a common head. `caption`: LaTeX."""
+    """Columns whose group has a head (Column.over) share it. `caption`: LaTeX."""
     heads, rules, at = [], [], 1
     for over, some in groupby(table.columns, key=lambda column: column.over):
         count = len(list(some))
@@ -104,7 +104,7 @@ def _characters(cell: str | Cell, column: Column) -> int:
 
 
 def _replaced(table: Table) -> list[str]:
-    """A comment on the characters of names that stand as question marks."""
+    """A comment on the characters of names that are shown as question marks."""
     found = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
     return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(found)}"] * bool(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text, Widest
 
 LEAST, NAME = 12, 24
-"""columns that words keep however narrow the terminal; what is longer is broken only beyond so many"""
+"""columns that words keep however narrow the terminal; longer text is broken only beyond this many"""
 Lines = Sequence[str]
 """of one cell"""
 
@@ -43,7 +43,7 @@ def _widest(block: Widest, width: int) -> list[str]:
 
 
 def _table(table: Table, width: int | None) -> list[str]:
-    """None: as wide as it is."""
+    """None: as wide as needed."""
     left = [column.words for column in table.columns]
     cells: list[list[Lines]] = [[str(cell).split("\n") for cell in row] for row in table.rows]
     heads: list[Lines] = [(column.lines or column.head).split("\n") for column in table.columns]
