@@ -66,7 +66,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 
 def write(docs: Path) -> None:
-    """Write the generated pages below `docs`, those that did not change left alone."""
+    """Write the generated pages below `docs`, leaving unchanged ones untouched."""
     pages = {"reference/fields": fields_page(), "reference/verbs": verbs_page(), "reference/codes": codes_page()}
     pages |= {"reference/files": files_page(), "reference/records": records_page(), "reference/storage": storage_page()}
     pages["reference/python"] = python_page()
@@ -124,7 +124,7 @@ def _title(folder: str) -> str:
 def inside(page: str, text: str) -> str:
     """`text` with links to what `COPIED` shows led to its page, and those to folders left as words.
 
-    A heading of reference/index.md, which the repository has, stands for the page of that name, which is written here.
+    A heading of reference/index.md, which the repository has, marks the place of the page of that name, written here.
     """
     here = (ROOT / "docs" / page).parent
 
@@ -288,7 +288,7 @@ RUN: Described = {
     "at every validation (dev_nll, dev_ppl, and in dev the text's fingerprint)",
     "samples.jsonl": "how a few dev sentences were translated at every validation",
     "checkpoints/step-NUMBER.ckpt": "Lightning's checkpoints, the last two: weights, optimiser, position in the data; "
-    "owner and sha256 stand in the archive's comment, as in snapshots",
+    "owner and sha256 are in the archive's comment, as in snapshots",
     "checkpoints/step-NUMBER.damaged": "a checkpoint that was passed over: its checksum does not match",
     "snapshots/step-NUMBER.pt": "only weights, where `training.average_last` asks for them",
     "result.json": "what a finished run leaves; its presence means finished",
@@ -469,7 +469,7 @@ NOTES = {
 
 
 def storage_page() -> str:
-    """What lies in the journal or the database."""
+    """What is in the journal or the database."""
     lines = [
         "# Storage of a study",
         "",

@@ -38,7 +38,7 @@ class Shot:
     section: str = ""
     """of a report, alone, without what can be pressed in it; in more pixels, beside the records"""
     first: bool = False
-    """the first drawing of the section, alone"""
+    """the first drawing of the section, by itself"""
 
 
 SHOTS = (

@@ -107,7 +107,7 @@ def _check_no_source(experiment: Experiment) -> None:
     if m.stack != "causal":
         raise UserError(f"{none}, so there is nothing to encode: set model.stack=causal (it is {m.stack})")
     if m.tie != "all":
-        raise UserError(f"model.tie={m.tie} gives the source's pieces a matrix of their own: {none}, leave it at all")
+        raise UserError(f"model.tie={m.tie} gives the source's pieces their own matrix: {none}, leave it at all")
     if d.max_ratio or d.check_script:
         rule = "data.max_ratio" if d.max_ratio else "data.check_script"
         raise UserError(f"{rule} compares the two sides of a pair, or their languages: {none}, remove it")

@@ -1,7 +1,7 @@
 """Metrics of translations whose corpus score is a function of counts that add up over sentences (metrics.py).
 
 BLEU and chrF are sacreBLEU's, whose arithmetic and signature `corpus` gives; `score` gives the same of any sums, many
-at once. Of others, a user's own among them, `score` is all the arithmetic there is.
+at once. For others, including user-defined ones, `score` is all the arithmetic.
 """
 
 from abc import ABC, abstractmethod

@@ -223,7 +223,7 @@ def _feed_forward(name: str, cls: str, label: str, matrices: int, exports: str =
 
 
 def _distances(m: "Model") -> int:
-    """That have a vector of their own."""
+    """That have their own vector."""
     return 2 * m.clip + 1
 
 

@@ -87,7 +87,7 @@ def _add(argv: Sequence[str]) -> int:
 def find(
     parser: Parser, argv: Sequence[str], *takes: str, of_study: str = "name one of its runs: lightning-tfm runs list"
 ) -> tuple[RunFolder, Experiment, Settings]:
-    """A finished run, by its directory or by the configuration that made it, and its experiment as it is to be scored.
+    """A finished run, by its directory or by the configuration that made it, and its experiment as now to be scored.
 
     `of_study` says what to do where a study is named. Raises UserError if there is no such run, if something other
     than the evaluation should differ, or hardware is given that the verb ignores (`takes`: see check_trainer).

@@ -54,7 +54,7 @@ class CurvesPages:
         return Page("curves.html", "Curves", live, [], data, charts, any(view.state == "running" for view in found))
 
     def _curves(self, seen: Seen, found: list[RunState], by: Any, measure: str) -> tuple[list[Curve], str]:
-        """And what is to be known of them. Raises UserError where there are too many."""
+        """And what to know about them. Raises UserError if there are too many."""
         if measure not in KEYS or (measure != DEV and len(found) > READ):
             raise UserError(
                 f"{KEYS.get(measure, measure)}: of at most {READ} runs; here are {len(found)}: narrow the condition"

@@ -152,8 +152,8 @@ def make_corpus(data: Data) -> Corpus:
 
 
 def corpus_fingerprint(corpus: Corpus, split: str) -> str:
-    """`corpus.fingerprint`, and for a class from outside the package the hash of its source file, and of what of the
-    user's own that imports.
+    """`corpus.fingerprint`, and for a class from outside the package the hash of its source file, and of the
+    user's modules that it imports.
     """
     made_by = corpus.made_by if isinstance(corpus, OwnCorpus) else type(corpus)
     if made_by.__module__.startswith("lightning_tfm."):

@@ -51,7 +51,7 @@ class NotArrived(Exception):
 
 @dataclass
 class Mirror:
-    """Logs runs to W&B; offline files lie in `folder`/wandb."""
+    """Logs runs to W&B; offline files are in `folder`/wandb."""
 
     folder: Path
     mode: Mode

@@ -1,6 +1,6 @@
 """What an analysis says, in no format: tables, figures and notes. render/ shows them in a terminal and on pages.
 
-An analysis makes blocks of its own dataclass; a renderer knows a format and no analysis.
+An analysis makes blocks of its own dataclass; a renderer knows a format but no analysis.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,9 +13,9 @@ Of a row y_k is the difference to base in study k, as the metric is tested, v_k 
   between studies that seeds do not explain.
 
 How well that foresees is tried on the studies themselves, a family of texts at a time: its studies are held out, and
-each of their differences either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or does not, with v of
-the difference that is held out. Studies of one family (of one corpus and folder, unless said otherwise) are no
-independent sample of corpora; within the pool each counts as one.
+each of their differences either is within mu ± t_(K - 2) sqrt(tau^2 + se^2 + v) of the others or is not, with v of
+the difference that is held out. Studies of one family (of one corpus and folder, unless said otherwise) are not
+an independent sample of corpora; within the pool each counts as one.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What an experiment will cost: FLOPs by formula, time and memory from a measured short run of its own steps."""
+"""What an experiment will cost: FLOPs by formula, time and memory from a measured short run of its steps."""
 
 import time
 from collections.abc import Callable

@@ -31,7 +31,7 @@ class ModelSuite:
     place: str
     """its name in a layer"""
     plain: str
-    """what ships under that field and adds nothing of its own that is counted or compared"""
+    """what ships under that field and adds nothing that is counted or compared"""
     sizes: Model = Model(N=2, d_model=38, d_ff=41, h=11, d_k=26, d_v=13, max_positions=37)
     """of the models that are built; no two alike, so that no axis can pass for another"""
 

@@ -41,7 +41,7 @@ def said(state: str) -> str:
 
 @dataclass(frozen=True)
 class CellState:
-    """Where a cell stands."""
+    """The state of a cell."""
 
     cell: Cell
     state: str = UNKNOWN
