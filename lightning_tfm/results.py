@@ -29,7 +29,7 @@ from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
 
 OF_A_RUN = ("step", "steps", "ppl", "parameters", "seconds", "attempts", "diverged")
-"""fields of watch.run_state.RunState that `StudyResults.runs` hands on"""
+"""fields of watch.run_state.RunState that `StudyResults.runs` returns"""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _list(found: list[Any], as_json: bool) -> str:
 
 
 WIDTHS = (16, 13, 16, 13, 8)
-"""of the first columns where another program reads them; on a terminal as narrow as they can be"""
+"""of the first columns where another program reads them; on a terminal as narrow as possible"""
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -61,7 +61,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if settings.verb["tune_seeds"] is not None and not settings.verb["tune"]:
         raise UserError(f"--tune-seeds={settings.verb['tune_seeds']}: only with --tune")
     if sweep.metric != Sweep.metric:
-        about = "is only for W&B; the table tests all that its runs are scored by, whatever it says"
+        about = "is only for W&B; the table tests all that its runs are scored by regardless"
         print(f"{sweep.path}: metric {sweep.metric} {about}", file=sys.stderr)
     rows, seeds = asked_cells(sweep, settings)
     for line in solved_lines(settings.base, rows):

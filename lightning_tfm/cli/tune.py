@@ -162,7 +162,7 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
     if "training.eps_ls" in {p.name for p in search.space} and "dev/ppl" in search.objectives:
         lines.append(
             f"{search.name}: WARNING: label smoothing (training.eps_ls) trades perplexity for {OF_TEXT.label}: by "
-            "dev/ppl a search prefers the least of it, whatever it is worth; search it by "
+            "dev/ppl a search prefers the least of it, regardless of its worth; search it by "
             f"dev/{OF_TEXT.name}, or remove it"
         )
     if refused:

@@ -90,7 +90,7 @@ def random_effects(y: Sequence[float], v: Sequence[float]) -> Effects:
 
 @dataclass(frozen=True)
 class PooledEffect:
-    """A row in one metric, as it is tested."""
+    """A row in one metric, as tested."""
 
     metric: str
     studies: int

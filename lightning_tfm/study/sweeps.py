@@ -26,14 +26,14 @@ from lightning_tfm.yaml_files import YamlFile, checked, read_yaml
 __all__ = ["Parameter", "Pruner", "SearchFile", "Sweep", "grid", "is_search", "read_search", "read_sweep"]
 
 SCALE = "miniature.width"
-"""a parameter whose values are scales: a study each, for all rows of one have one width"""
+"""a parameter whose values are scales: a study each, as all rows of one have one width"""
 SCORES = {
     f"dev/{metric.name}": "minimize" if metric.lower_is_better else "maximize"
     for metric in METRICS.values()
     if metric.printed or metric.more
 }
 OBJECTIVES = SCORES | {"parameters": "minimize", "seconds": "minimize"}
-"""what a finished run is judged by, and the only sensible direction"""
+"""how a finished run is judged, and the only sensible direction"""
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 """W&B's methods -> our samplers"""
 Sampler = Literal["tpe", "random", "grid", "gp", "cmaes"]
@@ -135,7 +135,7 @@ class _Beside(_Words):
     trials: Count = 0
     """0 if not given"""
     seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """of every trial; empty: the experiment's own alone"""
+    """of every trial; empty: only the experiment's own"""
     objectives: dict[Literal[tuple(OBJECTIVES)], Goal] = field(default_factory=dict)  # type: ignore[valid-type]
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
@@ -164,7 +164,7 @@ class Sweep:
     title: str = ""
     question: str = ""
     metric: str = "dev/ppl"
-    """what W&B sorts its runs by; a table tests all that its runs are scored by, whatever it says"""
+    """what W&B sorts its runs by; a table tests all that its runs are scored by regardless"""
 
     def crossed(self, rows: list[Row]) -> list[Row]:
         """The rows with every combination of the factors, base first: what a table of the file holds."""
