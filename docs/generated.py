@@ -52,6 +52,8 @@ COPIED = {
     "experiments/results/stack/table.md": "also/table-stack",
     "experiments/results/norm/table.md": "also/table-norm",
     "experiments/results/parsing/table.md": "also/table-parsing",
+    "experiments/results/language-model/table.md": "also/table-language-model",
+    "experiments/results/language-model-text/table.md": "also/table-language-model-text",
     "experiments/results/modern/table.md": "also/table-modern",
     "experiments/results/forecast/table.md": "also/table-forecast",
     "experiments/results/layers/table.md": "also/table-layers",

@@ -237,6 +237,8 @@ COMMANDS |= {
     "lightning-tfm sweep sweeps/language-model.yaml --name my-text --data.corpus lines --data.folder FOLDER": Run(
         f"{LINES} --seeds 61", long=True
     ),
+    "lightning-tfm sweep sweeps/language-model.yaml --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
+    '--data.test "" --data.max_words 0 --data.vocab_size 2000': Parsed("the same with another text runs above"),
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
     "builtin-lines": Run(f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41", long=True),
     'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
