@@ -90,9 +90,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
 
 def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store: Path) -> int:
-    from lightning_tfm.runs.launchers import train_cell
+    print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr, flush=True)
+    from lightning_tfm.runs.launchers import train_cell  # with torch, which takes seconds
 
-    print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr)
     exit_on_signals()
 
     def train(attempt: Attempt) -> None:

@@ -166,13 +166,9 @@ def _run(
     resources: Resources,
     command: Command,
 ) -> int:
-    from lightning_tfm.queue import rounds
-    from lightning_tfm.queue.launch import work
-    from lightning_tfm.report.build import make, render_table, write_table
-    from lightning_tfm.report.interim import look
-    from lightning_tfm.report.reference import file_name
-
     root, by_looks = settings.out, settings.verb["seeds"] == "auto"
+    if by_looks:
+        from lightning_tfm.queue import rounds
     options = {option: settings.verb[option] for option in AUTO}
     study, cells = defined(settings, name, rows, seeds)
     study = replace(study, title=sweep.title, question=sweep.question)
@@ -194,6 +190,13 @@ def _run(
         study = save(study, root)
     remember(command, root, name)
     say_kept(study, root)
+    print(f"{name}: {len(cells)} runs -> {folder_of(root, name)}", file=sys.stderr, flush=True)
+    # what follows takes seconds to load
+    from lightning_tfm.queue.launch import work
+    from lightning_tfm.report.build import make, render_table, write_table
+    from lightning_tfm.report.interim import look
+    from lightning_tfm.report.reference import file_name
+
     try:
         if by_looks:
             states = rounds.rounds(course, study, pool, options["max_runs"], root, resources, look)

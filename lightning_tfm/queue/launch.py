@@ -18,7 +18,7 @@ from typing import TextIO
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.mps import served
 from lightning_tfm.queue.open import open_queue
-from lightning_tfm.queue.queue import Queue, link
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.sharing import fetch, publish
@@ -31,7 +31,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Study, folder_of
+from lightning_tfm.study.study import Study, folder_of, link
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.study_state import CellState, Watch
 

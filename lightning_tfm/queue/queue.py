@@ -22,7 +22,6 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storage import Storage
 from lightning_tfm.runs.directory import GRACE, read_json
@@ -413,15 +412,6 @@ class _Study(optuna.Study):
     def _get_trials(self, deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
         found = super()._get_trials(deepcopy, states, use_cache)
         return [t for t in found if t.params or not (t.state.is_finished() and t.user_attrs.get("change"))]
-
-
-def link(study: Path, cell: Cell) -> None:
-    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
-    path = study / "cells" / cell.row / f"{cell.seed}.json"
-    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
-    if not path.exists() or path.read_bytes() != data:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data)
 
 
 def linked(study: Path, cell: Cell) -> str | None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import has_queue, open_queue
-from lightning_tfm.queue.queue import link
 from lightning_tfm.runs.directory import read_json
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, file_of, folder_of, load, load_as
+from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, file_of, folder_of, link, load, load_as
 from lightning_tfm.study.tuned import FILE
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from lightning_tfm.queue.open import make_queue
-from lightning_tfm.queue.queue import RECORDS, Claim, Queue, link
+from lightning_tfm.queue.queue import RECORDS, Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, trials_of
 from lightning_tfm.queue.sharing import fetch
@@ -26,7 +26,7 @@ from lightning_tfm.runs.outcome import in_a_line, named
 from lightning_tfm.runs.processes import STOP_SIGNALS, forked, let_come, set_threads
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Study, folder_of
+from lightning_tfm.study.study import Study, folder_of, link
 from lightning_tfm.watch.run_state import RunState
 
 WATCH = 0.2

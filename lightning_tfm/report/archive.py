@@ -26,7 +26,7 @@ from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, to_plain, without_folders
 from lightning_tfm.runs.record import from_plain as record_of
-from lightning_tfm.study.study import Ablation, folder_of, from_plain, save
+from lightning_tfm.study.study import Ablation, folder_of, from_plain, link, save
 from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
 
@@ -137,6 +137,9 @@ def unpack(file: Path, root: Path) -> tuple[str, int, int]:
     for run, files in by_run.items():
         if run not in there:
             _place(RunFolder(root, run).path, files)
+    for one in (one for cell in study.cells() for one in cell.runs):
+        if one.training_hash[:16] in by_run:
+            link(folder_of(root, study.name), one)
     return study.name, len(by_run) - len(there), len(there)
 
 

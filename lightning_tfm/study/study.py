@@ -572,6 +572,15 @@ def folder_of(root: Path, name: str) -> Path:
     return root / "studies" / name
 
 
+def link(study: Path, cell: Cell) -> None:
+    """Write cells/<row>/<seed>.json in a study's folder, which names the run of the cell."""
+    path = study / "cells" / cell.row / f"{cell.seed}.json"
+    data = to_json({"row": cell.row, "seed": cell.seed, "training_hash": cell.training_hash})
+    if not path.exists() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data)
+
+
 def value_of(experiment: Experiment, key: str) -> Any:
     """The value of a dotted key."""
     section, _, name = key.partition(".")

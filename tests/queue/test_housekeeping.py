@@ -11,13 +11,12 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import RunInfo, gc, list_runs, remove, retry
 from lightning_tfm.queue.open import open_queue
-from lightning_tfm.queue.queue import link
 from lightning_tfm.queue.storage import remember
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.directory import Attempt, RunFolder, RunIsOwned, StaleAttempt
 from lightning_tfm.runs.record import Measure, Texts
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import save
+from lightning_tfm.study.study import link, save
 from lightning_tfm.study.sweeps import Parameter
 from tests.launching import launch
 from tests.queue.test_sampling import search

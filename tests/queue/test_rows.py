@@ -8,14 +8,14 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.queue.open import make_queue
-from lightning_tfm.queue.queue import Queue, link
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.rows import move
 from lightning_tfm.queue.sampling import shown
 from lightning_tfm.queue.sharing import publish
 from lightning_tfm.queue.storage import remember
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json, read_looks
-from lightning_tfm.study.study import folder_of, load, save
+from lightning_tfm.study.study import folder_of, link, load, save
 from lightning_tfm.study.tuned import FILE, read_tuning
 from tests.report.synthetic import Generator
 from tests.study.test_plan import HEAD, call

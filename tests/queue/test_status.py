@@ -10,14 +10,14 @@ from pathlib import Path
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.status import short
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.queue.queue import Queue, link
+from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, apply
-from lightning_tfm.study.study import LOOKS, load, save
+from lightning_tfm.study.study import LOOKS, link, load, save
 from tests.dashboard.made import FAR, Folder
 from tests.launching import ablation
 from tests.records import leave, record

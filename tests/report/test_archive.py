@@ -10,6 +10,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.housekeeping import list_runs, remove
 from lightning_tfm.report import archive
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.summarise import summarise
@@ -74,6 +75,16 @@ def test_unpacking_again_changes_nothing_and_packing_again_gives_the_same_bytes(
     assert {p: p.stat().st_mtime_ns for p in before if p.name != "study.json"} == {
         p: t for p, t in before.items() if p.name != "study.json"
     }
+
+
+def test_unpacked_runs_belong_to_their_study(packed, tmp_path, capsys):
+    assert main(["records", "unpack", str(packed), "--out", str(tmp_path)]) == 0
+    found = list_runs(tmp_path)
+    assert sorted(cell for one in found for cell in one.cells) == sorted(
+        f"made/{row}/{seed}" for row in ("base", "A-h1", "C-N2") for seed in (1, 2, 3) if (row, seed) != ("A-h1", 3)
+    )
+    with pytest.raises(UserError, match="is used by made/"):
+        remove(tmp_path, found[0].run)
 
 
 def test_what_is_no_archive_is_refused(made, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.queue.forecast import Pace, measured, text
-from lightning_tfm.queue.queue import Claim, Queue, link
+from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.queue.view import clock
 from lightning_tfm.runs.directory import RunFolder
@@ -18,7 +18,7 @@ from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.rows import Fingerprints
-from lightning_tfm.study.study import Ablation, Search
+from lightning_tfm.study.study import Ablation, Search, link
 from tests.records import record_of
 from tests.tiny import TINY, write_corpus
 
