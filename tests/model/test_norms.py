@@ -22,7 +22,7 @@ class MixesRows(Norm):
 
 def test_a_norm_of_the_batch_is_caught():
     broken = type("TestOne", (NormSuite,), {"norm_kind": f"{__name__}.MixesRows"})()
-    with pytest.raises(AssertionError, match="alone is off"):
+    with pytest.raises(AssertionError, match="by itself is off"):
         broken.test_every_position_stands_alone()
     with pytest.raises(UserError, match=r"must derive from Norm \(lightning_tfm\.model\.norms\)"):
         make_norm(Model(norm_kind="torch.nn.Linear"))

@@ -73,6 +73,6 @@ def test_ill_formed_lines_are_missed_and_counted():
 
 def test_references_that_are_no_trees_are_refused():
     for line in ("Do kitpris dordaukdot nit.", "XX XX", "S XX"):
-        with pytest.raises(UserError, match="line 2 of the references is none"):
+        with pytest.raises(UserError, match="line 2 of the references is not one"):
             F1(["S XX /S", line], "")
     assert parsed("S -LRB- XX /-LRB- /S").brackets == {("-LRB-", 0, 1): 1, ("S", 0, 1): 1}

@@ -85,7 +85,7 @@ def test_a_metric_that_cannot_be_counted_is_not_said_to_be_there(made, tmp_path,
     assert main(["validate", "made", "--add", "f1", "--out", str(root)]) == 0
     told = capsys.readouterr()
     assert "base, seed 1: it has no f1" in told.out and "made: 0 runs have f1" in told.out
-    assert "brackets are counted in trees, and line 1 of the references is none" in told.err
+    assert "brackets are counted in trees; line 1 of the references is not one" in told.err
     assert all(read_score(path).measures == {} for path in root.glob("runs/*/scores/*/val.json"))
 
 

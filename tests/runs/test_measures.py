@@ -43,4 +43,4 @@ def test_a_text_without_trees_is_refused_before_anything_is_trained(tmp_path):
     e = experiment(tmp_path, **TREES | {"data__corpus": "builtin"}, training__warmup=1, evaluation__metrics="f1")
     code, path = in_child(attempt, e, tmp_path / "out")
     assert code == 2 and not (path / "result.json").exists() and not list(path.glob("checkpoint*"))
-    assert "line 1 of the references is none" in json.loads((path / "outcome.json").read_bytes())["reason"]
+    assert "line 1 of the references is not one" in json.loads((path / "outcome.json").read_bytes())["reason"]

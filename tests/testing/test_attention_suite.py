@@ -37,5 +37,5 @@ def test_without_weights_none_are_shown():
 
     assert weights(Trained, np.array([4, 5]), np.array([6])) == {"encoder": [], "decoder": [], "cross": []}
     sizes = AttentionSizes(8, 2, 4, 4, "encoder", 0)
-    with pytest.raises(NotImplementedError, match="AttentionType has neither weights nor a forward"):
+    with pytest.raises(NotImplementedError, match="AttentionType has neither weights nor its own forward"):
         AttentionType(sizes).weights(torch.zeros(1), torch.zeros(1), None, None)
