@@ -45,7 +45,7 @@ def test_the_demo_is_stopped_goes_on_and_is_repeated(tmp_path):
     assert said.code == 130 and "resumes from the last checkpoint" in said.err and "Traceback" not in said.err
     second = demo(tmp_path).wait()
     assert second.code == 0, second.err
-    found = re.search(r"dev perplexity ([\d.]+), BLEU ([\d.]+)", second.out)
+    found = re.search(r"dev PPL ([\d.]+), BLEU ([\d.]+)", second.out)
     assert found and float(found[1]) < 3.5 and float(found[2]) > 35, second.out  # as experiments/demo.yaml says
     assert second.out.count("translation  ") == 3 and "lightning-tfm translate" in second.out
     page = tmp_path / "results/studies/demo/report.html"

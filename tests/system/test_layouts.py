@@ -269,15 +269,14 @@ def drift(a: list[float], b: list[float]) -> np.ndarray:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("P_drop", [0.0, 0.1])
-def test_curves_of_a_hundred_steps(tmp_path, P_drop, capsys):
-    """The miniature's model and data at the paper's rates. float64 within 1e-11; float32 within 1e-5 for ten steps.
+def test_curves_of_a_hundred_steps(tmp_path, capsys):
+    """The miniature with its dropout, at the paper's rates. float64 within 1e-11; float32 within 1e-5 for ten steps.
 
     What float32 does after that is printed, not judged: training multiplies the order of sums, and any other difference
     as well, so that step 100 is a draw of chaos that differs between CPUs. Beside it stands what a second thread does
     to the same training. One step's difference swings through zero; printed is the largest of the last ten steps.
     """
-    changes = {"training.steps": 100, "training.warmup": 4000, "training.lr_factor": 1.0, "model.P_drop": P_drop}
+    changes = {"training.steps": 100, "training.warmup": 4000, "training.lr_factor": 1.0}
     base = load_experiment("experiments/miniature.yaml", seed=1).scaled()
     e = {p: override(base, changes | {"training.precision": p}, "tests") for p in ("float64", "float32")}
     in_child(prepare, base.data, tmp_path)
@@ -300,5 +299,5 @@ def test_curves_of_a_hundred_steps(tmp_path, P_drop, capsys):
         rows.append(f"  {name}: float64 {exact:.1e}; float32 {first:.1e} in ten steps, {last:.1e} at step 100")
         failed += [name] if exact > 1e-11 or first > 1e-5 else []
     with capsys.disabled():
-        print(f"\n100 steps, P_drop {P_drop}: 1 and 2 threads differ by {threads:.1e} at step 100", *rows, sep="\n")
+        print(f"\n100 steps: 1 and 2 threads differ by {threads:.1e} at step 100", *rows, sep="\n")
     assert not failed
