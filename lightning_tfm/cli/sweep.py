@@ -190,7 +190,7 @@ def _run(
         study = save(study, root)
     remember(command, root, name)
     say_kept(study, root)
-    print(f"{name}: {len(cells)} runs -> {folder_of(root, name)}", file=sys.stderr, flush=True)
+    print(f"{name} -> {folder_of(root, name)}", file=sys.stderr, flush=True)
     # what follows takes seconds to load
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, render_table, write_table
