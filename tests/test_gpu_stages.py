@@ -28,14 +28,15 @@ def stages(monkeypatch, tmp_path):
     return run
 
 
-def test_a_stage_that_fails_or_hangs_keeps_its_lines_and_stops_no_other(stages):
-    code, found = stages({"one": "raise SystemExit(3)", "two": "time.sleep(60)", "three": "pass"})
+def test_a_stage_that_fails_or_hangs_keeps_its_lines_and_stops_no_other(stages, capfd):
+    code, found = stages({"one": "raise SystemExit('no such device')", "two": "time.sleep(60)", "three": "pass"})
     assert code == 1 and [stage["found"] for stage in found.values()] == [[{"a": 1}]] * 3
     assert [stage["ended"] for stage in found.values()] == [
-        "exit code 3, see one.log",
+        "exit code 1, see one.log",
         "stopped after 2 seconds",
         "whole",
     ]
+    assert "one: exit code 1, see one.log, 1 lines\nno such device\ntwo: " in capfd.readouterr().out
 
 
 def test_what_the_minutes_do_not_reach_is_said(stages):

@@ -35,6 +35,9 @@ STAGES = {
 FIRST = "facts,exact,today"
 """what ten rented minutes must answer: does it start, is it right, how fast is base, does the host starve the device"""
 
+TAIL = 20
+"""lines of a failed stage's log that are printed"""
+
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__)
@@ -66,6 +69,8 @@ def run(names: list[str], out: Path, seconds: float, tiny: bool) -> int:
         write_atomic(path, to_json(record))
         stage = record["stages"][name]
         print(f"{name}: {stage['ended']}, {len(stage['found'])} lines", flush=True)
+        if stage["ended"] != "whole" and (log := out / f"{name}.log").exists():
+            print(*log.read_text(errors="replace").splitlines()[-TAIL:], sep="\n", flush=True)
     return int(any(stage["ended"] != "whole" for stage in record["stages"].values()))
 
 

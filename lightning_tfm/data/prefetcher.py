@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from queue import Full, Queue
-from threading import Event, Thread
+from threading import Event, Thread, main_thread
 from typing import Protocol
 
 from lightning_tfm.data.batch import Step
@@ -25,7 +25,8 @@ class Steps(Protocol):
 
 class Prefetcher:
     """The steps of `loader`, the same ones in the same order, each micro-batch in one buffer (`pinned`: one that a GPU
-    fetches by itself). The order of the next epoch is drawn while this one runs."""
+    fetches by itself). The order of the next epoch is drawn while this one runs. The interpreter waits for both threads
+    as it ends: one that it overtakes within torch aborts the process."""
 
     def __init__(self, loader: Steps, pinned: bool):
         self.loader, self.pinned = loader, pinned
@@ -33,7 +34,7 @@ class Prefetcher:
     def __iter__(self) -> Iterator[Step]:
         made: Queue[Step | BaseException] = Queue(STEPS)
         unwanted = Event()
-        Thread(target=self._make, args=(made, unwanted), name="steps ahead", daemon=True).start()
+        Thread(target=self._make, args=(made, unwanted), name="steps ahead").start()
         try:
             while True:
                 step = made.get()
@@ -50,7 +51,7 @@ class Prefetcher:
                 if epoch != step.step // plan.steps_per_epoch:
                     epoch = step.step // plan.steps_per_epoch
                     next_one = (epoch + 1) * plan.steps_per_epoch
-                    Thread(target=plan.global_batch, args=(next_one,), name="next epoch", daemon=True).start()
+                    Thread(target=plan.global_batch, args=(next_one,), name="next epoch").start()
                 if not _put(replace(step, micro=[b.flattened(self.pinned) for b in step.micro]), made, unwanted):
                     return
         except BaseException as error:  # whoever asks for the next step is to hear of it
@@ -59,7 +60,7 @@ class Prefetcher:
 
 def _put(item: Step | BaseException, made: Queue[Step | BaseException], unwanted: Event) -> bool:
     """False if nobody wants it any longer."""
-    while not unwanted.is_set():
+    while main_thread().is_alive() and not unwanted.is_set():
         try:
             made.put(item, timeout=LOOK)
             return True

@@ -15,8 +15,10 @@ def record(tmp_path_factory):
     limits = {name: (600, what) for name, (_, what) in gpu.STAGES.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "STAGES", limits)  # a busy machine is no slow GPU
-        assert gpu.main(["--tiny", "--minutes", "60", "--out", str(out)]) == 0, (out / "gpu.json").read_text()
-    return json.loads((out / "gpu.json").read_text())
+        code = gpu.main(["--tiny", "--minutes", "60", "--out", str(out)])
+    found = json.loads((out / "gpu.json").read_text())
+    assert code == 0, {name: stage["ended"] for name, stage in found["stages"].items()}  # and the output has the logs
+    return found
 
 
 def test_every_stage_comes_to_its_end(record):

@@ -1,5 +1,7 @@
 """On a GPU no step waits for the device, and none for text; the numbers are those of a CPU that looks at each step."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -163,6 +165,29 @@ def test_no_more_is_made_than_is_wanted():
     assert next(steps).step == 5
     steps.close()
     assert made[0] == 5 and len(made) <= STEPS + 2
+
+
+ENDS_EARLY = """
+from types import SimpleNamespace
+import torch
+from lightning_tfm.data.batch import Step
+from lightning_tfm.data.prefetcher import Prefetcher
+
+class Endless:
+    plan = SimpleNamespace(steps_per_epoch=1 << 40, global_batch=abs)
+
+    def __iter__(self):
+        while True:
+            yield Step(0, 1, 1, [SimpleNamespace(flattened=lambda pinned: torch.rand(1 << 22).sort())])
+
+steps = iter(Prefetcher(Endless(), pinned=False))
+next(steps)
+"""
+
+
+def test_a_process_ends_in_peace_while_a_step_is_made_ahead():
+    done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("flattened", [False, True])
