@@ -1,9 +1,10 @@
 """The numbers of a study in one file, without a word of its text: to commit, send, or continue elsewhere.
 
-An archive holds study.json and, for every finished run, its record, its curve and its scores by sentence: (nll, pieces)
-and, in place of the translations, the counts of their n-grams, from which every test of the report follows; and where
-lines beyond the training length were scored, their numbers, line by line. Once unpacked, these runs are finished to
-every verb that needs no weights: `sweep` trains what is missing, `report` shows what exists.
+An archive holds study.json, the looks of `--seeds auto` and, for every finished run, its record, its curve and its
+scores by sentence: (nll, pieces) and, in place of the translations, the counts of their n-grams, from which every test
+of the report follows; and where lines beyond the training length were scored, their numbers, line by line. Of a run
+that diverged it holds what says so. Once unpacked, these runs are finished to every verb that needs no weights: `sweep`
+trains what is missing, `report` shows what exists.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.archives import BROKEN, decompress, fault
+from lightning_tfm.config import training_hash
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
@@ -26,19 +28,22 @@ from lightning_tfm.report.records import Cells, FilledCell, counts_file
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, to_plain, without_folders
 from lightning_tfm.runs.record import from_plain as record_of
-from lightning_tfm.study.study import Ablation, folder_of, from_plain, link, save
+from lightning_tfm.study.rows import Row
+from lightning_tfm.study.study import LOOKS, Ablation, folder_of, from_plain, link, save
 from lightning_tfm.study.tuned import FILE as TUNING
 from lightning_tfm.sums import signed
 
 COPIED = ("result.json", "identity.json", "experiment.json", "metrics.jsonl")
 """files of a run that are copied unchanged"""
-OF_STUDIES = (TUNING, LAYERS)
+DIVERGED = "outcome.json"
+"""in place of the first, of a run that ended as its loss was not finite"""
+OF_STUDIES = (LOOKS, TUNING, LAYERS)
 """files of a study that travel with its study.json"""
 COLLECTED = tuple(f"report/{name}.json" for name in ("softmax", "positions", "heads", "beams", "syntax"))
 """what was computed from a run's weights, only numbers"""
 MEMBER = re.compile(
     rf"studies/[^/]+/(study\.json|{'|'.join(map(re.escape, OF_STUDIES))})"
-    rf"|runs/[0-9a-f]{{16}}/({'|'.join(map(re.escape, COPIED + COLLECTED))}"
+    rf"|runs/[0-9a-f]{{16}}/({'|'.join(map(re.escape, (DIVERGED, *COPIED, *COLLECTED)))}"
     r"|scores/[0-9a-f]{16}/[^/.][^/]*\.(json|sentences\.tsv|counts\.tsv))"
 )
 """names that an archive may hold"""
@@ -61,6 +66,10 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
             members[f"studies/{study.name}/{name}"] = (folder / name).read_bytes()
     for cell in cells.filled.values():
         members |= _run(study, cell)
+    runs = next(iter(cells.filled.values())).folder.parent
+    diverged = [(row, seed) for row in study.rows for seed in cells.diverged.get(row.name, ())]
+    for row, seed in diverged:
+        members |= _diverged(study, row, runs / study.cell(row, seed).training_hash[:16])
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in sorted(members.items()):
@@ -68,7 +77,7 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     write_atomic(file, lzma.compress(raw.getvalue(), preset=9))
-    return len({cell.folder for cell in cells.filled.values()})  # rows that are the same experiment share a run
+    return len({name.split("/")[1] for name in members if name.startswith("runs/")})
 
 
 def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
@@ -103,6 +112,14 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
     whole |= {f"{folder}/{name}": (cell.folder / name).read_bytes() for name in more}
     whole |= _by_length(cell, study.base.data.long, study.base.data.training_length, folder)
     return whole | {f"{folder}/scores/{scores.name}/{name}": data for name, data in kept.items()}
+
+
+def _diverged(study: Ablation, row: Row, folder: Path) -> dict[str, bytes]:
+    """Its curve, and its score or how it ended: none of its sentences is ever read."""
+    score = f"scores/{study.evaluation_of(row)[:16]}/{study.base.data.dev}.json"
+    last = () if (folder / COPIED[0]).is_file() else (DIVERGED,)
+    kept = [name for name in (*COPIED, score, *last) if (folder / name).is_file()]
+    return {f"runs/{folder.name}/{name}": (folder / name).read_bytes() for name in kept}
 
 
 def _by_length(cell: FilledCell, split: str, limit: int, folder: str) -> dict[str, bytes]:
@@ -181,7 +198,11 @@ def _read(file: Path) -> tuple[Ablation, dict[str, bytes], dict[str, dict[str, b
             raise ValueError(f"it holds '{name}' beside the study '{study.name}'")
         (beside if kind == "studies" else by_run.setdefault(owner, {}))[rest] = data
     for run, files in by_run.items():
-        record = record_of(json.loads(files.get("result.json", b"{}")))
-        if isinstance(record, Missing) or record.training_hash[:16] != run:
+        if DIVERGED in files:  # it has no record
+            name = training_hash(json.loads(files.get("identity.json", b"{}")))
+        else:
+            record = record_of(json.loads(files.get("result.json", b"{}")))
+            name = "" if isinstance(record, Missing) else record.training_hash
+        if name[:16] != run:
             raise ValueError(f"it holds no result.json of run {run}")
     return study, beside, by_run

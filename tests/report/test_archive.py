@@ -9,11 +9,14 @@ import tarfile
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.housekeeping import list_runs, remove
 from lightning_tfm.report import archive
+from lightning_tfm.report.build import make as build
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.report.summarise import summarise
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as
 from tests.report.synthetic import Generator
@@ -209,3 +212,27 @@ def test_a_small_file_that_unpacks_to_a_gibibyte_is_refused_before_it_fills_the_
     assert (tmp_path / "bomb.xz").stat().st_size < 100_000
     assert main(["records", "unpack", str(tmp_path / "bomb.xz"), "--out", str(tmp_path / "there")]) == 2
     assert "it grows beyond" in capsys.readouterr().err and not (tmp_path / "there").exists()
+
+
+def test_looks_and_diverged_runs_travel_too_so_that_nothing_is_tested_otherwise_where_they_arrive(tmp_path):
+    """Without its looks a study would be tested at the whole level, and without a diverged run by its survivors."""
+    made = Generator(tmp_path / "here", ["base", "A-h1", "A-h4", "C-N2"], [1, 2, 3, 4, 5])
+    made.write_all({"A-h1": 0.05, "C-N2": 0.2}, skip=[("A-h4", 2)])
+    _, _, h4, n2 = made.study.rows
+    folder = made.folder(h4, 2)
+    folder.path.mkdir(parents=True)
+    folder.identity.write_text(json.dumps(made.study.identity_of(h4, 2)))
+    folder.outcome.write_text(json.dumps({"outcome": "nan_loss", "reason": "the loss was nan", "step": 9}))
+    course = [{"step": i, "nll": 3.0 if i < 20 else 9.0, "lr": 0.1, "grad_norm": 1.0} for i in range(1, 41)]
+    made.folder(n2, 3).metrics.write_text("".join(json.dumps(line) + "\n" for line in course))
+    seen = {row.name: made.study.seeds for row in made.study.rows}
+    (made.root / "studies/made/looks.json").write_bytes(to_json(looks_to_json(Course(late(5, 8), [Look(seen)], seen))))
+    there, file = tmp_path / "there", tmp_path / "made.tar.xz"
+    assert main(["records", "pack", "made", str(file), "--out", str(made.root)]) == 0
+    assert main(["records", "unpack", str(file), "--out", str(there)]) == 0
+    ours, theirs = (build(made.study.name, root).summary for root in (made.root, there))
+    assert theirs.looks is not None and theirs.interval_level == ours.interval_level == 0.995
+    assert [row.diverged for row in theirs.rows] == [None, None, [2], [3]]
+    assert [row.missing for row in theirs.rows] == [row.missing for row in ours.rows]
+    p = [summary.rows[1].ppl.difference.p for summary in (ours, theirs)]
+    assert p[1] == pytest.approx(p[0], rel=1e-5)
