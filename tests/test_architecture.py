@@ -96,7 +96,7 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize(("start", "most"), [("runs/train.py", 8_550), ("model/transformer.py", 2_285)])
+@pytest.mark.parametrize(("start", "most"), [("runs/train.py", 7_500), ("model/transformer.py", 2_285)])
 def test_what_one_file_reaches_stays_small_enough_to_be_read(start, most):
     """The bounds are what was found, to a few lines, and may only fall: lower them with what they bound."""
     found = closure(start)

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from lightning_tfm.config import Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
@@ -19,14 +18,16 @@ PAPER = "paper_bleu"
 
 def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple[Score, Path]:
     """A score and its file, made where it is not there, with every other measure of the translations."""
-    from lightning_tfm.data.prepared import Prepared
+    from lightning_tfm import counting
+    from lightning_tfm.data.prepared import Text
     from lightning_tfm.data.textset import TextSet
     from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.scored import score_split
 
     trained = Trained.open(folder, experiment)
     known = {split["name"] for split in trained.prepared.card["splits"].values()}
-    text = trained.prepared if set_name in known else TextSet(set_name, experiment.data, trained.prepared.tokenizer)
+    tokenizer = trained.prepared.tokenizer
+    text: Text = trained.prepared if set_name in known else TextSet(set_name, experiment.data, tokenizer)
     split = set_name.replace(":", ".")
     name = evaluation_hash(experiment, text.fingerprint(set_name))
     path = folder.scores(name) / f"{split}.json"
@@ -36,14 +37,15 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
         return there, path
     attempt = folder.claim()
     score = there if isinstance(there, Score) and not _damaged(path.parent, there) else None
-    score = score or score_split(trained.module, cast(Prepared, text), split, experiment.evaluation, 0, 1, attempt)
+    if score is None:
+        score = score_split(trained.module, text, split, experiment.evaluation, 0, 1, attempt, counting.measured)
     assert score is not None, "this is rank 0"
     if not translated:
         attempt.release()
         return score, path
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
-    language = "" if trained.prepared.tokenizer.ready else experiment.data.target
+    language = "" if tokenizer.ready else experiment.data.target
     whole = measured(score, hypotheses, text.split(set_name).target_text(), [*names], language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
@@ -56,6 +58,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     The study's data are opened, not the run's: they may have been made before there was such a split. Raises UserError
     where data or weights are gone, or the run's pieces are other ones.
     """
+    from lightning_tfm import counting
     from lightning_tfm.data.long import LongText, check_reach
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.inference.load import Trained, experiment_of
@@ -74,7 +77,7 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
         raise UserError(f"{folder.path}: its pieces are not those of the study's data, in which lengths are measured")
     check_reach(replace(recorded, data=base.data), prepared, str(folder.path))
     attempt = folder.claim()
-    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt)
+    score_split(trained.module, text, split, base.evaluation, 0, 1, attempt, counting.measured)
     attempt.release()
     return True
 

@@ -9,6 +9,7 @@ from lightning_tfm.data.same_text import prepare_same
 from lightning_tfm.queue.devices import Devices
 from lightning_tfm.runs.attempt import Task
 from lightning_tfm.runs.launchers import train_cell
+from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.scored import score_anew
 from lightning_tfm.runs.trainer import prepare_process
 from lightning_tfm.study.cell import Plan
@@ -34,7 +35,7 @@ class Training:
         """Score a finished run by the study's evaluation. Raises UserError."""
         prepare_process(self._hardware(task))
         plan, prepared = self._asked(task)
-        score_anew(task.attempt, plan[0], prepared)
+        score_anew(task.attempt, plan[0], prepared, Result.measured)
 
     def _hardware(self, task: Task) -> Hardware:
         return replace(self.hardware, threads=task.threads or self.hardware.threads)

@@ -1,6 +1,7 @@
 """What a run leaves: result.json, with the counts of its model and where its steps were made."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
 from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.train import Made, Run
+from lightning_tfm.scoring import Score
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.backends_used import backends_used
 from lightning_tfm.training.precision import uses_gpu
@@ -21,6 +23,13 @@ class Result:
 
     inexact: list[str] = field(default_factory=list)
     """what is known beforehand for the list of that name"""
+
+    @staticmethod
+    def measured(names: str, hypotheses: Sequence[str], references: Sequence[str], tokenize: str) -> dict[str, Score]:
+        """As counting.measured, which only a run that names further metrics loads."""
+        from lightning_tfm.counting import measured
+
+        return measured(names, hypotheses, references, tokenize)
 
     def begin(self, run: Run, step: int) -> Tally:
         return Tally(*attempt_provenance(run.experiment, run.hardware, run.attempt.number, step))

@@ -1,5 +1,6 @@
 """A text scored by a model: perplexity and BLEU, line by line, and by length (by_length.py) where requested."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,14 @@ from lightning_tfm.data.prepared import Prepared, Text
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.record import Measure, Score, to_plain
 from lightning_tfm.runs.weights import scored
+from lightning_tfm.scoring import Score as Measured
 from lightning_tfm.scoring import bleu, text_size
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
+
+Measuring = Callable[[str, Sequence[str], Sequence[str], str], dict[str, Measured]]
+"""as counting.measured: metrics joined by `+`, translations, references, tokenizer -> metric -> its score"""
 
 
 def score_split(
@@ -26,10 +31,12 @@ def score_split(
     rank: int,
     world: int,
     attempt: Attempt,
+    measured: Measuring,
 ) -> Score | None:
     """Perplexity and BLEU of one split; rank 0 writes the score, the translations and the per-line record.
 
-    None on the other ranks. Without a source there is nothing to translate: only perplexity.
+    None on the other ranks. Without a source there is nothing to translate: only perplexity. `measured` scores by what
+    `how.metrics` names.
     """
     split = text.split(split_name)
     translated = module.experiment.data.translated
@@ -41,11 +48,7 @@ def score_split(
     hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines] if translated else []
     references, found = split.target_text(), perplexity(lines)
     scored = bleu(hypotheses, references, how.bleu_tokenize) if translated else None
-    found_more = {}
-    if how.metrics:
-        from lightning_tfm.counting import measured
-
-        found_more = measured(how.metrics, hypotheses, references, how.bleu_tokenize)
+    found_more = measured(how.metrics, hypotheses, references, how.bleu_tokenize) if how.metrics else {}
     sizes, unit = [text_size(reference) for reference in references], "characters"
     if not translated:
         sizes, unit = (
@@ -86,16 +89,14 @@ def score_split(
     return score
 
 
-def check_metrics(text: Text, split: str, how: Evaluation) -> None:
+def check_metrics(text: Text, split: str, how: Evaluation, measured: Measuring) -> None:
     """Raise UserError, before anything is trained, where the references of a split cannot be scored this way."""
     if how.metrics:
-        from lightning_tfm.counting import measured
-
         references = text.split(split).target_text()
         measured(how.metrics, references, references, how.bleu_tokenize)
 
 
-def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared) -> None:
+def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Measuring) -> None:
     """Score the dev text of `e` by its evaluation with a finished run, which was scored by another.
 
     Raises UserError where the weights are gone.
@@ -103,7 +104,7 @@ def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared) -> None:
     module = TransformerModule(e, prepared.tokenizer.V)
     module.transformer.load_state_dict(scored(attempt.folder, e))
     attempt.write_progress(e.training.steps, e.training.steps, 0.0, f"translate {e.data.dev}")
-    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt)
+    score_split(module.eval(), prepared, e.data.dev, e.evaluation, 0, 1, attempt, measured)
 
 
 def _table(lines: list[Line], sizes: list[tuple[int, int]], source_lengths: np.ndarray, unit: str) -> str:

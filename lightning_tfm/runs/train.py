@@ -21,7 +21,7 @@ from lightning_tfm.parts import own_parts
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.record import Score
 from lightning_tfm.runs.samples import Samples
-from lightning_tfm.runs.scored import check_metrics, score_split
+from lightning_tfm.runs.scored import Measuring, check_metrics, score_split
 from lightning_tfm.runs.start import find_start
 from lightning_tfm.runs.trainer import make_trainer, prepare_process
 from lightning_tfm.runs.weights import averaged
@@ -51,6 +51,10 @@ class Made:
 
 class Recorder(Protocol):
     """Writes down, on the first rank, where a run was made and its outcome (runs/result.py)."""
+
+    @property
+    def measured(self) -> Measuring:
+        """What scores translations by further metrics, of which a training knows nothing."""
 
     def begin(self, run: "Run", step: int) -> Tally:
         """What an attempt that resumes after `step` counts, with where it runs."""
@@ -98,7 +102,7 @@ class Run:
         data = TranslationData(self.experiment, prepared, self.hardware.micro_tokens)
         check_reach(self.experiment, prepared, "experiment")
         for split in filter(None, (self.experiment.data.dev, self.experiment.data.test)):
-            check_metrics(prepared, split, self.experiment.evaluation)
+            check_metrics(prepared, split, self.experiment.evaluation, self.recorder.measured)
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = self.backend(self.hardware, self.experiment.training.precision, device)
         if own_parts(self.experiment.model):
@@ -156,7 +160,8 @@ class Run:
                         steps = self.experiment.training.steps
                         self.attempt.write_progress(steps, steps, 0.0, f"translate {split_name}")
                     text = LongText(prepared, self.experiment.data) if name == "long" else prepared
-                    score = score_split(module, text, split_name, how, rank, world, self.attempt)
+                    measured = self.recorder.measured
+                    score = score_split(module, text, split_name, how, rank, world, self.attempt, measured)
                     key = name if which == self.experiment.evaluation.weights else f"{name}_{which}"
                     if score is not None:
                         found[key] = score
