@@ -288,6 +288,13 @@ def held(score: Any) -> list[Metric]:
     return [METRICS[name] for name in PRINTED if METRICS[name].of(score) is not None]
 
 
+def numbers(score: Any) -> dict[str, float]:
+    """Metric -> what a record.Score holds of it: of PRINTED, and what was added."""
+    found = {name: METRICS[name].of(score) for name in PRINTED}
+    found |= {name: added.value for name, added in score.measures.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def in_print(score: Any, finer: int = 1) -> str:
     """PPL 3.251, BLEU 30.12: what the paper prints and any further metrics, with `finer` more digits than a table."""
     metrics = [*held(score), *(metric for name, metric in METRICS.items() if name in score.measures)]

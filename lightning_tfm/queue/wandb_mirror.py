@@ -20,10 +20,11 @@ from typing import Any, Literal
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, held
+from lightning_tfm.metrics import METRICS, OF_TEXT, PRINTED, numbers
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.processes import children, forked, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
+from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.watch.run_state import Curve
@@ -204,9 +205,8 @@ class Mirror:
         about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second", "utilisation")}
         for key, value in (about | self._against_base(cell, result)).items():
             run.summary[key] = value
-        kept = [(name, plain["scores"][name], held(s)) for name, s in result.scores.items()]
-        scores = {f"{name}/{metric.name}": s[metric.name] for name, s, metrics in kept for metric in metrics}
-        scores |= {f"{name}/{key}": one.value for name, s in result.scores.items() for key, one in s.measures.items()}
+        every = ((name, numbers(score)) for name, score in result.scores.items())
+        scores = {f"{name}/{key}": infinite_as_text(value) for name, found in every for key, value in found.items()}
         run.log({STEP: result.steps, **scores})
         for key in ("parameters", "seconds", "attempts"):
             run.summary[key] = plain[key]
@@ -240,11 +240,12 @@ class Mirror:
         if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
             return {}
         found = {}
-        for metric in held(ours):
-            one, other = metric.of(ours), metric.of(theirs)
-            assert one is not None and other is not None, "of one evaluation"
-            shown = metric.shown(metric.tested(one) - metric.tested(other))
-            found[f"difference/dev {metric.name}{' %' * metric.log}"] = shown
+        others = numbers(theirs)
+        for name, one in numbers(ours).items():
+            metric, (own, other) = METRICS.get(name), (s.measures.get(name, s).signature for s in (ours, theirs))
+            if metric is not None and name in others and own == other:
+                shown = metric.shown(metric.tested(one) - metric.tested(others[name]))
+                found[f"difference/dev {name}{' %' * metric.log}"] = shown
         return found
 
     def _check(self, id: str, steps: set[int], scores: dict[str, Any]) -> None:

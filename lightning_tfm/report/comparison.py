@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
@@ -88,15 +88,16 @@ class Comparison:
 
     @property
     def metrics(self) -> list[str]:
-        """What all of the studies are scored by, of what the paper prints."""
-        places = [place for row in self.rows for place in row.places if place]
-        return [name for name in PRINTED if all(name in place.difference for place in places)]
+        """What all of the studies are tested in, but no nll over another count than pieces."""
+        return [*self.sides[0].base]
 
 
 def compare(reports: list[Report]) -> Comparison:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
     summaries = [report.summary for report in reports]
     names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
+    common = set.intersection(*(set(summary.metrics) for summary in summaries))
+    metrics = [name for name, metric in METRICS.items() if name in common and not metric.beside]
     rows, left_out = [], []
     for name in names:
         found = [next((row for row in summary.rows if row.name == name), None) for summary in summaries]
@@ -104,7 +105,7 @@ def compare(reports: list[Report]) -> Comparison:
         if reason:
             left_out.append(reason)
         else:
-            rows.append(ComparedRow(name, [_place(row) for row in found], len(_shared(reports, name))))
+            rows.append(ComparedRow(name, [_place(row, metrics) for row in found], len(_shared(reports, name))))
     if not rows:
         studies = ", ".join(s.study for s in summaries)
         raise UserError(f"no row is in two of the studies {studies}: nothing to compare ({'; '.join(left_out)})")
@@ -115,7 +116,7 @@ def compare(reports: list[Report]) -> Comparison:
         Side(
             s.study,
             s.corpus,
-            {name: s.base.metric(name).mean if s.base else None for name in PRINTED},
+            {name: s.base.metric(name).mean if s.base else None for name in metrics},
             _apart(reports[0], report),
             s.looks is not None,
         )
@@ -149,8 +150,8 @@ def _renamed(row: SummaryRow, study: str, summaries: list[Summary]) -> str:
     )
 
 
-def _place(row: SummaryRow | None) -> Place | None:
-    return None if row is None else Place(row.n, {name: row.metric(name).difference for name in row.scores})
+def _place(row: SummaryRow | None, metrics: list[str]) -> Place | None:
+    return None if row is None else Place(row.n, {name: row.metric(name).difference for name in metrics})
 
 
 def _runs(report: Report, name: str | None) -> set[str]:
@@ -171,10 +172,10 @@ def _against(row: ComparedRow, k: int, runs: set[str], other_runs: set[str]) -> 
     one, other = row.places[0], row.places[k]
     assert one is not None, "rows that the first study lacks are left out"
     if other is None:
-        return {metric: Against(why="no such row") for metric in PRINTED}
+        return {metric: Against(why="no such row") for metric in one.difference}
     if runs and runs == other_runs:
-        return {metric: Against(why="the same runs") for metric in PRINTED}
-    return {metric: minus(other.difference.get(metric), one.difference.get(metric)) for metric in PRINTED}
+        return {metric: Against(why="the same runs") for metric in one.difference}
+    return {metric: minus(other.difference[metric], d) for metric, d in one.difference.items()}
 
 
 def minus(one: Difference | None, other: Difference | None) -> Against:
@@ -199,7 +200,7 @@ def minus(one: Difference | None, other: Difference | None) -> Against:
 def _corrected(column: list[dict[str, Against]]) -> list[dict[str, Against]]:
     """Each metric over its rows."""
     found: list[dict[str, Against]] = [{} for _ in column]
-    for metric in PRINTED:
+    for metric in column[0] if column else ():
         raw = np.array([np.nan if (p := against[metric].p) is None else p for against in column])
         for i, p in enumerate(benjamini_hochberg(raw)):
             old = column[i][metric]

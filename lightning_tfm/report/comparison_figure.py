@@ -19,7 +19,7 @@ def forest(comparison: Comparison, metric: str) -> Markup:
         own = [ends and Mark(f"{row.name}, {studies[k]}", *ends, f"g{k % 8}") for k, ends in enumerate(shown)]
         lines.append((short_name(row.name), own))
     key = [(short_name(study), f"g{k % 8}") for k, study in enumerate(studies)]
-    title = f"Differences to base in dev {metric.upper()} in {len(studies)} studies"
+    title = f"Differences to base in dev {METRICS[metric].label} in {len(studies)} studies"
     return picture(lines, METRICS[metric].axis("base"), title, key)
 
 

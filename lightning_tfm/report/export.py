@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import held
+from lightning_tfm.metrics import numbers
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run
@@ -82,8 +82,8 @@ class Exported:
         """dev/ppl, dev/nll, … of a finished run."""
         if self.record is None:
             return {}
-        every = self.record.scores.items()
-        return {f"{name}/{key}": getattr(s, key) for name, s in every for key in (*(m.name for m in held(s)), "nll")}
+        every = ((name, numbers(score) | {"nll": score.nll}) for name, score in self.record.scores.items())
+        return {f"{name}/{key}": value for name, found in every for key, value in found.items()}
 
 
 def _begun(folder: RunFolder) -> float:

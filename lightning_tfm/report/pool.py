@@ -28,7 +28,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
@@ -151,17 +151,18 @@ def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
     studies = [side.study for side in comparison.sides]
     if len(studies) < LEAST:
         raise UserError(f"pool {' '.join(studies)}: an unseen corpus takes {LEAST} studies, {len(studies)} given")
+    metrics = comparison.metrics
     known = {
-        (row.name, metric): _known(comparison, i, metric) for i, row in enumerate(comparison.rows) for metric in PRINTED
+        (row.name, metric): _known(comparison, i, metric) for i, row in enumerate(comparison.rows) for metric in metrics
     }
     enough = {key: of for key, of in known.items() if len(of) >= LEAST}
-    names = [row.name for row in comparison.rows if any((row.name, metric) in enough for metric in PRINTED)]
+    names = [row.name for row in comparison.rows if any((row.name, metric) in enough for metric in metrics)]
     few = [row.name for row in comparison.rows if row.name not in names]
     left_out = [*comparison.left_out, *(f"{name}: an interval in fewer than {LEAST} studies" for name in few)]
     if not names:
         raise UserError(f"no row has an interval in {LEAST} of the studies {', '.join(studies)}: {'; '.join(left_out)}")
     by_row: dict[str, dict[str, PooledEffect]] = {name: {} for name in names}
-    for metric in PRINTED:
+    for metric in metrics:
         found = {name: random_effects(*_parts(enough[name, metric])) for name in names if (name, metric) in enough}
         adjusted = benjamini_hochberg(np.array([effect.p for effect in found.values()]))
         for (name, effect), p in zip(found.items(), adjusted, strict=True):
@@ -169,7 +170,7 @@ def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
     groups: dict[str, list[str]] = {}
     for study in studies:
         groups.setdefault(families[study], []).append(study)
-    foresight = [one for metric in PRINTED if (one := _foresight(metric, known, groups)) is not None]
+    foresight = [one for metric in metrics if (one := _foresight(metric, known, groups)) is not None]
     rows = [PooledRow(name, by_metric) for name, by_metric in by_row.items()]
     return rounded(Pool(studies, {of[0]: of for of in groups.values()}, rows, foresight, left_out, comparison.shared))
 

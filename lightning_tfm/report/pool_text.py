@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from statistics import median
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.blocks import Block, Notes, Section, Table, columns
 from lightning_tfm.report.comparison_text import signed
 from lightning_tfm.report.document import p_value
@@ -14,11 +14,15 @@ from lightning_tfm.report.render.analysis import Analysis
 
 def sections(pool: Pool) -> list[Section]:
     """What every format for people shows."""
-    tables: list[Block] = [_table(pool, metric) for metric in PRINTED if any(metric in r.by_metric for r in pool.rows)]
+    tables: list[Block] = [_table(pool, metric) for metric in _metrics(pool)]
     return [
         Section("rows", "Rows over corpora", tables),
         Section("method", "How to read this", [Notes(list(_notes(pool)))]),
     ]
+
+
+def _metrics(pool: Pool) -> list[str]:
+    return [name for name in METRICS if any(name in row.by_metric for row in pool.rows)]
 
 
 def _table(pool: Pool, metric: str) -> Table:
@@ -53,11 +57,10 @@ def _notes(pool: Pool) -> Iterator[str]:
     )
     if pool.shared:
         yield f"{len(pool.shared)} runs are shared by studies, which are then no different corpora"
-    for metric in PRINTED:
+    for metric in _metrics(pool):
         found = [row.by_metric[metric] for row in pool.rows if metric in row.by_metric]
-        if found:
-            half = median((one.unseen_upper - one.unseen_lower) / 2 for one in found)
-            yield f"median half-width of the intervals for an unseen corpus: {_width(metric, half)}"
+        half = median((one.unseen_upper - one.unseen_lower) / 2 for one in found)
+        yield f"median half-width of the intervals for an unseen corpus: {_width(metric, half)}"
     yield from (foresight_line(one) for one in pool.foresight)
     yield from pool.left_out
 

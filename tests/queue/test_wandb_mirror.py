@@ -12,6 +12,7 @@ import wandb
 
 from lightning_tfm.queue.wandb_mirror import Mirror, mirrored, send_verdicts
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.record import Measure
 from lightning_tfm.study.cell import Cell
 from tests.queue.offline import read_all, read_back
 from tests.records import leave
@@ -97,8 +98,8 @@ def test_a_row_that_was_renamed_has_its_new_name_there_and_is_sent_once_more(tmp
 def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tmp_path: Path, forks) -> None:
     folder, said = tmp_path / "studies" / "s", []
     cells = [Cell("base", 1, CELLS[0].training_hash, 1.0), Cell("r1", 1, CELLS[1].training_hash, 1.0)]
-    for cell in cells:
-        write_run(tmp_path, cell, range(1, 3), whole=True)
+    for cell, chrf in zip(cells, (40.0, 41.5), strict=True):
+        write_run(tmp_path, cell, range(1, 3), whole=True, measures={"chrf": Measure(chrf, "nrefs:1")})
     pieces = Cell("pieces", 1, "2abc".ljust(64, "0"), 1.0)
     write_run(tmp_path, pieces, range(1, 3), whole=True, evaluation_hash="f" * 64)
     other_bleu = Cell("tok", 1, "3abc".ljust(64, "0"), 1.0)
@@ -121,7 +122,8 @@ def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tm
             summaries[run] |= item["summary"]["update"] if item["type"] == "summary" else {}
     other = summaries[CELLS[1].training_hash[:16]]
     assert (other["row"], other["seed"], other["study"], other["flops"]) == ("r1", 1, "s", 10**11)
-    assert other["difference/dev ppl %"] == 0 and "difference/dev ppl %" not in summaries[CELLS[0].training_hash[:16]]
+    assert (other["difference/dev ppl %"], other["difference/dev chrf"]) == (0, 1.5)
+    assert "difference/dev ppl %" not in summaries[CELLS[0].training_hash[:16]]
     for cell in (pieces, other_bleu):
         foreign = summaries[cell.training_hash[:16]]
         assert foreign["row"] == cell.row and not [key for key in foreign if key.startswith("difference")]

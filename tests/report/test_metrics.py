@@ -58,6 +58,24 @@ def test_a_metric_added_to_a_study_shows_in_every_format_and_moves_no_other(made
     assert [head for head in heads[1] if not head.startswith("chrf ")] == heads[0]
 
 
+def test_an_added_metric_is_compared_between_studies_and_exported(made, tmp_path):
+    root, folder = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "exported"
+    Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5], "again")
+    export = ("export", "made", "--to", "csv", "--folder", str(folder))
+
+    def compared() -> list[str]:
+        kinds = ("text", *KINDS, "html")
+        return [printed(root, "compare", "made", "again", "--format", kind, "--to", "-") for kind in kinds]
+
+    printed(root, *export)
+    assert "dev/chrf" not in (folder / "runs.csv").read_text()
+    assert not any("chrf" in text.lower() for text in compared())
+    printed(root, "validate", "made", "--add", "chrf")
+    printed(root, *export)
+    assert "dev/chrf" in (folder / "runs.csv").read_text()
+    assert all("chrf" in text.lower() for text in compared())
+
+
 def test_an_added_metric_travels_in_an_archive_and_is_tested_there(made, tmp_path):
     root, there = shutil.copytree(made.root, tmp_path / "root"), tmp_path / "there"
     printed(root, "validate", "made", "--add", "chrf")
