@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
-from lightning_tfm.cli.terminal import columns, fitted
+from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
 from lightning_tfm.strict import infinite_as_text
@@ -89,9 +89,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     if not found:
         return f"none of {len(runs)} runs"
     rows = [[field.name for field in columns], *([value_in_words(value) for value in values] for values in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return fitted("\n".join([*lines, f"{len(found)} of {len(runs)} runs"]), indent=18)
+    return fitted(f"{aligned(rows)}\n{len(found)} of {len(runs)} runs", indent=18)
 
 
 SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
@@ -114,18 +112,7 @@ def _list(found: list[Any], as_json: bool) -> str:
     metrics = metrics or [OF_TEXT] * any(info.state != "finished" for info in found)
     heads = ("run", "state", "date", "step", "dev PPL", *(metric.label for metric in metrics), "size", "study/row/seed")
     rows = [heads, *(_row(info, metrics) for info in found)]
-    widths: Sequence[int] = (*WIDTHS, *(5 for _ in metrics), 11)
-    widths = widths if columns() is None else [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return fitted("\n".join(_line(row, widths) for row in rows), indent=17)
-
-
-WIDTHS = (16, 13, 16, 13, 8)
-"""of the first columns where another program reads them; on a terminal as narrow as possible"""
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    words = [f"{text:{'<' if i < 3 else '>'}{width}}" for i, (text, width) in enumerate(zip(row, widths, strict=False))]
-    return f"{' '.join(words)}  {row[-1]}".rstrip()
+    return fitted(aligned(rows, right=range(3, len(heads) - 1)), indent=18)
 
 
 def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:

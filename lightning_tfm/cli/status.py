@@ -4,18 +4,20 @@ there are. Once, as JSON, or as a live view."""
 import json
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
-from lightning_tfm.cli.terminal import fitted
+from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.study import load
 
 if TYPE_CHECKING:
+    from lightning_tfm.queue.studies import StudyInfo
     from lightning_tfm.watch.study_state import CellState, Running, StudyState
 
 
@@ -66,15 +68,28 @@ def _show(name: str, found: "StudyState", json_asked: bool) -> None:
 
 
 def _list(root: Path, json_asked: bool) -> int:
-    from lightning_tfm.queue.studies import list_studies, studies_text
+    from lightning_tfm.queue.studies import list_studies
 
     found = list_studies(root)
-    print(
-        json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1)
-        if json_asked
-        else fitted(studies_text(found, root), indent=4)
-    )
+    if json_asked:
+        print(json.dumps(infinite_as_text([asdict(info) for info in found]), indent=1))
+    elif found:
+        rows = [("study", "kind", "runs", "state", "last written", ""), *map(_row, found)]
+        print(fitted(aligned(rows, right=[2]), indent=4))
+    else:
+        print(f"no studies in {root / 'studies'}; start one with: lightning-tfm sweep sweeps/table3.yaml")
     return 0
+
+
+USUAL = ("finished", "running", "waiting")
+"""states that a line does not count by name"""
+
+
+def _row(info: "StudyInfo") -> tuple[str, ...]:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
+    others = ", ".join(f"{number} {word}" for word, number in info.counts.items() if word not in USUAL)
+    more = info.trouble.splitlines()[0] if info.trouble else others
+    return info.name, info.kind, f"{info.counts.get('finished', 0)} of {info.whole}", info.state, when, more
 
 
 def as_json(name: str, found: "StudyState") -> str:

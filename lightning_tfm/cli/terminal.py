@@ -3,11 +3,19 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Collection, Sequence
 
 
 def columns() -> int | None:
     """Of the terminal that is printed to; None where it is not one."""
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """A line for each row, its columns side by side; those numbered in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    kinds = [f"{'>' if i in right else '<'}{width}" for i, width in enumerate(widths)]
+    return "\n".join("  ".join(map(format, row, kinds)).rstrip() for row in rows)
 
 
 def fitted(text: str, indent: int) -> str:

@@ -1,6 +1,5 @@
 """The studies of a results folder, one line each, as queues, runs and looks together show them. Writes nothing."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +18,6 @@ def recorded(study: Study, root: Path, runs: Runs) -> StudyState | None:
     return found if found.counts["finished"] else None
 
 
-USUAL = ("finished", "running", "waiting")
-"""states that a line does not count by name"""
-
-
 @dataclass(frozen=True)
 class StudyInfo:
     """One line of `status` without a study."""
@@ -39,7 +34,7 @@ class StudyInfo:
     trouble: str
     """why it cannot be read, or its storage cannot be reached"""
     state: str
-    """running, not started, interrupted, ended, or unknown"""
+    """StudyState.state, or unknown"""
 
 
 def list_studies(root: Path) -> list[StudyInfo]:
@@ -51,7 +46,7 @@ def list_studies(root: Path) -> list[StudyInfo]:
 
 def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
     folder = folder_of(root, name)
-    kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "not started"
+    kind, counts, whole, trouble, state = "", dict[str, int](), 0, "", "waiting"
     try:
         study = load(root, name)
         kind, whole = study.KIND, study.budget or len(asked_cells(study, root))
@@ -63,26 +58,10 @@ def _info(root: Path, name: str, runs: Runs) -> StudyInfo:
         if found is not None:
             counts = {word: number for word, number in found.counts.items() if number}
             whole = max(whole, len(found.cells)) if not study.budget else whole
-            state = "ended" if found.ended >= whole and not counts.get("damaged") else "interrupted"
-            state = "running" if counts.get("running") else state
+            state = "interrupted" if found.state == "finished" and found.ended < whole else found.state
     except UserError as error:
         trouble, state = str(error), "unknown"
     except Exception as error:  # a database that is away, a journal of another program: the other studies are listed
         trouble, state = f"{type(error).__name__}: {error}", "unknown"
     written = max(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
     return StudyInfo(name, kind, counts, whole, written, trouble, state)
-
-
-def studies_text(found: list[StudyInfo], root: Path) -> str:
-    """As a table."""
-    if not found:
-        return f"no studies in {root / 'studies'}; start one with: lightning-tfm sweep sweeps/table3.yaml"
-    width = max(5, *(len(info.name) for info in found))
-    lines = [f"{'study':{width}}  {'kind':6}  {'runs':>11}  {'state':11}  {'last written':16}"]
-    for info in found:
-        runs = f"{info.counts.get('finished', 0)} of {info.whole}"
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
-        others = [f"{number} {word}" for word, number in info.counts.items() if word not in USUAL]
-        more = "  " + (info.trouble.splitlines()[0] if info.trouble else ", ".join(others))
-        lines.append(f"{info.name:{width}}  {info.kind:6}  {runs:>11}  {info.state:11}  {when}{more}".rstrip())
-    return "\n".join(lines)

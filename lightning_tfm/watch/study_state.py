@@ -143,9 +143,13 @@ class StudyState:
 
     @property
     def state(self) -> str:
-        """The one of its cells to show first."""
+        """That of its cells to show first; interrupted where it has begun, more is to come and none runs."""
+        if self.words:
+            return self.kind
         found = self.counts | ({"waiting": self.coming} if self.coming else {})
-        return self.kind if self.words else next((word for word in STATES[:-2] if found.get(word)), "finished")
+        first = next((word for word in STATES[:-2] if found.get(word)), "finished")
+        begun, again = self.ended or found.get("interrupted"), any(cell.again for cell in self.cells)
+        return "interrupted" if (first == "waiting" and begun) or (first == "failed" and again) else first
 
     @property
     def started(self) -> float | None:

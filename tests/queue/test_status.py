@@ -98,7 +98,7 @@ def test_what_nobody_works_on_any_more_is_interrupted(tmp_path: Path, capsys) ->
 def test_a_table_that_came_without_a_queue_is_told_from_its_records(tmp_path: Path, capsys) -> None:
     made = Folder(tmp_path)
     made.fill(made.table("whole", ["base", "A-h1"], [1, 2]))
-    assert listed(tmp_path, capsys)[1].startswith("whole table 4 of 4 ended 20")
+    assert listed(tmp_path, capsys)[1].startswith("whole table 4 of 4 finished 20")
     made.table("more", ["base", "A-h1"], [1, 2, 3])
     assert main(["status", "more", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("more: 4 finished, 0 running, 2 waiting, 0 failed, ")
@@ -121,7 +121,7 @@ def test_a_study_has_ended_when_nothing_that_failed_will_be_tried_again(tmp_path
         assert "2 failed" in head and [line.split()[0] for line in lines] == ["failed", "failed"]
         ahead = sum(state.state == "waiting" for state in queue.states())
         assert sum(line.endswith("; will be tried again") for line in lines) == ahead
-    assert states[-1] == "ended" and set(states[:-1]) == {"interrupted"}
+    assert states[-1] == "failed" and set(states[:-1]) == {"interrupted"}
 
 
 def test_cells_that_looks_never_asked_for_are_not_counted(tmp_path: Path, capsys) -> None:
@@ -134,12 +134,13 @@ def test_cells_that_looks_never_asked_for_are_not_counted(tmp_path: Path, capsys
     while claim := queue.claim():
         made.run(study.experiment(claim.cell))
         assert queue.finish(claim, 2.0)
-    assert listed(tmp_path, capsys)[1].startswith("auto table 5 of 5 ended 20")
+    assert listed(tmp_path, capsys)[1].startswith("auto table 5 of 5 finished 20")
     view = Board(tmp_path, every=0).look().studies["auto"]
     assert (view.total, view.state) == (5, "finished")
     write_looks(tmp_path, "auto", Course(late(2, 3), [], {"base": [1, 2, 3], "A-h1": [1, 2, 3]}))
     assert listed(tmp_path, capsys)[1].startswith("auto table 5 of 6 interrupted 20")
-    assert Board(tmp_path, every=0).look().studies["auto"].total == 6
+    view = Board(tmp_path, every=0).look().studies["auto"]
+    assert (view.total, view.state) == (6, "interrupted")
 
 
 def write_looks(root: Path, name: str, course: Course) -> None:
@@ -166,12 +167,14 @@ def test_without_a_study_the_studies_are_listed(tmp_path: Path, capsys) -> None:
             leave(RunFolder(tmp_path, claim.cell.training_hash).claim(), evaluation_hash=scored)
             assert queue.finish(claim, 2.0)
     found = {line.split()[0]: " ".join(line.split()) for line in said().splitlines()}
-    assert found["fresh"].startswith("fresh table 0 of 3 not started 20")
+    assert found["fresh"].startswith("fresh table 0 of 3 waiting 20")
     assert found["half"].startswith("half table 1 of 3 interrupted 20")
-    assert found["whole"].startswith("whole table 3 of 3 ended 20")
+    assert found["whole"].startswith("whole table 3 of 3 finished 20")
     assert "0 of 0 unknown" in found["torn"] and "not a study definition" in found["torn"]
     listed = {study["name"]: study for study in json.loads(said("--json"))}
     assert listed["whole"]["counts"] == {"finished": 3} and listed["half"]["state"] == "interrupted"
+    on_page = Board(tmp_path, every=0).look().studies
+    assert all(on_page[name].state == listed[name]["state"] for name in names), "the dashboard says the same"
 
 
 def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(

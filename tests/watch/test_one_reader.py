@@ -128,6 +128,7 @@ def test_counts_best_and_time_left_are_the_same_everywhere(study: Ablation, tmp_
     seen = Board(tmp_path, every=0).look()
     view = seen.studies["t"]
     assert view.counts == counts and (view.ended, view.total) == (5, listed["whole"])
+    assert now.state == view.state == listed["state"] == "running"
     assert Counter(s.state for s in now.cells) == Counter(s.state for s in view.cells)
     assert main(["runs", "list", "--json", "--out", str(tmp_path)]) == 0
     states = Counter(run["state"] for run in json.loads(capsys.readouterr().out))
