@@ -10,13 +10,11 @@ as with fewer seeds than a verdict needs, has only its interval.
 import math
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.multiplicity import adjusted
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.statistics import Estimate
@@ -193,19 +191,13 @@ def minus(one: Difference | None, other: Difference | None) -> Against:
     low, high = found.interval()
     if one.p is None or other.p is None:
         return Against(estimate, float(low), float(high), why=UNTESTABLE)
-    p = 2 * min(float(found.above(0.0)), float(found.below(0.0)))
-    return Against(estimate, float(low), float(high), p)
+    return Against(estimate, float(low), float(high), found.two_sided)
 
 
 def _corrected(column: list[dict[str, Against]]) -> list[dict[str, Against]]:
     """Each metric over its rows."""
-    found: list[dict[str, Against]] = [{} for _ in column]
-    for metric in column[0] if column else ():
-        raw = np.array([np.nan if (p := against[metric].p) is None else p for against in column])
-        for i, p in enumerate(benjamini_hochberg(raw)):
-            old = column[i][metric]
-            found[i][metric] = replace(old, p=None if math.isnan(p) else float(p))
-    return found
+    by_metric = {metric: adjusted([against[metric].p for against in column]) for metric in column[0]}
+    return [{m: replace(one, p=by_metric[m][i]) for m, one in against.items()} for i, against in enumerate(column)]
 
 
 def _with(row: ComparedRow, k: int, against: dict[str, Against]) -> ComparedRow:

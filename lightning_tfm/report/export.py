@@ -5,9 +5,7 @@ opens (MLflow's folders of plain files are in maintenance mode, and current vers
 a folder up to date; what was written for an unfinished run is continued, so that an open dashboard sees it grow.
 """
 
-import csv
 import hashlib
-import io
 import json
 import logging
 import sys
@@ -22,6 +20,7 @@ from lightning_tfm.config import evaluation_hash, training_hash
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import numbers
+from lightning_tfm.report.render.data import to_csv
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder, read_json
 from lightning_tfm.runs.folders import find_run
@@ -194,45 +193,28 @@ class Csv(Target):
     """runs.csv, a line for each run, and curves.csv, a line for each step that a run wrote down."""
 
     def write(self, runs: Sequence[Exported]) -> str:
-        curves = [run.curves() for run in runs]
-        names = list(dict.fromkeys(name for found in curves for _, _, values in found for name in values))
-        varied = list(dict.fromkeys(key for run in runs for key in run.parameters))
-        scores = list(dict.fromkeys(name for run in runs for name in run.scores()))
-        heads = ["study", "row", "seed", "run", "finished", *varied]
-        facts = ["parameters", "flops", "seconds", "target_tokens", "tokens_per_second", "attempts"]
-        lines = []
-        for run in runs:
-            r = run.record
-            own = (
-                [r.parameters.total, r.flops, r.seconds.total, r.target_tokens, r.tokens_per_second, r.attempts]
-                if r
-                else []
-            )
-            found = run.scores()
-            changed = [run.parameters.get(key) for key in varied]
-            lines.append(
-                [*_where(run), r is not None, *changed, *(own or [None] * len(facts)), *map(found.get, scores)]
-            )
-        of_runs, of_steps = self.folder / "runs.csv", self.folder / "curves.csv"
-        _write_csv(of_runs, [[*heads, *facts, *scores], *lines])
-        steps = [
-            [*_where(run), step, f"{at:.3f}", *map(values.get, names)]
-            for run, found in zip(runs, curves, strict=True)
-            for step, at, values in found
+        self.folder.mkdir(parents=True, exist_ok=True)
+        varied = dict.fromkeys(key for run in runs for key in run.parameters)
+        curves = [
+            _where(run) | {"step": step, "time": f"{at:.3f}"} | values
+            for run in runs
+            for step, at, values in run.curves()
         ]
-        _write_csv(of_steps, [["study", "row", "seed", "run", "step", "time", *names], *steps])
+        lines = [_where(run) | _facts(run.record, varied | run.parameters) | run.scores() for run in runs]
+        of_runs, of_steps = self.folder / "runs.csv", self.folder / "curves.csv"
+        write_atomic(of_runs, to_csv(lines).encode())
+        write_atomic(of_steps, to_csv(curves).encode())
         return f"{of_runs}, {of_steps}"
 
 
-def _where(run: Exported) -> list[Any]:
-    return [run.study, run.row, run.seed, run.folder.path.name]
+def _where(run: Exported) -> dict[str, Any]:
+    return {"study": run.study, "row": run.row, "seed": run.seed, "run": run.folder.path.name}
 
 
-def _write_csv(path: Path, lines: list[list[Any]]) -> None:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, out.getvalue().encode())
+def _facts(r: RunRecord | None, varied: dict[str, Any]) -> dict[str, Any]:
+    found = {"parameters": r and r.parameters.total, "flops": r and r.flops, "seconds": r and r.seconds.total}
+    more = {name: r and getattr(r, name) for name in ("target_tokens", "tokens_per_second", "attempts")}
+    return {"finished": r is not None} | varied | found | more
 
 
 # --- TensorBoard ---

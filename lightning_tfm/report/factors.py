@@ -30,7 +30,7 @@ from lightning_tfm.report import statistics
 from lightning_tfm.report.blocks import Table, columns
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.multiplicity import adjusted
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.verdict import UNTESTABLE
 from lightning_tfm.study.study import Ablation
@@ -222,8 +222,7 @@ def _tested(
         return effect
     estimate = statistics.Estimate(effect.estimate, np.sqrt(squared), df)
     low, high = estimate.interval()
-    p = 2 * min(float(estimate.above(0.0)), float(estimate.below(0.0)))
-    return replace(effect, lower=float(low), upper=float(high), p=p)
+    return replace(effect, lower=float(low), upper=float(high), p=estimate.two_sided)
 
 
 def _sentences(
@@ -245,14 +244,11 @@ def _sentences(
 
 def _corrected(effects: list[Effect]) -> list[Effect]:
     """Over the main effects, and over the interactions."""
-    adjusted: list[Effect] = []
+    found: list[Effect] = []
     for kind in ("main", "interaction"):
         family = [effect for effect in effects if effect.kind == kind]
-        p = benjamini_hochberg(np.array([np.nan if e.p is None else e.p for e in family]))
-        adjusted += [
-            replace(effect, p=None if math.isnan(x) else float(x)) for effect, x in zip(family, p, strict=True)
-        ]
-    return [replace(effect, depends_on=_depends_on(effect, adjusted)) for effect in adjusted]
+        found += [replace(effect, p=p) for effect, p in zip(family, adjusted([e.p for e in family]), strict=True)]
+    return [replace(effect, depends_on=_depends_on(effect, found)) for effect in found]
 
 
 def _depends_on(effect: Effect, effects: list[Effect]) -> list[str]:

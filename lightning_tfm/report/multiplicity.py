@@ -4,6 +4,8 @@ Holm 1979 bounds the chance of any false rejection in the family. Benjamini and 
 of false ones among the rejections (false discovery rate), which without any true difference is the same thing.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lightning_tfm.report.statistics import ALPHA
@@ -22,6 +24,12 @@ def benjamini_hochberg(p_M: np.ndarray) -> np.ndarray:
     scaled = np.where(np.isnan(ranked), np.inf, ranked * m / np.arange(1, ranked.shape[-1] + 1))
     lowest = np.minimum.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
     return _unranked(order, np.where(np.isnan(ranked), np.nan, np.minimum(lowest, 1.0)))
+
+
+def adjusted(p: Sequence[float | None]) -> list[float | None]:
+    """`benjamini_hochberg` of those that are known."""
+    found = benjamini_hochberg(np.array([np.nan if one is None else one for one in p]))
+    return [None if np.isnan(one) else float(one) for one in found]
 
 
 def next_level(adjusted_M: np.ndarray, alpha: float = ALPHA) -> np.ndarray:

@@ -49,14 +49,3 @@ def resampled(statistics: Sequence[np.ndarray], score: Callable[[np.ndarray], np
         flat_SY = np.ascontiguousarray(block_RSX.transpose(1, 0, 2)).reshape(S, R * X)
         parts.append(score((counts_BS @ flat_SY).reshape(-1, R, X)).T)
     return np.concatenate(parts)
-
-
-def paired_p(statistics_a: np.ndarray, statistics_b: np.ndarray, score: Callable[[np.ndarray], np.ndarray]) -> float:
-    """p of the plain paired bootstrap between two outputs, by the formula of sacreBLEU's PairedTest (Koehn 2004).
-
-    It knows nothing of seeds: no table decides by it; it is here to be checked against sacreBLEU's.
-    """
-    a, b = (score(one.sum(0)) for one in (statistics_a, statistics_b))
-    distance = np.abs(np.diff(resampled([statistics_a, statistics_b], score), axis=0)[0])
-    beyond = distance - distance.mean() > abs(b - a)
-    return float((beyond.sum() + 1) / (len(beyond) + 1))

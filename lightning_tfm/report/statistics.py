@@ -92,6 +92,11 @@ class Estimate:
         """One-sided p of a difference below `bound`; NaN where the seeds allow no test."""
         return stats.t.cdf(self._t(bound), self.df)
 
+    @property
+    def two_sided(self) -> float:
+        """p of any difference, of a single estimate."""
+        return 2 * min(float(self.above(0.0)), float(self.below(0.0)))
+
     def equivalence(self, margin: float) -> np.ndarray:
         """p of a difference inside ± margin: the larger of two one-sided tests (TOST, Schuirmann 1987)."""
         return np.maximum(self.above(-margin), self.below(margin))
