@@ -1,5 +1,5 @@
-"""What ships is one class and one line: a part of each kind and a metric are added to a copy of the tree, nothing else
-is touched, and whatever counts, draws, exports, names, documents or checks parts knows them."""
+"""What ships is one class and one line: a part of each kind, a metric and a verdict are added to a copy of the tree,
+nothing else is touched, and whatever counts, draws, exports, names, documents, checks or shows them knows them."""
 
 import inspect
 import os
@@ -131,6 +131,16 @@ class Matched(Counted):
 ''',
     'Metric("matched", "matched", digits=1, fine=2, counted="Matched", printed=False)',
 )
+VERDICT = """    CURIOUS = (
+        "curious",
+        ("is curious", "are curious"),
+        "found, and not what anybody would have thought",
+        "found",
+        "M-3-3h6v6h-6z",
+        r"$\\sharp$",
+        True,
+    )
+"""
 MEASURED = """
 from pathlib import Path
 from tests.report.synthetic import Generator
@@ -140,6 +150,16 @@ root = Path("results")
 Generator(root, ["base", "A-h1"], [1, 2, 3, 4, 5]).write_all()
 assert "10 runs have matched" in printed(root, "validate", "made", "--add", "matched")
 assert [name for name, text in views(root).items() if "matched" not in text] == [], "not in every format"
+
+from lightning_tfm.report import verdict
+from lightning_tfm.report.build import make
+from lightning_tfm.report.table_data import columns_and_rows
+
+verdict.judge = lambda *_, **__: verdict.Verdict(verdict.Word.CURIOUS, "")
+tested = {name: text for name, text in views(root).items() if name not in ("table csv", "table json")}
+tested["W&B"] = str(columns_and_rows(make("made", root).summary))
+assert [name for name, text in tested.items() if ("sharp" if "latex" in name else "curious") not in text] == []
+assert "1 is curious" in tested["page"], "in its sentence, too"
 """
 KNOWN = """
 from docs import generated
@@ -204,10 +224,14 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text, found = re.subn(r"(?m)^(METRICS = .*)\)$", rf"\1, {value})", metrics.read_text())
     assert found == 1
     metrics.write_text(text)
+    verdicts = to / "lightning_tfm" / "report" / "verdict.py"
+    verdicts.write_text(verdicts.read_text().replace("    UNDECIDED = (\n", f"{VERDICT}    UNDECIDED = (\n", 1))
     return to
 
 
-def test_new_parts_are_counted_drawn_refused_and_listed_and_a_new_metric_shows_in_every_format(copy: Path) -> None:
+def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_show_in_every_format(
+    copy: Path,
+) -> None:
     names = {kind: name for kind, (name, *_) in PARTS.items()}
     said = run(copy, "-c", f"ROOT, NAMES = {str(copy)!r}, {names}\n{KNOWN}{MEASURED}")
     assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
