@@ -46,7 +46,8 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
     language = "" if tokenizer.ready else experiment.data.target
-    whole = measured(score, hypotheses, text.split(set_name).target_text(), [*names], language)
+    references, tokenize = text.split(set_name).target_text(), experiment.evaluation.bleu_tokenize
+    whole = measured(score, hypotheses, references, [*names], tokenize, language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
@@ -93,9 +94,10 @@ def _damaged(folder: Path, score: Score) -> bool:
 
 
 def measured(
-    score: Score, hypotheses: list[str], references: list[str], names: Sequence[str], language: str = ""
+    score: Score, hypotheses: list[str], references: list[str], names: Sequence[str], tokenize: str, language: str = ""
 ) -> Score:
-    """With these measures, the paper's own only where sacremoses is installed. `language`: see paper_bleu."""
+    """With these measures, the paper's own only where sacremoses is installed. `tokenize`: sacreBLEU's, for a metric of
+    words; `language`: see paper_bleu."""
     from lightning_tfm.counting import counted
     from lightning_tfm.inference.paper_bleu import paper_bleu
 
@@ -105,7 +107,7 @@ def measured(
             if name == PAPER:
                 made = paper_bleu(hypotheses, references, language)
             else:
-                made = counted(METRICS[name])(references, "").corpus(hypotheses)
+                made = counted(METRICS[name])(references, tokenize).corpus(hypotheses)
         except UserError as error:
             print(f"lightning-tfm: {error}", file=sys.stderr)
         else:
@@ -120,7 +122,9 @@ def _as_now(name: str, measure: Measure) -> bool:
     return signature_now(METRICS[name]) in ("", measure.signature)
 
 
-def add(folder: RunFolder, evaluation: str, split: str, references: list[str], names: Sequence[str]) -> str:
+def add(
+    folder: RunFolder, evaluation: str, split: str, references: list[str], names: Sequence[str], tokenize: str
+) -> str:
     """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is."""
     path = folder.scores(evaluation) / f"{split}.json"
     score = read_score(path)
@@ -135,7 +139,7 @@ def add(folder: RunFolder, evaluation: str, split: str, references: list[str], n
         return "its translations are not here"
     except DamagedFile as error:
         return str(error)
-    whole = replace(measured(score, hypotheses, references, names), run=folder.path.name)
+    whole = replace(measured(score, hypotheses, references, names, tokenize), run=folder.path.name)
     if lacking := [name for name in names if name not in whole.measures or not _as_now(name, whole.measures[name])]:
         return f"it has no {', '.join(lacking)}"
     attempt = folder.claim()

@@ -140,6 +140,25 @@ class Words(Summed):
 '''
 
 
+def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tmp_path, monkeypatch):
+    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_tokens:Words"
+    by_tokens = OWN.replace("(h.split(), r.split())", "(self.cut(h), self.cut(r))")
+    by_tokens += """
+    def cut(self, line):
+        from lightning_tfm.scoring import bleu_tokenizer
+
+        return bleu_tokenizer(self.tokenize)(line).split()
+"""
+    (tmp_path / "own_tokens.py").write_text(by_tokens)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
+    row = make("made", root).summary.rows[2].metric(name)
+    sys.modules.pop("own_tokens")
+    METRICS.pop(name)
+    assert row.difference.verdict == "worse", "its sums are what was added"
+
+
 def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, tmp_path, monkeypatch, capsys):
     root, name = shutil.copytree(made.root, tmp_path / "root"), "own_words:Words"
     (tmp_path / "own_words.py").write_text(OWN)
