@@ -198,6 +198,8 @@ class Experiment:
         Raises UserError where a size does not divide, naming `row`, the field and the divisors that work.
         """
         m = self.miniature
+        if m == Miniature():
+            return self
         divided = {name: (getattr(self.model, name), m.width, "width") for name in WIDTHS}
         divided["N"] = (self.model.N, m.depth, "depth")
         sizes = {name: _divide(row, f"model.{name}", *parts) for name, parts in divided.items()}
@@ -271,9 +273,13 @@ def to_dict(experiment: Any) -> dict[str, Any]:
 
 def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build `cls` strictly from nested dicts: an unknown key or a wrong type is a UserError that names `where`."""
-    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     if not isinstance(values, dict):
         raise UserError(f"{where or cls.__name__}: expected keys and values, got {values!r}")
+    return cls(**_fields_from(cls, values, where))
+
+
+def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any]:
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     made = {}
     for key, value in values.items():
         path = f"{where}.{key}" if where else key
@@ -283,7 +289,7 @@ def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
         made[key] = (
             from_dict(cast(type, kind), value, path) if dataclasses.is_dataclass(kind) else _checked(path, kind, value)
         )
-    return cls(**made)
+    return made
 
 
 def _checked(path: str, kind: Any, value: Any) -> Any:
@@ -314,9 +320,10 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
         if section not in vars(experiment) or key not in vars(getattr(experiment, section)):
             valid = [f"{section}.{key}" for section, keys in to_dict(experiment).items() for key in keys]
             raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
-        changed.setdefault(section, dict(vars(getattr(experiment, section))))[key] = value
+        changed.setdefault(section, {})[key] = value
     try:
-        made = {key: from_dict(type(getattr(experiment, key)), values, key) for key, values in changed.items()}
+        held = {name: (getattr(experiment, name), values) for name, values in changed.items()}
+        made = {name: replace(old, **_fields_from(type(old), new, name)) for name, (old, new) in held.items()}
         return replace(experiment, **made)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
@@ -366,9 +373,9 @@ def _identifying(section: str, experiment: Experiment) -> dict[str, Any]:
     """The fields of one section that enter a hash."""
     held = getattr(experiment, section)
     found = {name: _one_spelling(getattr(held, name)) for name in IDENTIFYING[type(held)]}
-    for f in dataclasses.fields(held):
+    for f in (f for f in dataclasses.fields(held) if f.name not in found):
         value = _one_spelling(getattr(held, f.name))
-        if f.name not in found and value != f.default and ADDED[f"{section}.{f.name}"](experiment):
+        if value != f.default and ADDED[f"{section}.{f.name}"](experiment):
             found[f.name] = value
     return found
 

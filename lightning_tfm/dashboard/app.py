@@ -1,6 +1,7 @@
 """The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ class Dashboard:
         self._diffs = DiffPages(board.root, self._runs, texts)
         self._curves = CurvesPages(self._runs)
         self._reports = Reports(board.root, texts)
+        self._index, self._making = (0, ""), threading.Lock()
+        """the first page, and of which version of the board it is"""
 
     def app(self, token: str = "") -> Starlette:
         """The application, to be served on loopback; with a `token`, only to those whose address has it."""
@@ -75,7 +78,11 @@ class Dashboard:
     # --- pages ---
 
     def index(self) -> Response:
-        return _html(index_page.page(self._frame, self.board.look()))
+        with self._making:  # many may ask while the first page of ten thousand runs is made
+            seen = self.board.look()
+            if self._index[0] != seen.version or not self._index[1]:
+                self._index = (seen.version, index_page.page(self._frame, seen))
+            return _html(self._index[1])
 
     def index_news(self, request: Request) -> Response:
         seen = self.board.look()

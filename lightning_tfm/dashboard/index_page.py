@@ -9,7 +9,7 @@ from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.fields import fields, value_in_words
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
-from lightning_tfm.metrics import OF_TEXT
+from lightning_tfm.metrics import OF_TEXT, chief
 from lightning_tfm.watch.query import find_field, parse
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
@@ -22,7 +22,8 @@ FIRST = 100
 def page(frame: Frame, seen: Seen) -> str:
     """The whole page, what runs on top, then the newest."""
     runs, studies = newest_first(seen.runs.values()), newest_first(seen.studies.values())
-    scored = dict.fromkeys(run.metric.label for run in runs if run.scores)
+    scores = [run.scores for run in runs]
+    scored = dict.fromkeys(chief(found).label for found in scores if found)
     return render(
         "index.html",
         **frame.plain("Runs and studies", "/news", str(seen.version)),
@@ -33,7 +34,7 @@ def page(frame: Frame, seen: Seen) -> str:
         runs=[_row(seen, view) for view in runs[:FIRST]],
         count=len(runs),
         metrics=[*scored] or [OF_TEXT.label] * any(run.state != "finished" for run in runs),
-        index=_index(seen, runs),
+        index=_index(seen, runs, scores),
         fields=list(fields(seen)),
     )
 
@@ -43,7 +44,8 @@ def news(seen: Seen, since: int) -> News:
     fresh = [key for key, version in seen.since.items() if version > since]
     runs = [seen.runs[key[4:]] for key in fresh if key.startswith("run/")]
     studies = [_study(seen, seen.studies[key[6:]]) for key in fresh if key.startswith("study/")]
-    tables: dict[str, Any] = {"table-runs": {"index": _index(seen, runs), "count": len(seen.runs)}}
+    index = _index(seen, runs, [run.scores for run in runs])
+    tables: dict[str, Any] = {"table-runs": {"index": index, "count": len(seen.runs)}}
     if seen.studies:
         tables["table-studies"] = {"rows": studies, "count": len(seen.studies)}
     parts = blocks("index.html", ["summary"], counts=_counts(seen), notes=seen.notes)
@@ -87,7 +89,7 @@ def _study(seen: Seen, view: StudyState) -> str:
     return blocks("index.html", ["study_row"], view=view, **data)["study_row"]
 
 
-def _index(seen: Seen, views: Sequence[RunState]) -> dict[str, list[Any]]:
+def _index(seen: Seen, views: Sequence[RunState], scores: Sequence[dict[str, float]]) -> dict[str, list[Any]]:
     """What runs are sorted and found by, in columns, which compress better than rows."""
     homes = ["|".join(home.study for home in seen.homes.get(view.name, ())) for view in views]
     return {
@@ -98,7 +100,7 @@ def _index(seen: Seen, views: Sequence[RunState]) -> dict[str, list[Any]]:
         "words": [view.words[:60] for view in views],
         "step": [_short(view.step / view.steps if view.step is not None and view.steps else None) for view in views],
         "ppl": [_short(view.ppl) for view in views],
-        "score": [_short(view.score(view.metric)) for view in views],
+        "score": [_short(found.get(chief(found).name)) for found in scores],
         "rate": [_short(view.tokens_per_second) for view in views],
         "seconds": [_short(view.seconds) for view in views],
         "changed": [None if view.changed is None else round(view.changed) for view in views],

@@ -409,7 +409,7 @@ def from_plain(plain: Any, text: bytes = b"") -> RunRecord | Missing:
 def _read(path: Path, make: Any) -> Any:
     try:
         text = path.read_bytes()
-        plain = json.loads(text)
+        plain = _loaded(text)
         if not intact(plain):
             return Missing("its record is damaged: its checksum does not match", damaged=True)
         return make(plain, text)
@@ -421,6 +421,15 @@ def _read(path: Path, make: Any) -> Any:
         return Missing(f"its record is malformed: {error}", damaged=True)
     except (OSError, ValueError, RecursionError) as error:
         return Missing(f"its record cannot be read: {error}", damaged=True)
+
+
+def _loaded(text: bytes) -> Any:
+    from pydantic_core import from_json
+
+    try:
+        return from_json(text)  # in a third of json's time
+    except ValueError:
+        return json.loads(text)  # which says where
 
 
 def _of_file(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:

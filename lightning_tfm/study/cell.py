@@ -23,6 +23,8 @@ class Cell:
     @property
     def runs(self) -> "list[Cell]":
         """One cell for each run, in the order of seeds: itself, unless a trial has several."""
+        if not self.more:
+            return [self]
         found = [(self.seed, self.training_hash), *self.more]
         return [Cell(self.row, seed, run, self.cost / len(found), self.change) for seed, run in found]
 

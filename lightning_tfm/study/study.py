@@ -175,17 +175,17 @@ class Ablation(Study):
         """All cells of a row, derived together as its seeds differ in nothing else, unless `each`."""
         if each or not self.seeds:
             return [self.cell(row, seed) for seed in self.seeds]
-        experiment = apply(self.base, row, self.seeds[0])
-        identity, cost = self._identity(row, experiment), self._cost(row, experiment)
+        exact = self._exact(row, self.seeds[0])
+        identity, cost = self._identity(row, exact), self._cost(row, exact)
         named = [(seed, identity | {"training": identity["training"] | {"seed": seed}}) for seed in self.seeds]
         return [Cell(row.name, seed, training_hash(own), cost) for seed, own in named]
 
     def cell(self, row: Row, seed: int) -> Cell:
-        experiment = apply(self.base, row, seed)
-        return Cell(row.name, seed, training_hash(self._identity(row, experiment)), self._cost(row, experiment))
+        exact = self._exact(row, seed)
+        return Cell(row.name, seed, training_hash(self._identity(row, exact)), self._cost(row, exact))
 
-    def _cost(self, row: Row, experiment: Experiment) -> float:
-        return predicted_cost(experiment.scaled(), self.data_of(row).V)
+    def _cost(self, row: Row, exact: Experiment) -> float:
+        return predicted_cost(exact, self.data_of(row).V)
 
     def data_of(self, row: Row) -> RowData:
         """The prepared data of a row: the study's, unless it changes them."""
@@ -194,11 +194,13 @@ class Ablation(Study):
 
     def identity_of(self, row: Row, seed: int) -> dict[str, Any]:
         """Training identity of a row at a seed. Raises UserError where a miniature does not fit."""
-        return self._identity(row, apply(self.base, row, seed))
+        return self._identity(row, self._exact(row, seed))
 
-    def _identity(self, row: Row, experiment: Experiment) -> dict[str, Any]:
-        experiment.scaled(f"row '{row.name}'")
-        return training_identity(experiment, self.data_of(row).prints.train, self.sources_of(experiment))
+    def _exact(self, row: Row, seed: int) -> Experiment:
+        return apply(self.base, row, seed).scaled(f"row '{row.name}'")
+
+    def _identity(self, row: Row, exact: Experiment) -> dict[str, Any]:
+        return training_identity(exact, self.data_of(row).prints.train, self.sources_of(exact))
 
     def evaluation_of(self, row: Row) -> str:
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""

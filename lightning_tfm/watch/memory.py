@@ -12,11 +12,17 @@ from typing import Any
 
 import lightning_tfm
 from lightning_tfm.durable import replacing
-from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Score, Texts
+from lightning_tfm.runs.record import Called, Machine, Parameters, RunRecord, Texts
 from lightning_tfm.strict import Flaw, Kept, as_json, made
 
 READERS = ("watch/memory.py", "watch/run_state.py", "runs/record.py", "runs/divergence.py")
 """files of the package that decide what is kept: what other versions of these wrote is read again"""
+
+
+NONE: dict[str, Any] = {}
+DROPPED: dict[str, Any] = {"data": Texts(), "identity": NONE, "versions": NONE, "files": NONE, "inexact": [], "ran": []}
+DROPPED |= {"train_seconds": None, "git": None}
+"""of a record, what only its run's own page shows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,9 @@ class Memory:
             sections = [(name, self._section(name, section)) for name, section in head.sections]
             for line in lines:
                 run = made(Finished, None, line)
-                record = self._slim(run.record, dict(sections[place] for place in run.sections))
-                self._known[record.training_hash[:16]] = replace(run, record=record, sections=[])
+                self._slim(run.record, dict(sections[place] for place in run.sections))
+                _set(run, sections=[])
+                self._known[run.record.training_hash[:16]] = run
 
     def recall(self, name: str, mark: str) -> Finished | None:
         """A finished run, if its files are those of then; once."""
@@ -90,25 +97,13 @@ class Memory:
         return self._slim(record, self.experiment(experiment))
 
     def _slim(self, record: RunRecord, experiment: dict[str, Any]) -> RunRecord:
-        return replace(
-            record,
-            experiment=experiment,
-            scores={name: self._score(score) for name, score in record.scores.items()},
-            hardware=self._once(record.hardware.host, Machine(host=record.hardware.host)),
-            parameters=self._once(record.parameters.total, Parameters(total=record.parameters.total)),
-            data=Texts(),
-            train_seconds=None,
-            identity={},
-            versions={},
-            git=None,
-            inexact=[],
-            ran=[],
-            files={},
-        )
-
-    def _score(self, score: Score) -> Score:
-        signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
-        return replace(score, signature=signature, evaluation_hash=evaluation, by_length=None, files={})
+        host, total = record.hardware.host, record.parameters.total
+        for score in record.scores.values():
+            signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
+            _set(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
+        _set(record, experiment=experiment, hardware=self._once(host, Machine(host=host)))
+        _set(record, parameters=self._once(total, Parameters(total=total)), **DROPPED)
+        return record
 
     def experiment(self, plain: dict[str, Any]) -> dict[str, Any]:
         """The same, sharing equal sections with an earlier run."""
@@ -138,6 +133,12 @@ class Memory:
                 line = replace(run, record=replace(run.record, experiment={}), sections=own)
                 file.write(as_json(line) + b"\n")
         self._fresh = False
+
+
+def _set(own: Kept, **values: Any) -> None:
+    """Change what nobody else has yet: `replace` takes a third of the time of a start with ten thousand runs."""
+    for name, value in values.items():
+        object.__setattr__(own, name, value)
 
 
 def _made_by() -> str:

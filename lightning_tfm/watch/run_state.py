@@ -4,6 +4,7 @@ Every reader of a run (launcher, `fit`, `status`, `runs list`, `plan`, dashboard
 """
 
 import math
+import os
 import re
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -79,8 +80,9 @@ class Curve:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """All records, without validations on a dev text other than the last one's."""
-        text = next((line["dev"] for line in reversed(self._file.records) if "dev" in line), None)
-        return [line for line in self._file.records if DEV not in line or text is None or line.get("dev") == text]
+        records = self._file.records
+        text = next((line["dev"] for line in reversed(records) if "dev" in line), None)
+        return records if text is None else [line for line in records if DEV not in line or line.get("dev") == text]
 
     @property
     def keys(self) -> list[str]:
@@ -136,12 +138,13 @@ def _is_number(value: Any) -> bool:
 
 def _is_record(line: dict[str, Any]) -> bool:
     """Whether it has a whole step, and numbers where the program writes them; INFINITE becomes one."""
-    for key in () if NUMBERS.issuperset(map(type, line.values())) else CURVES:
-        value = line.get(key, 0)
-        if type(value) not in NUMBERS:
-            if value != INFINITE:
-                return False
-            line[key] = math.inf
+    if not NUMBERS.issuperset(map(type, line.values())):
+        for key in CURVES:
+            value = line.get(key, 0)
+            if type(value) not in NUMBERS:
+                if value != INFINITE:
+                    return False
+                line[key] = math.inf
     step = line.get("step", -1)
     return type(step) is int and step >= 0
 
@@ -231,7 +234,10 @@ class RunState:
     @property
     def scores(self) -> dict[str, float]:
         """Metric -> score of the translations of its dev text."""
-        return {m.name: found for m in METRICS.values() if m.counted and (found := self.score(m)) is not None}
+        dev = self.record.scores.get("dev") if self.record else None
+        metrics = [m for m in METRICS.values() if m.counted]
+        held = {m.name: m.of(dev) if dev else self.aims.get(f"dev/{m.name}") for m in metrics}
+        return {name: found for name, found in held.items() if found is not None}
 
     @property
     def metric(self) -> Metric:
@@ -428,20 +434,21 @@ class Runs:
 
     def __init__(self, root: Path, curves: bool = True, memory: Memory | None = None) -> None:
         """As Reader's."""
-        self._root, self._curves, self._memory = root, curves, memory
+        self._root, self._curves, self._memory = root / "runs", curves, memory
         self._readers: dict[str, Reader] = {}
 
     def __getitem__(self, training_hash: str) -> RunState:
         """Of one run, by its hash or the name of its folder."""
         name = training_hash[:16]
         if name not in self._readers:
-            self._readers[name] = Reader(self._root / "runs" / name, self._curves, self._memory)
+            self._readers[name] = Reader(self._root / name, self._curves, self._memory)
         return self._readers[name].look()
 
     def all(self) -> dict[str, RunState]:
         """Of all with a folder, by name."""
         try:
-            found = sorted(path.name for path in (self._root / "runs").iterdir() if path.is_dir())
+            with os.scandir(self._root) as entries:
+                found = sorted(entry.name for entry in entries if entry.is_dir())
         except OSError:
             found = []
         names = [name for name in found if not name.startswith(".")]

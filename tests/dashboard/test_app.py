@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.marks import Mark
 from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import HOST
@@ -85,6 +86,23 @@ def test_all_pages_are_whole_and_not_a_byte_of_the_folder_changes(served, made):
     assert served.get("/nothing").headers["content-security-policy"].startswith("default-src 'none'")
     assert served.get("/study/table/report").status in (200, 503)
     assert everything(made.root) == before
+
+
+def test_the_first_page_is_made_once_for_all_who_ask_and_again_when_anything_is_different(serve, tmp_path, monkeypatch):
+    made = Folder(tmp_path)
+    study = made.table("table", ["base", "A-h1"], seeds=[1, 2])
+    made.fill(study, ["finished", "running"])
+    times, page = [], index_page.page
+    monkeypatch.setattr(index_page, "page", lambda *given: times.append(1) or page(*given))
+    served = serve(made.root)
+    first = served.get("/").text
+    assert served.get("/").text == first and len(times) == 1
+    running = next(path for path in made.root.glob("runs/*/attempts/0001.beat")).parents[1]
+    with (running / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2000, "dev_ppl": 1.2345}\n')
+    assert "1.2345" in served.get("/").text and len(times) == 2
+    served.board.marks.set("study/table", Mark(True, "worth a look"))
+    assert "worth a look" in served.get("/").text and len(times) == 3
 
 
 def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
