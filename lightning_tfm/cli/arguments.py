@@ -20,7 +20,7 @@ from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, t
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import KINDS as PARTS
 from lightning_tfm.study.held import HOLD, KINDS, SEEN
-from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, Setting, Settings, in_file, meant, merged
+from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, meant, merged
 from lightning_tfm.yaml_files import read_word
 
 ALL, NAMES = "all", "names"
@@ -297,7 +297,7 @@ def _settings(given: Sequence[tuple[str, Any]]) -> Iterator[Setting]:
         if key == "config":
             yield from in_file(value)
         elif key.partition(".")[0] in (*SECTIONS, *PLAIN, APPENDED):
-            yield key, value, "command line"
+            yield key, value, TYPED
 
 
 def _parsed(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:

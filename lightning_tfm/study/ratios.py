@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from lightning_tfm.config import Data, Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.study.held import FOLLOW, HOLD, Held
+from lightning_tfm.study.held import HOLD, Held
 
 UNIQUE, EPOCHS, WARMUP = 2.0, 20.0, 0.04
 """of the paper: different target pieces a parameter, times that each is trained on, share of the steps"""
@@ -82,8 +82,8 @@ def hold(base: Experiment, held: Held, count: Count) -> Regime:
     warmup = max(1, round(WARMUP * steps))
     factor = float(f"{math.sqrt(D_MODEL / exact.model.d_model * warmup / WARM):.3g}")
     training = replace(base.training, steps=steps, warmup=warmup, lr_factor=factor)
-    found = replace(base, data=data, training=training)
-    _check_given(base, found, where)
+    found = replace(base, data=data, training=training, miniature=replace(base.miniature, steps=1))
+    _check_given(found, held)
     return Regime(found, P, pieces, held.seen)
 
 
@@ -124,11 +124,10 @@ def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
     return f"{said}: it is too short for any width; use a longer text or a smaller data.vocab_size"
 
 
-def _check_given(base: Experiment, found: Experiment, where: str) -> None:
-    """Raise UserError where a derived number was given after HOLD, and differs."""
-    for section, name in FOLLOW:
-        given, follows, default = (getattr(getattr(e, section), name) for e in (base, found, Experiment()))
-        if given not in (follows, default):
-            raise UserError(
-                f"{where}: {HOLD}=ratios derives {section}.{name} ({follows:g}): leave {section}.{name}={given:g} out"
-            )
+def _check_given(found: Experiment, held: Held) -> None:
+    """Raise UserError where a derived number was given, and differs."""
+    for key, (given, where) in held.given.items():
+        section, _, name = key.partition(".")
+        follows = getattr(getattr(found, section), name)
+        if given != follows:
+            raise UserError(f"{where}: {HOLD}=ratios derives {key} ({follows:g}): leave {key}={given:g} out")

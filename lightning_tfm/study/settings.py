@@ -27,6 +27,8 @@ SECTIONS: dict[str, Any] = {f.name: f.type for f in fields(Experiment)} | {"trai
 PLAIN: dict[str, type] = {"row": str, "seed": int, "out": str}
 NAMED = ("model", "training", "miniature")
 """sections whose typed values name a run; those of data may be folders"""
+TYPED = "command line"
+"""where a setting was written that no file holds"""
 APPENDED = "rows+"
 """as `rows`, in addition to those given before"""
 
@@ -159,6 +161,8 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     files: list[str] = []
     written = sections["training"]["seed"]
     asked: dict[str, tuple[Any, str]] = {}
+    given: dict[str, tuple[Any, str]] = {}
+    """what HOLD derives, where files do not give it before HOLD"""
     for key, value, where in settings:
         if key == "seed" and value is None:  # resets what `seed` set, not what training.seed did
             sections["training"]["seed"] = written
@@ -175,6 +179,8 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
             except UserError as error:
                 raise UserError(f"{where}: {error}") from None
             written = sections["training"]["seed"] if key == "training.seed" else written
+            if (section, name) in FOLLOW and (HOLD in asked or where == TYPED):
+                given[key] = (sections[section][name], where)
         elif key in PLAIN:
             if value is not None and type(value) is not PLAIN[key]:
                 raise UserError(f"{where}: {key}={value!r}: expected {WORDS[PLAIN[key]]}")
@@ -204,4 +210,4 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
         found = rows()
         row = None if plain["row"] is None else find_row(found, plain["row"])
     root = Path(plain["out"] or "results")
-    return Settings(experiment, hardware, row, rows, root, held=Held.of(asked))
+    return Settings(experiment, hardware, row, rows, root, held=Held.of(asked, given))

@@ -88,10 +88,22 @@ def test_a_text_too_short_names_the_width_that_it_feeds():
 
 
 def test_a_number_that_follows_may_not_be_another():
-    given = base(16, 1000, 600)
-    given = replace(given, training=replace(given.training, warmup=300))
-    with pytest.raises(UserError, match=r"derives training.warmup \(320\): leave training.warmup=300 out"):
-        hold(given, Held(), text_of(2_100_000, 1000))
+    given = Held(given={"training.warmup": (300, "e.yaml:3")})
+    with pytest.raises(UserError, match=r"e.yaml:3: .* derives training.warmup \(320\): leave training.warmup=300 out"):
+        hold(base(16, 1000, 600), given, text_of(2_100_000, 1000))
+
+
+@pytest.mark.parametrize(("key", "value"), [("miniature.steps", "50"), ("training.lr_factor", "1.0")])
+@pytest.mark.parametrize("before", [True, False])
+def test_nor_may_one_on_the_command_line_whether_before_or_after_it(key, value, before, tmp_path, monkeypatch, capsys):
+    """The divisor of the steps trained a fiftieth of what was said, and a default went unnoticed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(FILE)
+    typed, file = [f"--{key}={value}"], ["--config", "e.yaml"]
+    assert main(["fit", *(typed + file if before else file + typed), "--print_config"]) == 2
+    assert f"command line: miniature.hold=ratios derives {key} (" in capsys.readouterr().err
+    assert main(["plan", str(SWEEP), *file, "--scales", "32", "--seeds", "1", *typed]) == 2
+    assert f"derives {key} (" in capsys.readouterr().err
 
 
 FILE = """
@@ -127,6 +139,6 @@ def test_it_takes_back_what_was_said_before_it(tmp_path, monkeypatch, capsys):
     assert main(["fit", "--config", "before.yaml", "--config", "e.yaml", "--print_config"]) == 0
     assert capsys.readouterr().out == alone
     assert main(["fit", "--config", "e.yaml", "--config", "before.yaml", "--print_config"]) == 2
-    assert "derives training.warmup" in capsys.readouterr().err
+    assert "before.yaml:1: miniature.hold=ratios derives miniature.steps (1)" in capsys.readouterr().err
     assert main(["plan", str(SWEEP), "--config", "e.yaml", "--seeds", "1", "--rate", "1e9"]) == 0
     assert capsys.readouterr().out.startswith("ratios held at ")
