@@ -9,9 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import yaml
 
-from lightning_tfm.cli.main import VERBS
+from lightning_tfm.cli.main import VERBS, main
+from lightning_tfm.study.rows import all_rows
 from tests.documents import load
+from tests.report.synthetic import Generator
 
 ROOT = Path(__file__).parents[1]
 generated = load("generated")
@@ -47,7 +50,6 @@ def test_the_reference_has_every_verb_with_its_options():
 
 
 def test_the_reference_has_every_exit_code_and_so_has_help(capsys):
-    from lightning_tfm.cli.main import main
     from lightning_tfm.runs.outcome import EXIT_CODES, STOPPED, meanings
 
     page = generated.codes_page()
@@ -141,3 +143,23 @@ def test_the_paper_s_terms_lead_to_fields_and_names_that_there_are():
         "semi-supervised",
     ):
         assert term in page.lower(), term
+
+
+def shape(printed: str) -> list[str]:
+    """Its lines with every number as N, whatever the width of a column."""
+    lines = [re.sub(r"[+-]?\d+(\.\d+)?", "N", line) for line in printed.strip().splitlines()]
+    return [re.sub(r"─+", "─", " ".join(line.split())) for line in lines]
+
+
+def test_the_table_that_the_tutorial_shows_is_what_is_printed_of_its_rows_and_seeds(tmp_path, capsys):
+    """With other numbers in it: the runs are invented, and three seeds have no verdict whatever they are."""
+    text = (ROOT / "docs" / "first-ablation.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", text, re.DOTALL))
+    (tmp_path / "my-rows.yaml").write_text(files["my-rows.yaml"])
+    sweep = yaml.safe_load(files["my-sweep.yaml"])
+    rows, seeds = (sweep["parameters"][key]["values"] for key in ("row", "seed"))
+    known = all_rows([tmp_path / "my-rows.yaml"])
+    Generator(tmp_path, [known[name] for name in rows], seeds, sweep["name"]).write_all({"both": 0.07})
+    assert main(["table", sweep["name"], "--out", str(tmp_path)]) == 0
+    (shown,) = re.findall(r"what `table mine` prints here:\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert shape(capsys.readouterr().out)[: len(shape(shown))] == shape(shown)
