@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -191,37 +193,95 @@ def test_help_has_a_screen_of_options_and_topics_for_every_field(capsys):
         assert sum(f"  {option} " in page for page in said.values()) == ("." in option), option
 
 
-def test_completions_in_bash(tmp_path):
-    """The script as bash reads it, with our program on the path, asked for what it would offer at the cursor."""
+OFFERED = {
+    "lightning-tfm sw": "sweep",
+    "lightning-tfm fit --model.kv": "--model.kv_heads",
+    "lightning-tfm fit --model.norm ": "post pre sandwich",
+    "lightning-tfm fit --model.positions learned_": "learned_scaled",
+    "lightning-tfm sweep a/b.yaml --launcher s": "slurm",
+    "lightning-tfm data pr": "prepare",
+    "lightning-tfm completions ": "bash fish zsh",
+    "lightning-tfm sweep a/b.yaml ": "FILES",
+    "lightning-tfm fit --config ": "FILES",
+}
+"""what is typed -> what a shell offers at its end, sorted; FILES: the names of files"""
+IN_BASH = """eval "$(lightning-tfm completions bash)"
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lightning_tfm; echo "${COMPREPLY[*]:-FILES}"; }
+"""
+IN_FISH = """lightning-tfm completions fish | source
+function try; string join -- ' ' (complete -C "$argv[1]" | string replace -r '^(a/|typed|lightning-tfm)$' FILES); end
+"""
+IN_ZSH = """PS1=; PS2=; unsetopt beep; autoload -Uz compinit; compinit -u -D; eval "$(lightning-tfm completions zsh)"
+compadd() { local -a hits; builtin compadd -O hits "$@"; print -r -- "$hits" >> $OUT; builtin compadd "$@" }
+_files() { print FILES >> $OUT }
+zstyle ':completion:*' completer _complete
+print ready >> $OUT
+"""
+
+
+@pytest.fixture
+def with_program(tmp_path):
+    """Environment of a shell that finds our program on its path and no settings of a user's."""
     program = tmp_path / "lightning-tfm"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m lightning_tfm.cli.main "$@"\n')
     program.chmod(0o755)
-    asked = {
-        "lightning-tfm sw": "sweep",
-        "lightning-tfm fit --model.kv": "--model.kv_heads",
-        "lightning-tfm fit --model.norm ": "post pre sandwich",
-        "lightning-tfm fit --model.positions learned_": "learned_scaled",
-        "lightning-tfm sweep a.yaml --launcher s": "slurm",
-        "lightning-tfm data pr": "prepare",
-        "lightning-tfm completions ": "bash zsh fish",
-        "lightning-tfm fit --config ": "",
-    }
-    script = 'eval "$(lightning-tfm completions bash)"\n'
-    script += 'try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lightning_tfm; echo "${COMPREPLY[*]}"; }\n'
-    words = [shlex.split(line) + [""] * line.endswith(" ") for line in asked]
-    script += "".join(f"try {shlex.join(found)}\n" for found in words)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert done.stdout.splitlines() == [*asked.values()], done.stderr
+    (tmp_path / "a").mkdir()
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path / ".own")}
+    return (
+        os.environ | own | {"XDG_CONFIG_HOME": str(tmp_path / ".own"), "OUT": str(tmp_path / "typed"), "TERM": "dumb"}
+    )
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completions_in_other_shells_are_scripts_that_they_read(shell, capsys):
-    assert main(["completions", shell]) == 0
-    script = capsys.readouterr().out
-    assert "--help names" in script and "completions doctor" in script
-    if shutil.which(shell):
-        assert not subprocess.run([shell, "-n"], input=script, capture_output=True, text=True).stderr
+def offers(environment: dict[str, str], *command: str) -> list[str]:
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=Path(environment["OUT"]).parent, timeout=300
+    )
+    assert not done.stderr
+    return [" ".join(sorted(set(line.split()))) for line in done.stdout.splitlines()]
+
+
+def test_completions_in_bash(with_program):
+    """The script as bash reads it, asked for what it would offer at the cursor."""
+    words = [shlex.split(line) + [""] * line.endswith(" ") for line in OFFERED]
+    script = IN_BASH + "".join(f"try {shlex.join(found)}\n" for found in words)
+    assert offers(with_program, "bash", "-c", script) == [*OFFERED.values()]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="NOT TESTED: there is no fish")
+def test_completions_in_fish(with_program):
+    script = IN_FISH + "".join(f"try {shlex.quote(line)}\n" for line in OFFERED)
+    assert offers(with_program, "fish", "--no-config", "-c", script) == [*OFFERED.values()]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="NOT TESTED: there is no zsh")
+def test_completions_in_zsh(with_program):
+    """Typed into a zsh on a terminal, with the tab key, the line erased after each."""
+    file, (ours, theirs) = Path(with_program["OUT"]), pty.openpty()
+    shell = subprocess.Popen(
+        ["zsh", "-f", "-i"], env=with_program, cwd=file.parent, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+
+    def typed(text: str, lines: int) -> None:
+        """Until so many lines are written."""
+        os.write(ours, text.encode())
+        for _ in range(600):
+            if file.is_file() and len(file.read_text().splitlines()) >= lines:
+                return
+            if select.select([ours], [], [], 0.1)[0]:
+                shown.append(os.read(ours, 4096))
+        raise AssertionError(b"".join(shown).decode(errors="replace"))
+
+    shown: list[bytes] = []
+    try:
+        typed(IN_ZSH, 1)
+        for i, line in enumerate(OFFERED):
+            typed(f"{line}\t\x15", i + 2)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+    assert [" ".join(sorted(line.split())) for line in file.read_text().splitlines()[1:]] == [*OFFERED.values()]
 
 
 def test_a_fit_is_called_by_what_the_command_line_changes(tmp_path):

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 
 BASH = """_lightning_tfm() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} found
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} found name values
     if [ "$COMP_CWORD" = 1 ]; then
         found="VERBS"
     else
         [ "$verb" = "$_lightning_tfm_verb" ] || _lightning_tfm_names=$(lightning-tfm "$verb" --help names 2>/dev/null)
         _lightning_tfm_verb=$verb
-        found=$(sed -n "s/^$before //p" <<<"$_lightning_tfm_names")
-        [[ $word != -* ]] || found=$(cut -d" " -f1 <<<"$_lightning_tfm_names")
-        [ "$COMP_CWORD" != 2 ] || found+=" $(sed -n "s/^action //p" <<<"$_lightning_tfm_names")"
+        while read -r name values; do
+            [[ $name != "$before" && "$COMP_CWORD $name" != "2 action" ]] || found+=" $values"
+            [[ $word != -* ]] || found+=" $name"
+        done <<<"$_lightning_tfm_names"
     fi
     COMPREPLY=($(compgen -W "$found" -- "$word"))
 }
@@ -33,13 +34,21 @@ compdef _lightning_tfm lightning-tfm
 FISH = """function __lightning_tfm
     set -l words (commandline -opc)
     set -l names (lightning-tfm $words[2] --help names 2>/dev/null)
-    string match -r '^-.*' -- $names | string replace -r ' .*' ''
-    for option in $words[-1] action
-        string replace -rf "^$option " '' -- $names | string split -n ' '
+    set -l asked $words[-1]
+    test (count $words) -gt 2; or set -a asked action
+    set -l found
+    for option in (string escape --style=regex -- $asked)
+        set -a found (string replace -rf "^$option " '' -- $names | string split -n ' ')
+    end
+    string match -q -- '-*' (commandline -ct); and set found (string replace -r ' .*' '' -- $names)
+    if set -q found[1]
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
     end
 end
 complete -c lightning-tfm -n "test (count (commandline -opc)) = 1" -f -a "VERBS"
-complete -c lightning-tfm -n "test (count (commandline -opc)) -gt 1" -a "(__lightning_tfm)"
+complete -c lightning-tfm -n "test (count (commandline -opc)) -gt 1" -f -a "(__lightning_tfm)"
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """shell -> the script it reads once: options come from `--help names` of the typed verb"""
