@@ -36,6 +36,10 @@ class CurveSummary(Kept):
     """lines that were left out"""
     points: tuple[tuple[float, float], ...] = ()
     """(step, dev perplexity), thinned"""
+    loss: float | None = None
+    """the last finite one, per target token"""
+    best_ppl: float | None = None
+    """the lowest finite one"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ def _hint(text: str, error: BaseException) -> str:
     for wrong, right in ((r"&&|&", "and"), (r"\|\|?", "or"), (r"(?<![<>=!])=(?!=)", "=="), (r"<>", "!=")):
         if found := re.search(wrong, text):
             return f"write {right} in place of {found[0]}"
-    if re.search(r"\d[A-Za-z_]|\b0\d", text):
-        return 'a text that begins with a digit, and a date, need quotes: "4x", "2026-01-31"'
+    if re.search(r"\d[A-Za-z_]|\b0\d|[A-Za-z_]\d*\.\d", text):
+        return 'a text that begins with a digit or has one after a dot, and a date, need quotes: "4x", "2026-01-31"'
     return f"{error.msg if isinstance(error, SyntaxError) else 'it is nested too deeply'}; {EXAMPLE}"
 
 
@@ -148,7 +148,9 @@ class _Reader:
         if isinstance(right, ast.Tuple | ast.List | ast.Set):
             field = self._field(left)
             values = [self._value(field, value) for value in right.elts]
-            return lambda run: _any_of(field.of(run), lambda value: value in values, wanted)
+            lacks = wanted if None in values else None
+            values += ["none", ""] * (None in values)
+            return lambda run: _any_of(field.of(run), lambda value: value in values, wanted, lacks)
         field = self._field(right)
         if field.kind != "text":
             self._refuse(right, "is neither a text nor a list: write (…, …)")
@@ -223,13 +225,15 @@ def _held(compare: Callable[[Any, Any], bool], mine: Any, other: Any) -> bool | 
     if isinstance(mine, tuple):
         equal = _any_of(mine, lambda value: value == other, True)
         return equal if equal is None or compare is eq else not equal
-    return None if mine is None or other is None else compare(mine, other)
+    return compare(mine, other) if _values(mine) and _values(other) else None
 
 
-def _any_of(mine: Any, fits: Callable[[Any], bool], wanted: bool) -> bool | None:
+def _any_of(mine: Any, fits: Callable[[Any], bool], wanted: bool, lacks: bool | None = None) -> bool | None:
+    """`lacks`: of a run that has no such value."""
     values = _values(mine)
-    return any(map(fits, values)) is wanted if values else None
+    return any(map(fits, values)) is wanted if values else lacks
 
 
 def _values(mine: Any) -> tuple[Any, ...]:
-    return mine if isinstance(mine, tuple) else () if mine is None else (mine,)
+    """None for what is missing, and NaN."""
+    return mine if isinstance(mine, tuple) else () if mine is None or mine != mine else (mine,)

@@ -122,7 +122,9 @@ class Curve:
         course = self.course(V)
         lost = isinstance(course, Divergence)
         words = self.words or (str(course) if lost else "")
-        return CurveSummary(words, lost, self.damaged, thinned(self.points(DEV)))
+        loss = next((value for _, value in reversed(self.every("loss"))), None)
+        best = min((value for _, value in self.every(DEV)), default=None)
+        return CurveSummary(words, lost, self.damaged, thinned(self.points(DEV)), loss, best)
 
     @property
     def per_step(self) -> float | None:
@@ -286,7 +288,7 @@ class Reader:
         found = self._state
         if found is None or found.record is None:
             return None
-        curve = CurveSummary(found.words, found.diverged, found.damaged, found.curve)
+        curve = CurveSummary(found.words, found.diverged, found.damaged, found.curve, found.loss, found.best_ppl)
         return Finished(self._mark, found.record, curve, found.called)
 
     def _recalled(self) -> RunState | None:
@@ -398,7 +400,9 @@ def finished(name: str, record: RunRecord, curve: CurveSummary | None = None, ca
         state="finished",
         step=record.steps,
         steps=record.steps,
+        loss=curve.loss,
         ppl=dev.ppl if dev else None,
+        best_ppl=curve.best_ppl,
         started=record.started,
         changed=record.ended,
         seconds=record.seconds.total,

@@ -1,6 +1,7 @@
 """Conditions over the fields of runs: what they find, what they refuse, and that nothing in them is ever run."""
 
 import json
+import math
 
 import pytest
 
@@ -14,8 +15,9 @@ from tests.dashboard.made import BASE, Folder
 
 NUMBERS = {"ppl": 2.0, "bleu": None, "model.d_model": 512, "model.d_k": 64, "changed": 1.8e9, "diverged": False}
 TEXTS = {"model.positions": "rotary", "row": ("A-h1", "again"), "study": ("my study",), "note": None, "seed": 7}
-RUN = NUMBERS | TEXTS
-KINDS = {"changed": "time", "diverged": "truth"} | dict.fromkeys(["model.positions", "row", "study", "note"], "text")
+RUN = NUMBERS | TEXTS | {"loss": math.nan, "without": "none"}
+OF_TEXT = ["model.positions", "row", "study", "note", "without"]
+KINDS = {"changed": "time", "diverged": "truth"} | dict.fromkeys(OF_TEXT, "text")
 FIELDS = {
     name: Field(name, KINDS.get(name, "number"), lambda run, name=name: run[name])  # type: ignore[misc]
     for name in RUN
@@ -61,6 +63,14 @@ def found(text: str) -> bool:
         ("bleu == none", True),
         ("bleu != None", False),
         ("note == none", True),
+        ("note in (none, odd)", True),
+        ("note not in (none, odd)", False),
+        ("bleu in (none, 2)", True),
+        ("without in (none, none)", True),
+        ("without not in (none, none)", False),
+        ("loss != 1", False),
+        ("not loss > 1", False),
+        ("d_model > loss", False),
         ("bleu > 3", False),
         ("not bleu > 3", False),  # nothing is known of it
         ("not (bleu > 3 and ppl < 9)", False),
@@ -92,6 +102,7 @@ def test_what_a_condition_finds(text, expected):
         ("changed > 'yesterday'", "a time"),
         ("changed > 2026-01-31", "a date, need quotes"),
         ("study == 4x", "need quotes"),
+        ("row == D-eps0.0", "need quotes"),
         ("ppl = 2", "write == in place of ="),
         ("ppl < 2 && d_k > 3", "write and in place of &&"),
         ("ppl < 2 || d_k > 3", "write or in place of ||"),
@@ -182,6 +193,8 @@ def test_the_command_prints_the_runs_found_with_the_fields_named(made, capsys):
     assert head == "run state ppl bleu study row seed model.h training.lr_factor changed".split()
     assert asked(made, capsys, "state == failed and step > 0")[-1] == ["1", "of", "8", "runs"]
     assert asked(made, capsys, "study == none")[1][0] in names, "a run of no study"
+    finished = [view for view in seen.runs.values() if view.state == "finished"]
+    assert len(asked(made, capsys, "state == finished and best_ppl > 0 and loss > 0")) == len(finished) + 2
     assert asked(made, capsys, "ppl > 1e9") == [["none", "of", "8", "runs"]]
     assert main(["runs", "query", "study == table and row == base", "--json", "--out", str(made.root)]) == 0
     plain = json.loads(capsys.readouterr().out)
