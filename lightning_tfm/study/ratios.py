@@ -36,6 +36,9 @@ TRIES = 6
 PAIR = 12.0
 """target pieces of a generated pair, as a first guess"""
 
+GENERATED = ("builtin", "builtin-lines", "trees")
+"""corpora that make as many pairs as data.pairs asks for"""
+
 Count = Callable[[Data], tuple[int, int]]
 """a text -> (target pieces to train on, end tokens counted; pieces of its vocabulary)"""
 
@@ -56,7 +59,7 @@ class Regime:
         t, d = self.base.training, self.base.data
         unique, trained = self.pieces / self.parameters, t.steps * t.tokens / self.parameters
         warm = t.warmup / t.steps
-        text = f"{d.pairs:,} pairs" if d.corpus == "builtin" else f"data.share {d.share:g}"
+        text = f"{d.pairs:,} pairs" if d.corpus in GENERATED else f"data.share {d.share:g}"
         scaled = "" if self.seen == 1 else f", {self.seen:g} of the paper's budget"
         return [
             f"ratios held at {self.parameters:,} parameters of base: {text}, {self.pieces:,} target pieces; "
@@ -89,7 +92,7 @@ def hold(base: Experiment, held: Held, count: Count) -> Regime:
 
 def _text(base: Experiment, count: Count, where: str) -> tuple[Data, int, int]:
     """(the text, its target pieces, parameters of base over its vocabulary)."""
-    generated = base.data.corpus == "builtin"
+    generated = base.data.corpus in GENERATED
     P = parameters(base, base.data.vocab_size)
     size = max(1, round(UNIQUE * P / PAIR)) if generated else 1.0
     for _ in range(TRIES):

@@ -31,8 +31,8 @@ def text_of(pieces, V, per_pair=12.0):
     """A text of so many target pieces; a smaller share of it needs a little more of them a line."""
 
     def count(data):
-        whole = data.pairs * per_pair if data.corpus == "builtin" else pieces * data.share * (1.1 - 0.1 * data.share)
-        return int(whole), V
+        given = pieces * data.share * (1.1 - 0.1 * data.share)
+        return int(given if data.corpus == "files" else data.pairs * per_pair), V
 
     return count
 
@@ -73,8 +73,9 @@ def test_the_paper_itself_comes_out_at_full_size():
     assert found.lr_factor == pytest.approx(1.0, rel=0.02)
 
 
-def test_generated_text_is_as_long_as_asked():
-    found = hold(base(16, 1000, 600, "builtin"), Held(), text_of(0, 1000, per_pair=10.4))
+@pytest.mark.parametrize("corpus", ["builtin", "builtin-lines", "trees"])
+def test_generated_text_is_as_long_as_asked(corpus):
+    found = hold(base(16, 1000, 600, corpus), Held(), text_of(0, 1000, per_pair=10.4))
     assert found.base.data.share == 1.0
     assert found.base.data.pairs * 10.4 == pytest.approx(2 * 119_936, rel=0.005)
 
