@@ -127,6 +127,25 @@ def clear(found: RowSetAgreement) -> str:
     )
 
 
+def about(found: Agreement) -> list[str]:
+    """What the figures are, for a page."""
+    said = [
+        f"{clear(found)} (two standard deviations of a difference of two)",
+        "Both intervals take the rows as a sample of possible rows; that of the difference to the parameter count "
+        "resamples whole rows. Where it holds 0, the ranking of the rows is not shown to say more than their sizes do",
+        "The ceiling is the rank correlation of two such noisy studies if the paper's differences were the truth",
+        "Rows of base's size: parameters within 1 % of base's, not counting tables of positions",
+    ]
+    if against := found.ppl.against_the_paper:
+        said.append(f"Clear rows of perplexity that are not on the paper's side: {', '.join(against)}")
+    if found.calibrated_on:
+        said.append(
+            f"The shipped miniature's regime was chosen on base and {', '.join(found.calibrated_on)}; “rows not "
+            "calibrated on” are all others"
+        )
+    return [f"{one}." for one in said]
+
+
 def at(point: CoursePoint) -> str:
     """One validation."""
     return f"{100 * point.share:.3g} % {_number(point.spearman)}"

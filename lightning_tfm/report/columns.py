@@ -112,6 +112,12 @@ def resized(rows: Sequence[SummaryRow]) -> bool:
     return of_the_paper(rows) and any(base[name] != getattr(model, name) for name in SIZES if name in base)
 
 
+def trained(divided: str, rows: Sequence[SummaryRow]) -> list[str]:
+    """How sizes are to be read (`divided`: Table.scale), and what all rows have in columns that are not shown."""
+    how = [f"a {scale(divided, rows)}"] if divided else [sizes(rows)] * resized(rows)
+    return [*how, *[f"the same in every row: {rest}" for rest in [unchanged(rows)] if rest]]
+
+
 def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
     """What every row has in the columns that are not shown, as in YAML."""
     kept = shown(rows)

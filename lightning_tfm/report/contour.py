@@ -8,11 +8,10 @@ from scipy.interpolate import griddata
 from scipy.spatial import QhullError
 
 from lightning_tfm.report.panels import short_name
-from lightning_tfm.report.search_figures import Axis, cross, said, shades, stopped, value_scale
+from lightning_tfm.report.search_figures import Axis, cross, said, shades, stopped, value_of, value_scale
 from lightning_tfm.report.search_summary import SearchSummary
 from lightning_tfm.report.svg import attribute, figure, label, number, pointed, short, tag
 from lightning_tfm.study.space import Parameter
-from lightning_tfm.study.trials import Trial
 
 LEAST = 8
 """trials below which a surface through them says nothing; and it needs more values than LEVELS"""
@@ -36,7 +35,7 @@ def contour(report: SearchSummary, objective: str, across: Parameter, up: Parame
     """The levels between the finished trials, interpolated linearly; empty if these are few or on a line."""
     trials = report.with_values(objective)
     x, y = Axis(across, LEFT, RIGHT), Axis(up, BOTTOM, TOP)
-    values = [_value(t, objective) for t in trials]
+    values = [value_of(t, objective) for t in trials]
     if len(trials) < LEAST or len(set(values)) <= LEVELS:
         return ""
     scale = value_scale(values, 0.0, 1.0)
@@ -56,12 +55,6 @@ def contour(report: SearchSummary, objective: str, across: Parameter, up: Parame
         content = pointed(said(t)) + mark
         body += tag("g", content, class_=f"point {kind[t.trial]}", data_trial=t.trial)
     return figure(WIDTH, HEIGHT, f"{objective} over {across.name} and {up.name}", body)
-
-
-def _value(t: Trial, objective: str) -> float:
-    value = t.values[objective]
-    assert value is not None, "only trials with a value are drawn"
-    return value
 
 
 def _surface(places: np.ndarray, worth: np.ndarray) -> np.ndarray | None:

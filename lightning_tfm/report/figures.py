@@ -7,11 +7,11 @@ from statistics import mean
 import numpy as np
 from markupsafe import Markup
 
-from lightning_tfm.metrics import OF_TEXT, PPL
-from lightning_tfm.report import provenance
+from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
+from lightning_tfm.report import agreement_text, provenance
 from lightning_tfm.report.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.agreement_text import at
-from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
+from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
@@ -132,14 +132,44 @@ def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Sc
     return tag("g", body, class_=f"series {class_}{' base' * (class_ == BASE)}", data_row=name)
 
 
-def agreement(course: AgreementCourse, fall: LastEighth | None) -> str:
+def agreement_section(report: Summary) -> Section:
+    """Every figure of each metric and set of rows, what it means, and the course of training; empty without them."""
+    found, fall, title = report.agreement, report.last_eighth, "Agreement over all rows"
+    if found is None:
+        return Section("agreement", title)
+    said = [f"{'Warning: ' * fall.still_falling}{agreement_text.last_eighth(fall)}."] if fall else []
+    each = [
+        (f"{METRICS[name].tested_as}, {which}, {one.rows} rows", agreement_text.shown(one))
+        for which, metrics in agreement_text.parts(found)
+        for name, one in metrics.by_metric.items()
+        if one
+    ]
+    rows = [[label, *(values[key] for _, values in each)] for key, label in agreement_text.LABELS.items()]
+    table = Table("", columns("figure", *(head for head, _ in each)), rows)
+    blocks: list[Block] = [Text(said), table, Notes(agreement_text.about(found))]
+    if course := found.curve:
+        caption = (
+            f"Log PPL, {course.rows} rows, each at the same share of its own training. Dashed: the parameter count "
+            "alone. Shaded: the last eighth, over which base's dev perplexity changed by the figure above it."
+        )
+        of_points = "share of the training, rank correlation"
+        heads = columns("step of base", "base's PPL", of_points, words=[of_points])
+        points = [[f"{p.step:,}", f"{p.base_ppl:.2f}", at(p)] for p in course.points]
+        blocks += [
+            Figures([(agreement(course, fall), caption)]),
+            Fold("The same as a table", [Table("", heads, points)]),
+        ]
+    return Section("agreement", title, blocks)
+
+
+def agreement(course: AgreementCourse, fall: LastEighth | None) -> Markup:
     """Rank correlation with the paper in the course of training; the parameter count's dashed.
 
     `course`: the summary's `agreement` / `curve`; `fall`: its `last eighth`.
     """
     found = [(p, p.spearman) for p in course.points if p.spearman is not None]
     if not found:
-        return ""
+        return Markup()
     width, height, left, right, top, bottom = 640, 330, 80, 526, 30, 262
     null = course.parameter_count_alone
     values = [rho for _, rho in found] + [0.0, null or 0.0]

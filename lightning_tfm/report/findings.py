@@ -10,6 +10,7 @@ from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
 from lightning_tfm.report import agreement_text, factors, far_above
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
+from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.summary import Summary
@@ -179,14 +180,10 @@ def _empty(report: Summary) -> str:
     empty = report.cells - report.finished
     if empty <= 0:
         return ""
-    why = ", ".join(f"{_short(reason)} ({n})" for reason, n in reasons.most_common(2))
+    why = ", ".join(f"{short_name(reason, 80)} ({n})" for reason, n in reasons.most_common(2))
     more = len(reasons) - 2
     rest = f", and {more} other reason{'s' * (more > 1)}" * (more > 0)
     return f"{empty} of {report.cells} cells {'is' if empty == 1 else 'are'} empty" + f": {why}{rest}" * bool(why)
-
-
-def _short(reason: str, most: int = 80) -> str:
-    return reason if len(reason) <= most else reason[: most - 1] + "…"
 
 
 def _still_learning(report: Summary) -> str:

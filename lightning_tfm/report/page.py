@@ -6,7 +6,6 @@ from typing import Any
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.report import (
-    agreement_text,
     columns,
     factor_figure,
     figures,
@@ -47,6 +46,7 @@ def page(
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
+    parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells)]}
     return render(
         "report.html",
         report=report,
@@ -75,15 +75,12 @@ def page(
         counted=counted,
         scope=SCOPE,
         bias=BIAS if factors_printed(report.rows) else "",
-        labels=agreement_text.LABELS,
-        agreements=_agreements(report),
-        course=_course(report),
-        agreement_text=agreement_text,
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
         worth=[*worth.notes(report.rows), *regime.notes(report.regime, columns.of_the_paper(report.rows))],
         forests=_pictures({m: forest(report, m) for m in report.metrics}),
         curves=curves(alike, cells),
-        shown={part.key: part.blocks for part in [*extras.sections, *_sections(report, alike, cells)]},
+        shown={key: part.blocks for key, part in parts.items()},
+        part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),
         translations=translations(cells) if texts else [],
         attention=attention(cells) if texts else {},
         runs=_runs(report, cells, texts, link),
@@ -95,6 +92,7 @@ def _sections(report: Summary, alike: Summary, cells: Cells) -> list[Section]:
     return [
         tuning.section(report.tuning),
         factor_figure.section(report.factors),
+        figures.agreement_section(report),
         figures.quality_section(alike, _colours(report)),
         figures.lengths_section(report, cells),
         figures.calibration_section(report, cells),
@@ -117,42 +115,11 @@ def _head(report: Summary, cells: Cells) -> list[str]:
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:
         parts.append(f"{report.sentences:,} dev sentences")
-    if report.scale:
-        parts.append(f"a {columns.scale(report.scale, report.rows)}")
-    elif columns.resized(report.rows):
-        parts.append(columns.sizes(report.rows))
-    if rest := columns.unchanged(report.rows):
-        parts.append(f"the same in every row: {rest}")
-    return parts + signatures(report)
+    return parts + columns.trained(report.scale, report.rows) + signatures(report)
 
 
 def _words(r: SummaryRow) -> list[str]:
     return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
-
-
-@dataclass(frozen=True)
-class Column:
-    """The agreement with the paper in one metric over one set of rows, as the page shows it."""
-
-    metric: str
-    which: str
-    rows: int
-    shown: dict[str, str]
-    """figure -> value in print"""
-
-
-def _agreements(report: Summary) -> list[Column]:
-    return [
-        Column(METRICS[name].tested_as, which, one.rows, agreement_text.shown(one))
-        for which, metrics in (agreement_text.parts(report.agreement) if report.agreement else [])
-        for name, one in metrics.by_metric.items()
-        if one
-    ]
-
-
-def _course(report: Summary) -> str:
-    found = report.agreement
-    return figures.agreement(found.curve, report.last_eighth) if found and found.curve else ""
 
 
 def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -31,13 +31,13 @@ LOG_FROM = 10
 def shades(report: SearchSummary, objective: str) -> dict[str, str]:
     """trial -> class of its colour: the best, the better quarter, the worse rest."""
     sign = 1 if report.objectives[objective] == "minimize" else -1
-    order = sorted(report.with_values(objective), key=lambda t: sign * _value(t, objective))
+    order = sorted(report.with_values(objective), key=lambda t: sign * value_of(t, objective))
     quarter = max(1, round(len(order) / 4))
     kind = {t.trial: "better" if i < quarter else "rest" for i, t in enumerate(order)}
     return kind | {name: "best" for name in report.best if name in kind}
 
 
-def _value(t: Trial, objective: str) -> float:
+def value_of(t: Trial, objective: str) -> float:
     value = t.values[objective]
     assert value is not None, "only trials with a value are drawn"
     return value
@@ -83,12 +83,12 @@ def course(report: SearchSummary, objective: str) -> str:
         return ""
     width, height, left, right, top, bottom = 640, 320, 50, 626, 26, 276
     x = spanning([float(_at(report, t)) for t in (*trials, *stopped(report))], left, right)
-    y = value_scale([_value(t, objective) for t in trials], bottom, top)
+    y = value_scale([value_of(t, objective) for t in trials], bottom, top)
     body = bottom_axis(x, bottom, top, "trial") + left_axis(y, left, right, objective)
     less = report.objectives[objective] == "minimize"
     line: list[tuple[float, float]] = []
     for t in trials:
-        value, here = _value(t, objective), x(float(_at(report, t)))
+        value, here = value_of(t, objective), x(float(_at(report, t)))
         if t.feasible:
             reached = line[-1][1] if line else y(value)
             now = max(reached, y(value)) if less else min(reached, y(value))
@@ -97,7 +97,7 @@ def course(report: SearchSummary, objective: str) -> str:
     edge = float(top if less else bottom)
     body += "".join(cross(t, x(float(_at(report, t))), edge) for t in stopped(report))
     kind = shades(report, objective)
-    body += "".join(_dot(t, kind[t.trial], x(float(_at(report, t))), y(_value(t, objective))) for t in trials)
+    body += "".join(_dot(t, kind[t.trial], x(float(_at(report, t))), y(value_of(t, objective))) for t in trials)
     return figure(width, height, f"{objective} trial by trial", body)
 
 
@@ -155,7 +155,7 @@ def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
         return ""
     width, height, left, right, top, bottom = 320, 240, 50, 310, 26, 196
     x = Axis(parameter, left, right)
-    y = value_scale([_value(t, objective) for t in trials], bottom, top)
+    y = value_scale([value_of(t, objective) for t in trials], bottom, top)
     body = left_axis(y, left, right, objective) + tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")
     for place, words in x.ticks():
         body += tag("line", x1=place, x2=place, y1=top, y2=bottom, class_="grid") + label(
@@ -165,7 +165,7 @@ def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
     edge = float(top if report.objectives[objective] == "minimize" else bottom)
     body += "".join(cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
     kind = shades(report, objective)
-    at = {t.trial: (x(t.change[parameter.name]), y(_value(t, objective))) for t in trials}
+    at = {t.trial: (x(t.change[parameter.name]), y(value_of(t, objective))) for t in trials}
     body += "".join(_dot(t, kind[t.trial], *at[t.trial], r=4.0) for t in trials)
     return figure(width, height, f"{objective} against {parameter.name}", body)
 
@@ -179,7 +179,7 @@ def parallel(report: SearchSummary, objective: str) -> str:
     top, bottom, gap = 40, 320, max(130, 1060 // max(len(space), 1))
     width = 80 + gap * len(space) + 60
     axes = [Axis(p, bottom, top) for p in space]
-    end = value_scale([_value(t, objective) for t in trials], bottom, top)
+    end = value_scale([value_of(t, objective) for t in trials], bottom, top)
     ticks = [axis.ticks() for axis in axes] + [[(end(v), short(v)) for v in end.ticks()]]
     names = [p.name for p in space] + [objective]
     body = over = ""
@@ -202,7 +202,7 @@ def parallel(report: SearchSummary, objective: str) -> str:
     order = {"rest": 0, "better": 1, "best": 2}
     for t in sorted(trials, key=lambda t: (order[kind[t.trial]], t.trial)):
         places = [axis(t.change[p.name]) for axis, p in zip(axes, space, strict=True)]
-        places.append(end(_value(t, objective)))
+        places.append(end(value_of(t, objective)))
         path = " ".join(f"{number(70.0 + gap * i)},{number(y)}" for i, y in enumerate(places))
         content = pointed(said(t)) + tag("polyline", points=path, class_="curve")
         body += tag("g", content, class_=f"series {kind[t.trial]}", data_row=t.trial, data_trial=t.trial)
@@ -250,11 +250,11 @@ def against(report: SearchSummary, first: str, second: str) -> str:
     if not trials:
         return ""
     width, height, left, right, top, bottom = 640, 340, 50, 610, 26, 296
-    x = value_scale([_value(t, first) for t in trials], left, right)
-    y = value_scale([_value(t, second) for t in trials], bottom, top)
+    x = value_scale([value_of(t, first) for t in trials], left, right)
+    y = value_scale([value_of(t, second) for t in trials], bottom, top)
     body = bottom_axis(x, bottom, top, first) + left_axis(y, left, right, second)
-    front = sorted((x(_value(t, first)), y(_value(t, second))) for t in trials if t.trial in report.best)
+    front = sorted((x(value_of(t, first)), y(value_of(t, second))) for t in trials if t.trial in report.best)
     body += tag("polyline", points=points(front), class_="front")
     for t in trials:
-        body += _dot(t, "best" if t.trial in report.best else "rest", x(_value(t, first)), y(_value(t, second)))
+        body += _dot(t, "best" if t.trial in report.best else "rest", x(value_of(t, first)), y(value_of(t, second)))
     return figure(width, height, f"{second} against {first}", body)

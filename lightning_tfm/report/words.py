@@ -144,12 +144,7 @@ def tested_notes(report: Summary) -> list[str]:
     notes += [BIAS] * factors_printed(report.rows)
     if report.looks is not None:
         notes.append(f"{looked(report)}; p is corrected for that too, intervals are at {report.level} %")
-    if report.scale:
-        notes.append(f"a {columns.scale(report.scale, report.rows)}")
-    elif columns.resized(report.rows):
-        notes.append(columns.sizes(report.rows))
-    if rest := columns.unchanged(report.rows):
-        notes.append(f"the same in every row: {rest}")
+    notes += columns.trained(report.scale, report.rows)
     notes += twins(report.rows) + elsewhere(report.rows) + tuning.notes(report.tuning) + worth.notes(report.rows)
     notes += regime.notes(report.regime, columns.of_the_paper(report.rows))
     notes += agreement_text.notes(report.agreement, report.last_eighth)
