@@ -28,8 +28,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     exact = settings.exact
     check_accelerator(settings.hardware, exact.training.precision)
 
-    from lightning_tfm.queue.view import clock
     from lightning_tfm.runs.cost import measure, predict
+    from lightning_tfm.watch.time_left import duration
 
     found = measure(exact, settings.hardware, settings.out, lambda line: print(line, file=sys.stderr))
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]
@@ -43,7 +43,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     print(f"memory   {peak:.2f} GiB a device at this micro-batch, {state:.2f} of them weights, gradients and Adam")
     for cost in costs:
         speed = f"{cost.seconds_step:8.3g} s a step, {cost.target_tokens_per_second:10,.0f} target tokens/s"
-        print(f"{cost.devices:2} devices {speed}, {clock(cost.seconds)} in all")
+        print(f"{cost.devices:2} devices {speed}, {duration(cost.seconds)} in all")
     print(
         "without validation, decoding and checkpoints" + (f"; devices of {rate:.3g} FLOP/s as stated" if rate else "")
     )

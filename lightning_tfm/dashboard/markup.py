@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 import lightning_tfm.report
+from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"
 SYMBOLS = {
@@ -91,17 +92,8 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """12 s, 4:05 min, 3:20 h, 2 d 4 h; a dash for None."""
-    if seconds is None:
-        return NOTHING
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    if whole < 86400:
-        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    """A duration; a dash for None."""
+    return NOTHING if seconds is None else duration(seconds)
 
 
 def when(moment: float | None) -> Markup:

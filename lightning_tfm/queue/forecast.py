@@ -10,7 +10,6 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import has_queue, open_queue
 from lightning_tfm.queue.queue import another_experiment, linked
 from lightning_tfm.queue.sampling import draw
-from lightning_tfm.queue.view import clock
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.cost import predicted_cost
@@ -19,7 +18,7 @@ from lightning_tfm.study.row_data import RowData, data_key
 from lightning_tfm.study.rows import Fingerprints, Row, apply
 from lightning_tfm.study.study import Ablation, Search, folder_of, joined
 from lightning_tfm.watch.run_state import Runs, RunState
-from lightning_tfm.watch.time_left import seconds_at
+from lightning_tfm.watch.time_left import duration, seconds_at
 
 THERE = "finished"
 """the text for a finished run"""
@@ -128,7 +127,7 @@ def text(
         ended += left == 0 and where != THERE
         ahead.append(cell.cost * left)
         whole += cell.cost
-        time = f"{clock(pace.seconds(cell.cost * left)):>9}" if pace and left else ""
+        time = f"{duration(pace.seconds(cell.cost * left)):>9}" if pace and left else ""
         lines.append(f"{_what(cell, named)} {cell.cost:9.2e} FLOP {time:9} {where}".rstrip())
     if coming:
         mean = sum(coming) / len(coming)
@@ -147,7 +146,7 @@ def text(
         )
     elif sum(ahead):
         times = [pace.seconds(cost) for cost in ahead]
-        lines.append(f"about {clock(max([*times, sum(times) / workers]))} with {workers} at once, {pace}")
+        lines.append(f"about {duration(max([*times, sum(times) / workers]))} with {workers} at once, {pace}")
     return "\n".join(lines)
 
 

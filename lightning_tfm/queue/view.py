@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lightning_tfm.watch.run_state import SCORING
 from lightning_tfm.watch.study_state import Best, Running, StudyState, Watch
-from lightning_tfm.watch.time_left import Left
+from lightning_tfm.watch.time_left import Left, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -113,18 +113,9 @@ def run_line(r: Running, name: str) -> str:
     return ", ".join(filter(None, (first, loss, ppl, speed, left_words(run.left), run.words)))
 
 
-def clock(seconds: float | None) -> str:
-    """Hours, minutes, seconds; empty for None."""
-    if seconds is None:
-        return ""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
-
-
 def left_words(left: Left | None) -> str:
     """Empty where nothing is known."""
-    return "" if left is None else f"{'over ' * left.at_least}{clock(left.seconds)} left"
+    return "" if left is None else f"{'over ' * left.at_least}{duration(left.seconds)} left"
 
 
 def best_words(best: Best | None) -> str:
@@ -176,7 +167,7 @@ def _runs(running: list[Running]) -> "RenderableType":
     for r in running:
         run = r.run
         step = "" if run.step is None else f"{run.step}/{run.steps}"
-        left = "" if run.left is None else f"{'>' * run.left.at_least}{clock(run.left.seconds)}"
+        left = "" if run.left is None else f"{'>' * run.left.at_least}{duration(run.left.seconds)}"
         speed = f"{run.tokens_per_second:,.0f}" if run.tokens_per_second is not None else _doing(run.phase)
         loss = "" if run.loss is None else f"{run.loss:.3f}"
         table.add_row(f"{r.row}/{r.seed}", step, loss, number(run.ppl), number(run.best_ppl), speed, left)

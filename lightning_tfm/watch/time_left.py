@@ -21,6 +21,18 @@ class Left:
     at_least: bool = False
 
 
+def duration(seconds: float) -> str:
+    """12 s, 4:05 min, 3:20 h, 2 d 4 h."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    if whole < 86400:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
 def seconds_at(cost: float, known: Sequence[tuple[float, float]]) -> float:
     """Seconds of a run of that predicted cost, from (cost, seconds) of some: in proportion, or on a line if three of
     unequal cost are known.

@@ -12,13 +12,13 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.queue.forecast import Pace, measured, text
 from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.queue.view import clock
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Seconds, to_plain
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.rows import Fingerprints
 from lightning_tfm.study.study import Ablation, Search, link
+from lightning_tfm.watch.time_left import duration
 from tests.records import record_of
 from tests.tiny import TINY, write_corpus
 
@@ -184,7 +184,7 @@ def test_short_runs_which_hardly_compute_do_not_decide_what_long_ones_take(tmp_p
     assert pace.seconds(0.0) == 0.0 and Pace(rate=1e9).seconds(3e9) == 3
     run = Cell("base", 1, "f" * 64, cost(4000))
     told = text([run], tmp_path, 1, pace).splitlines()
-    whole = clock(pace.seconds(run.cost))
+    whole = duration(pace.seconds(run.cost))
     assert whole in told[0] and told[-1] == f"about {whole} with 1 at once, as 10 finished runs here took"
 
 

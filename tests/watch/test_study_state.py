@@ -72,7 +72,7 @@ def test_a_run_shows_its_loss_its_perplexity_and_its_best_and_scoring_counts(tmp
     r = watch.look([running(tmp_path, 0, 60, 100)]).running[0].run
     assert (r.step, r.loss, r.ppl, r.best_ppl, r.tokens_per_second) == (60, 4.4, 10.0, 9.0, 5210.0)
     assert r.left is not None and r.left.at_least and r.left.seconds == pytest.approx(4.0, abs=0.5)
-    assert left_words(r.left).startswith("over 0:0")
+    assert left_words(r.left) == "over 4 s left"
     done = finished(tmp_path, 1, 30.0, decode=20.0)
     r = watch.look([running(tmp_path, 2, 60, 100), done]).running[0].run
     assert r.left is not None and not r.left.at_least and r.left.seconds == pytest.approx(24.0, abs=0.5)
@@ -211,8 +211,8 @@ def test_a_log_gets_lines_ever_more_seldom(monkeypatch) -> None:
 
 def test_a_run_alone_is_a_line_without_counts(tmp_path: Path) -> None:
     overview = Watch(tmp_path, 1).look([running(tmp_path, 0, 60, 100)])
-    assert line("", overview).startswith("60/100, loss 4.400, dev PPL 10 (best 9), 5,210 tok/s, over 0:0")
-    assert any("60/100" in text for text in shown("", overview, 80)) and view.clock(3725) == "1:02:05"
+    assert line("", overview).startswith("60/100, loss 4.400, dev PPL 10 (best 9), 5,210 tok/s, over 4 s left")
+    assert any("60/100" in text for text in shown("", overview, 80)) and view.duration(3725) == "1:02 h"
 
 
 def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
