@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse, progress_of
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator, visible_gpus
-from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.outcome import STOPPED, say_how
-from lightning_tfm.runs.processes import exit_on_signals, forked, let_come
+from lightning_tfm.runs.processes import by_torchrun, exit_on_signals, forked, let_come
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import user_classes
@@ -39,7 +39,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     mode = settings.verb["wandb"] or ("online" if "WANDB_SWEEP_ID" in os.environ else "off")
     if only_printed(settings):
         return 0
-    if torchrun.started_us():
+    if torchrun := _torchrun():
         hardware = torchrun.placed(hardware)
     elif hardware.num_nodes > 1:
         from lightning_tfm.runs.nodes import check_allocation
@@ -69,7 +69,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     folder = RunFolder(settings.out, name)
     cell = Cell(settings.name, exact.training.seed, name, 1.0)
     plan = (exact, identity)
-    if torchrun.started_us() and torchrun.rank() > 0:
+    if torchrun and torchrun.rank() > 0:
         from lightning_tfm.runs.launchers import train_cell
 
         return torchrun.follow(folder, lambda attempt: train_cell(plan, cell, hardware, attempt, prepared.folder))
@@ -79,7 +79,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             print(f"{folder.path} is already trained", file=sys.stderr)
         else:
             code = _train(plan, cell, hardware, folder, prepared.folder)
-        if torchrun.started_us():
+        if torchrun:
             torchrun.release(code)
         elif code in STOPPED:
             say_how(shlex.join(["lightning-tfm", verb, *argv]))
@@ -89,6 +89,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
     return 0
 
 
+def _torchrun() -> ModuleType | None:
+    """What its ranks do besides; None for a run that it did not start."""
+    if not by_torchrun():
+        return None
+    from lightning_tfm.runs import torchrun
+
+    return torchrun
+
+
 def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store: Path) -> int:
     print(f"{cell.row}, seed {cell.seed} -> {folder.path}", file=sys.stderr, flush=True)
     from lightning_tfm.runs.launchers import train_cell  # with torch, which takes seconds
@@ -96,7 +105,7 @@ def _train(plan: Plan, cell: Cell, hardware: Hardware, folder: RunFolder, store:
     exit_on_signals()
 
     def train(attempt: Attempt) -> None:
-        if torchrun.started_us():
+        if torchrun := _torchrun():
             torchrun.lead(attempt)
         train_cell(plan, cell, hardware, attempt, store)
 

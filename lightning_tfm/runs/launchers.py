@@ -6,8 +6,8 @@ import lightning.pytorch as pl
 
 from lightning_tfm.accel import choose
 from lightning_tfm.config import Hardware, to_dict
-from lightning_tfm.runs import torchrun
 from lightning_tfm.runs.directory import Attempt
+from lightning_tfm.runs.processes import by_torchrun
 from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.train import Run
 from lightning_tfm.study.cell import Cell, Plan
@@ -39,7 +39,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
     recorder = Result(variables)
     run = Run(experiment, hardware, attempt, store, choose.backend, recorder, beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
-    if torchrun.started_us():
+    if by_torchrun():
         run.train()
     elif hardware.num_nodes > 1:
         from lightning_tfm.runs.nodes import train_on_nodes

@@ -22,6 +22,11 @@ ONE_SIGNAL = 0.5
 """seconds within which two stop signals are one: a cluster sends it to every process, and parents pass it on"""
 
 
+def by_torchrun() -> bool:
+    """Whether this process is a rank that torchrun started (runs/torchrun.py)."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 class StopSignals:
     """The stop signals that a process was sent, those within ONE_SIGNAL seconds once. Call it in a signal handler."""
 

@@ -14,11 +14,6 @@ from lightning_tfm.runs.outcome import guarded, print_ending
 from lightning_tfm.runs.processes import exit_on_signals
 
 
-def started_us() -> bool:
-    """Whether this process is a rank of torchrun."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
 def rank() -> int:
     """This process's rank over all nodes."""
     return int(os.environ["RANK"])
