@@ -43,7 +43,7 @@ def weigh_rows(
     `paper`: its differences; `full_size`: no miniature; `share`: of the level, at this look; `boots`: of these cells or
     more, made here where they are not given; `last`: seeds and share of the last look where it is still to come.
     """
-    rest: tuple[Any, ...] = (paper, full_size, share, boots, last)
+    rest: tuple[Any, ...] = (paper, full_size, share, bootstraps(cells) if boots is None else boots, last)
     found: dict[Key, Evidence] = {}
     for name in (name for name in cells.metrics if METRICS[name].more):  # each separately: it changes no other interval
         found |= _weigh(cells, names, [name], *rest)
@@ -62,7 +62,7 @@ def _weigh(
     paper: Mapping[Key, float],
     full_size: bool,
     share: float,
-    boots: Boots | None,
+    boots: Boots,
     last: tuple[int, float] | None,
 ) -> dict[Key, Evidence]:
     """`weigh_rows` of these rows in these metrics, each a separate family."""
@@ -72,7 +72,7 @@ def _weigh(
     order = [base, *(name for name in names if name != base)]
     runs = {name: cells.of(name) for name in order}
     n_R = np.array([len(runs[name]) for name in order])
-    parts = _differences(order, runs, n_R, bootstraps(cells) if boots is None else boots, metrics)
+    parts = _differences(order, runs, n_R, boots, metrics)
     found: dict[Key, Evidence] = {}
     chosen = choice.weigh(cells.tuning, {row: [c.value("ppl") for c in of] for row, of in runs.items()})
     loss_R = np.array([chosen[name].loss if name in chosen else 0.0 for name in order])

@@ -14,7 +14,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
-from lightning_tfm.report.evidence import Key, bootstraps, untested, weigh_rows
+from lightning_tfm.report.evidence import Boots, Key, bootstraps, untested, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plain import rounded
@@ -139,7 +139,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
         table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
     paper, full_size = paper_differences(table, cells.against), _full_size(study.base)
-    looks = _each_look(cells, tried, paper, full_size, course)
+    boots = bootstraps(cells)
+    looks = _each_look(cells, tried, paper, full_size, course, boots)
     evidence = over_looks(looks)
     far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
@@ -187,7 +188,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             last_eighth=fall,
             claims=weighed,
             rows=with_worth([tested(row) for row in table.rows], study, curves, cells.against),
-            factors=factors.analyse(cells, bootstraps(cells)) if factors.factorial(study) else None,
+            factors=factors.analyse(cells, boots),
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
             beyond=beyond.analyse(cells),
@@ -204,12 +205,11 @@ def _full_size(base: Experiment) -> bool:
 
 
 def _each_look(
-    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None
+    cells: Cells, names: list[str], paper: Mapping[Key, float], full_size: bool, course: Course | None, boots: Boots
 ) -> list[dict[Key, Evidence]]:
     """What each look found on the seeds it had, at its share of the level. Before the first look: no test at all."""
     if course is None:
-        return [weigh_rows(cells, names, paper, full_size)]
-    boots = bootstraps(cells)
+        return [weigh_rows(cells, names, paper, full_size, boots=boots)]
     if not course.looks or cells.reference:
         found, why = weigh_rows(cells, names, paper, full_size, boots=boots), ADDED if course.looks else BEFORE
         return [{k: untested(float(e.estimate), e.n, e.n_base, e.untested or why) for k, e in found.items()}]
