@@ -203,7 +203,7 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
             values = [metric.of(score) if score else None for score in scores]
             kinds = pieces if metric is PPL else [s.measures.get(metric.name, s).signature if s else "" for s in scores]
             if set(values) != {None}:
-                found.append((f"{name} {metric.label}", _with_differences(values, metric.digits + 1, kinds)))
+                found.append((f"{name} {metric.label}", _with_differences(values, metric, kinds)))
     found.append(("parameters", [f"{r.parameters.total:,}" if r else NOTHING for r in records]))
     found.append(("training FLOPs", [f"{r.flops:.3g}" if r else NOTHING for r in records]))
     found.append(
@@ -212,14 +212,15 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
     return [*found, ("time", [clock(view.seconds) for view in views])]
 
 
-def _with_differences(values: list[float | None], digits: int, kinds: Sequence[str] | None = None) -> list[str]:
+def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[str] | None = None) -> list[str]:
     """Each with its difference to the first; without one of other pieces or another signature."""
     first = values[0]
     said = []
     for i, value in enumerate(values):
-        text, other = number(value, digits), kinds is not None and kinds[i] != kinds[0]
-        apart = math.nan if i == 0 or other or value is None or first is None else value - first
-        said.append(f"{text} ({apart:+.{digits}f})" if math.isfinite(apart) else text)
+        text, apart = number(value, metric.digits + 1), math.nan
+        if i and value is not None and first is not None and (kinds is None or kinds[i] == kinds[0]):
+            apart = metric.shown(metric.tested(value) - metric.tested(first))
+        said.append(f"{text} ({apart:+.{metric.fine}f}{' %' * metric.log})" if math.isfinite(apart) else text)
     return said
 
 
@@ -240,7 +241,7 @@ def _study_rows(seen: Seen, views: list[StudyState], metrics: list[Metric]) -> l
     for row in shared:
         pieces = [seen.outlines[view.name].pieces(row) for view in views]
         parts = [
-            _with_differences([side.get(row) for side in sides], m.digits + 1, pieces if m is PPL else None)
+            _with_differences([side.get(row) for side in sides], m, pieces if m is PPL else None)
             for m, sides in every.items()
         ]
         found.append((row, [text for part in parts for text in part]))

@@ -10,6 +10,8 @@ from statistics import fmean, stdev
 import pytest
 
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.diff_page import DiffPages
+from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
@@ -76,6 +78,14 @@ def test_for_programs_and_on_the_dashboard(root: Path, logs: dict[str, list[floa
     assert logged == pytest.approx([log] * 2, rel=1e-9)
     percent = [full["ppl"]["difference"]["percent"]["estimate"], sent["PPL difference"], shown.against]
     assert percent == pytest.approx([100 * math.expm1(log)] * 3, rel=1e-9)
+
+
+def test_of_two_runs_on_the_dashboard(root: Path, logs: dict[str, list[float]]) -> None:
+    board = Board(root, every=0)
+    names = [make("norm", root).cells.of(row)[0].folder.name for row in ("base", ROW)]
+    scores = dict(DiffPages(root, RunPages(board)).runs(board.look(), names).data["scores"])
+    percent = 100 * math.expm1(logs[ROW][0] - logs["base"][0])
+    assert scores["dev PPL"][1].endswith(f"({percent:+.1f} %)")
 
 
 def test_a_mean_is_back_from_what_is_tested() -> None:
