@@ -46,7 +46,7 @@ def test_what_the_page_names_exists(path, symbol):
     assert not symbol or symbol in symbols(found), f"{path} has no {symbol}"
 
 
-@pytest.mark.parametrize("room", ["queue", "report"])
+@pytest.mark.parametrize("room", ["data", "queue", "report", "runs", "study"])
 def test_a_large_room_says_which_file_is_of_which_theme(room):
     folder = ROOT / "lightning_tfm" / room
     said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
@@ -120,7 +120,7 @@ def test_what_one_fit_has_loaded_stays_small_enough_to_be_read(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = {file: lines(Path(file)) for file in done.stdout.splitlines() if file.startswith(str(PACKAGE))}
-    assert len(found) > 50 and sum(found.values()) <= 11_745, sorted(found.items(), key=lambda item: -item[1])
+    assert len(found) > 50 and sum(found.values()) <= 11_765, sorted(found.items(), key=lambda item: -item[1])
 
 
 def test_the_road_from_the_command_to_the_model_has_six_files_and_each_names_the_next():
