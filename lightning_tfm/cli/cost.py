@@ -1,6 +1,5 @@
 """`predict-cost`: time, memory and FLOPs of an experiment, from a measured short run."""
 
-import sys
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
@@ -29,9 +28,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
     check_accelerator(settings.hardware, exact.training.precision)
 
     from lightning_tfm.runs.cost import measure, predict
+    from lightning_tfm.runs.outcome import say
     from lightning_tfm.watch.time_left import duration
 
-    found = measure(exact, settings.hardware, settings.out, lambda line: print(line, file=sys.stderr))
+    found = measure(exact, settings.hardware, settings.out, say)
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]
     how = f"at most {found.micro_tokens:,} padded tokens" if found.micro_tokens else "a whole step"
     print(f"{found.parameters / 1e6:.1f} M parameters, {found.V:,} pieces, {found.text}")

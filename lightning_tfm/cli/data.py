@@ -1,7 +1,6 @@
 """`data`: prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, inspected, moved elsewhere."""
 
 import errno
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, mak
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import CORPORA
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
@@ -82,10 +82,10 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             if data.corpus in SOURCES:
                 from lightning_tfm.data.wmt.official import obtain
 
-                obtain(data, [*_splits(data), *options["sets"]], _say)
+                obtain(data, [*_splits(data), *options["sets"]], say)
             elif options["sets"]:
                 raise UserError(f"--sets={','.join(options['sets'])}: only for {', '.join(SOURCES)}, not {data.corpus}")
-            prepared = prepare(data, root, _say)
+            prepared = prepare(data, root, say)
             print(card_text(prepared, data.max_len))
             print(prepared.folder)
         case "verify":
@@ -96,22 +96,18 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
         case "pack":
             from lightning_tfm.data.bundle import pack
 
-            index = pack(data, prepare(data, root, _say), bundle)
+            index = pack(data, prepare(data, root, say), bundle)
             print(f"{bundle}: {len(index['files'])} files, {bundle.stat().st_size / 2**20:.1f} MiB")
         case "unpack":
             from lightning_tfm.data.bundle import unpack
 
             print(unpack(bundle, data, root))
-            prepare(data, root, _say)  # finds it there, or says what does not fit
+            prepare(data, root, say)  # finds it there, or says what does not fit
     return 0
 
 
 def _splits(data: Data) -> list[str]:
     return [*data.train.split("+"), *(split for split in (data.dev, data.test) if split)]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _verify(data: Data, root: Path) -> int:
@@ -134,7 +130,7 @@ def _show(data: Data, root: Path, held_out: str | None, pairs: int, seed: int) -
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.keys import generator
 
-    prepared, name = prepare(data, root, _say), held_out or data.train
+    prepared, name = prepare(data, root, say), held_out or data.train
     split, tokenizer = prepared.split(held_out) if held_out else prepared.train, prepared.tokenizer
     for i in sorted(generator("show", seed).choice(len(split), min(pairs, len(split)), replace=False).tolist()):
         for language, ids in zip(data.languages, (split.source(i), split.target(i)), strict=True):

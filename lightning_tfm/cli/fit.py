@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -19,7 +18,7 @@ from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.devices import check_accelerator, visible_gpus
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
-from lightning_tfm.runs.outcome import STOPPED, say_how
+from lightning_tfm.runs.outcome import STOPPED, say, say_how
 from lightning_tfm.runs.processes import by_torchrun, exit_on_signals, forked, let_come
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
@@ -119,7 +118,6 @@ def _mirrored(mode: Literal["off", "offline", "online"], folder: RunFolder, cell
     from lightning_tfm.queue.wandb_mirror import mirrored
 
     group, files = os.environ.get("WANDB_SWEEP_ID", "fit"), folder.root / "studies" / "fit"
-    say = partial(print, file=sys.stderr)
     return mirrored(mode, folder.root, group, files, lambda: [cell], say, str(folder.path))
 
 

@@ -1,9 +1,8 @@
 """`inspect`: what each head of a trained run is worth, and what a wider beam buys; nothing is trained."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.output import write_to
@@ -11,11 +10,9 @@ from lightning_tfm.config import training_hash
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Ablation, file_of, load_as
 from lightning_tfm.sums import signed
-
-if TYPE_CHECKING:
-    from lightning_tfm.inference.load import Trained
 
 WIDTHS = ("1", "2", "4", "8", "16")
 
@@ -86,10 +83,8 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
             "inspected by translations"
         )
     trained = Trained.open(folder, experiment)
-    how, text = trained.module.experiment.evaluation, probes.Some(_dev(trained), options["lines"])
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
+    own = trained.module.experiment
+    how, text = own.evaluation, probes.Some(trained.prepared.split(own.data.dev), options["lines"])
 
     for what in dict.fromkeys(wanted):
         if what == "heads":
@@ -101,7 +96,3 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
         print(to_text(printed))
         write_to(folder.path / "report" / f"{what}.json", to_json(signed(record)).decode())
         write_to(folder.path / "report" / f"{what}.svg", pages.stacked(what, pictures))
-
-
-def _dev(trained: "Trained") -> Any:
-    return trained.prepared.split(trained.module.experiment.data.dev)

@@ -10,6 +10,7 @@ from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.table import _only
 from lightning_tfm.errors import UserError
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
 
 PORT = 8000
@@ -40,7 +41,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
             raise UserError(f"--collect: '{name}' is a search; what needs the models is computed only for tables")
         from lightning_tfm.cli.collect import collect_study
 
-        collect_study(name, root, lambda line: print(line, file=sys.stderr))
+        collect_study(name, root, say)
     if options["reference"] is not None and isinstance(load(root, name), Search):
         raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)

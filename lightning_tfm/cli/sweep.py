@@ -16,6 +16,7 @@ from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.tuned import TUNE_SEEDS, asked_tuning, tuned
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.looks import BUDGET, FIRST, check_fixed
 from lightning_tfm.study.mistakes import check_trainable
 from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row
@@ -227,7 +228,7 @@ def _send(made: "Report", folder: Path, resources: Resources) -> None:
 
     assert resources.wandb != "off"
     found = columns_and_rows(made.summary)
-    send_verdicts(folder, resources.wandb, folder.name, found, lambda text: print(text, file=sys.stderr))
+    send_verdicts(folder, resources.wandb, folder.name, found, say)
 
 
 def _against(made: "Report") -> "Report":

@@ -28,7 +28,7 @@ from lightning_tfm.queue.view import View, follow
 from lightning_tfm.queue.wandb_mirror import mirrored
 from lightning_tfm.queue.worker import Job, Worker
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.outcome import EXIT_CODES
+from lightning_tfm.runs.outcome import EXIT_CODES, say
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import Study, folder_of, link
@@ -49,9 +49,6 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
     Raises UserError; SystemExit after a stop signal.
     """
     from lightning_tfm.queue.training import Training  # with torch: once, before any worker is forked
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr)
 
     folder = folder_of(root, study.name)
     storage, hardware = remembered(resources.storage, folder), study.hardware_of(resources.hardware)

@@ -1,6 +1,5 @@
 """The queue of a study that exists, wherever it is kept, and the study itself."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,11 +7,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.storage import JOURNAL, ReadOnly, find_storage, remembered
+from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Study, check_exists, file_of, folder_of, from_plain, load
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def has_queue(root: Path, name: str, storage: str = "") -> bool:
@@ -21,7 +17,7 @@ def has_queue(root: Path, name: str, storage: str = "") -> bool:
     return bool(remembered(storage, folder)) or (folder / JOURNAL).is_file()
 
 
-def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], None] = _to_stderr) -> Queue:
+def open_queue(root: Path, name: str, storage: str = "", say: Callable[[str], None] = say) -> Queue:
     """The queue of study `name`; `storage` is empty for where the study was started. Creates nothing.
 
     Raises UserError if there is no such study, or no queue of it.

@@ -54,12 +54,8 @@ def untested(report: Summary) -> str:
     if not tested:
         return f"There is no row beside {report.to}, so nothing is compared."
     if all(d.verdict == UNTESTABLE for _, d in tested):
-        return f"No difference to {report.to} can be tested: {_commonest([d.why for _, d in tested])}."
+        return f"No difference to {report.to} can be tested: {Counter(d.why for _, d in tested).most_common(1)[0][0]}."
     return ""
-
-
-def _commonest(reasons: Sequence[str]) -> str:
-    return Counter(reasons).most_common(1)[0][0]
 
 
 def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:

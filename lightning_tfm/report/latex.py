@@ -94,7 +94,7 @@ def _set(name: str, value: str) -> str:
 
 def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
     title = latex(report.title) or f"Ablations of {latex(report.study)}"
-    parts = [title + (f" ({latex(_scale(report))})" if report.scale else "")]
+    parts = [title + (f" ({latex(columns.scale(report.scale, report.rows))})" if report.scale else "")]
     spread = r"mean $\pm$ standard deviation over $n$ seeds, of perplexity the geometric mean, $\pm$ of its logarithms"
     parts.append(rf"{spread} in percent; the best of each metric in bold")
     if paper:
@@ -109,7 +109,7 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
     if same := columns.same(report.rows):
         parts.append(f"the same in every row: {', '.join(_set(name, latex(value)) for name, value in same.items())}")
     if tests != "none" and isinstance(report, Summary):
-        to = f"{latex(_to(report))}{_not_base(report)}"
+        to = latex(_to(report)) + ", not to base" * (_to(report) != "base")
         parts.append(rf"$\Delta$: difference to {to}, up to the ends of its marginal {report.level}\,\% interval")
         parts += [f"{latex(looked(report))}, which $p$ is corrected for"] * (report.looks is not None)
     if tests == "p":
@@ -128,11 +128,3 @@ def _capital(words: str) -> str:
 
 def _to(report: Summary | Table) -> str:
     return report.to if isinstance(report, Summary) else "base"
-
-
-def _not_base(report: Summary | Table) -> str:
-    return ", not to base" * (_to(report) != "base")
-
-
-def _scale(report: Summary | Table) -> str:
-    return columns.scale(report.scale, report.rows)

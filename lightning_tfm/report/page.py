@@ -1,6 +1,5 @@
 """Summary and cells -> the ablation's page (templates/report.html)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,7 +76,7 @@ def page(
         bias=BIAS if factors_printed(report.rows) else "",
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
         worth=[*worth.notes(report.rows), *regime.notes(report.regime, columns.of_the_paper(report.rows))],
-        forests=_pictures({m: forest(report, m) for m in report.metrics}),
+        forests=[(metric, picture) for metric in report.metrics if (picture := forest(report, metric))],
         curves=curves(alike, cells),
         shown={key: part.blocks for key, part in parts.items()},
         part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),
@@ -120,11 +119,6 @@ def _head(report: Summary, cells: Cells) -> list[str]:
 
 def _words(r: SummaryRow) -> list[str]:
     return [d.verdict for metric in METRICS if (d := r.metric(metric).difference)]
-
-
-def _pictures(found: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those there are, with their names."""
-    return [(name, picture) for name, picture in found.items() if picture]
 
 
 def _colours(report: Summary) -> list[tuple[str, str]]:

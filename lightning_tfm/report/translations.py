@@ -1,6 +1,5 @@
 """The same sentences in the translation of every row, side by side."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -72,11 +71,7 @@ def compared(line: str, reference: str) -> list[tuple[str, bool]]:
     parts: list[tuple[str, bool]] = []
     at = 0
     for block in SequenceMatcher(None, words, known, autojunk=False).get_matching_blocks():
-        parts += [(_joined(words[at : block.a]), False)] * (block.a > at)
-        parts += [(_joined(words[block.a : block.a + block.size]), True)] * (block.size > 0)
+        parts += [(" ".join(words[at : block.a]), False)] * (block.a > at)
+        parts += [(" ".join(words[block.a : block.a + block.size]), True)] * (block.size > 0)
         at = block.a + block.size
     return parts
-
-
-def _joined(words: Sequence[str]) -> str:
-    return " ".join(words)

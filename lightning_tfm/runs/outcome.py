@@ -53,6 +53,11 @@ def meanings() -> dict[int, str]:
     return {outcome.code: outcome.meaning for outcome in TABLE if outcome.code is not None} | OF_THE_PROGRAM
 
 
+def say(line: str) -> None:
+    """For people, on standard error: standard output holds what was asked for."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def say_how(command: str) -> None:
     """The last line after a stop by a signal."""
     print(f"stopped; to resume: {command}", file=sys.stderr)
