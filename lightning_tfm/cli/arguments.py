@@ -191,19 +191,23 @@ def documentation(module: str) -> dict[tuple[str, str], str]:
     return texts
 
 
-def make_parser(verb: str, description: str, *, experiment: bool = True, of_run: bool = False) -> Parser:
+def make_parser(
+    verb: str, description: str, *, experiment: bool = True, of_run: bool = False, of_study: bool = False
+) -> Parser:
     """A parser with --out and, for verbs that take an `experiment`, --config, every field, --row, --rows, --seed and,
-    unless a trained run brings its own (`of_run`), --print_config."""
+    unless a trained run brings its own (`of_run`), --print_config. `of_study`: a file has the rows and seeds."""
     parser = Parser(f"lightning-tfm {verb}", description)
     if not experiment:
         parser.add_argument("--out", default="results", help=HELP["out"].removesuffix(" [results]"))
         return parser
     text = "YAML file; several merge left to right"
     parser.add_argument("--config", action=_Given, default=argparse.SUPPRESS, metavar="FILE", help=text)
+    about = "Of one run; a study has its rows and seeds from its file."
+    single: argparse._ActionsContainer = parser.add_argument_group("single", about) if of_study else parser
     for name, kind in PLAIN.items():
-        parser.add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
+        (parser if name == "out" else single).add_argument(f"--{name}", action=_Given, type=kind, help=HELP[name])
     if not of_run:
-        parser.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
+        single.add_argument("--print_config", action="store_true", help="print the experiment as YAML and exit")
     text = "file with your own rows; may be repeated"
     parser.add_argument("--rows", action=_Given, type=words, dest=APPENDED, default=[], metavar="FILE", help=text)
     for section, cls in SECTIONS.items():

@@ -19,7 +19,9 @@ from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "What a sweep would run, what is already finished, and what the rest would take.")
+    parser = make_parser(
+        verb, "What a sweep would run, what is already finished, and what the rest would take.", of_study=True
+    )
     parser.add_argument("sweep", help="W&B sweep file of a table or a search, e.g. sweeps/table3.yaml")
     add_table_options(parser)
     parser.add_argument("--rate", type=float, default=0.0, help="FLOP/s of one run [measured from finished runs]")

@@ -18,7 +18,8 @@ Verb = Callable[[str, Sequence[str]], int]
 def add_scales(parser: Parser) -> None:
     """The option."""
     about = "divisors of the paper's widths, e.g. 16,8: a study each by the paper's ratios, then their ladder"
-    parser.add_argument("--scales", metavar="WIDTH,…", help=about)
+    group = next(group for group in parser._action_groups if group.title == "ratios")
+    group.add_argument("--scales", metavar="WIDTH,…", help=about)
 
 
 def scales_of(asked: dict[str, Any], sweep: Sweep) -> list[int]:

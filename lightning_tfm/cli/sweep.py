@@ -33,7 +33,7 @@ ONLY = "only these of the file's rows, and base; the others may be added later"
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.")
+    parser = make_parser(verb, "Run every row at every seed of a sweep file and print the table.", of_study=True)
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/table3.yaml")
     add_table_options(parser)
     parser.add_argument("--reference", metavar="ROW", help="end with the differences to this row, too")

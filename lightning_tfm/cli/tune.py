@@ -25,7 +25,9 @@ TRIALS = 50
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Search a space of configurations and write the best one as an experiment file.")
+    parser = make_parser(
+        verb, "Search a space of configurations and write the best one as an experiment file.", of_study=True
+    )
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
     parser.add_argument(

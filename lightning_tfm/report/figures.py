@@ -33,7 +33,7 @@ def quality_section(report: Summary, colours: Sequence[tuple[str, str]]) -> Sect
 def quality(report: Summary, against: str, title: str) -> Markup:
     """Perplexity against `against` (parameters or flops); the line joins the rows that no smaller row beats."""
     found = [(r, size, r.ppl.mean) for r in report.rows if r.ppl.mean and (size := getattr(r, against))]
-    if not found:
+    if not found or max(size for _, size, _ in found) < 1.01 * min(size for _, size, _ in found):  # all of one size
         return Markup()
     width, height, left, right, top, bottom = 640, 340, 46, 610, 26, 296
     x = spanning([size for _, size, _ in found], left, right, log=True)

@@ -11,10 +11,12 @@ from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
-from lightning_tfm.report.verdict import DISC, WORDS, phrase
+from lightning_tfm.report.verdict import DISC, UNTESTABLE, WORDS, phrase
 
 FAR = 4.0
 """beyond this many times the 80th percentile of all estimates a mark is at the edge, as a number"""
+DASH, BAR = WORDS[UNTESTABLE].mark, "M-1.5-5h3v10h-3z"
+"""what is not testable has a dash in tables, which would be lost in its interval's line"""
 WIDTH, TOP, STEP, NUMBER = 620, 12, 11, 56
 
 
@@ -119,6 +121,7 @@ def _of_row(row: SummaryRow, difference: Difference, metric: Metric) -> Mark | N
     if of.estimate is None:
         return None
     paper = difference.paper if difference.paper_percent is None else difference.paper_percent
-    said = row.name + f", {row.label}" * bool(row.label)
-    more, number = f"; {phrase(difference)}", f"{of.estimate:+.0f} %" if metric.log else f"{of.estimate:+.1f}"
-    return Mark(said, of.estimate, of.lower, of.upper, word.style, word.mark, paper, more, number)
+    said, shape = row.name + f", {row.label}" * bool(row.label), BAR if word.mark == DASH else word.mark
+    digits = 0 if metric.log and abs(of.estimate) >= 10 else 1
+    number = f"{round(of.estimate, digits) + 0.0:+.{digits}f}" + " %" * metric.log  # + 0.0: no -0.0
+    return Mark(said, of.estimate, of.lower, of.upper, word.style, shape, paper, f"; {phrase(difference)}", number)

@@ -17,11 +17,13 @@ from lightning_tfm.report import architecture, archive, attention, layer_table, 
 from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
-from lightning_tfm.report.forest import forest
+from lightning_tfm.report.figures import quality
+from lightning_tfm.report.forest import BAR, forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
+from lightning_tfm.report.verdict import WORDS
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import folder_of
@@ -109,6 +111,23 @@ def test_what_is_far_out_stands_at_the_edge_with_its_number():
     names = re.findall(r'text-anchor="end" class="label">(far|r\d)<', picture)
     assert names == ["far", *(f"r{i}" for i in range(8))], "the worst first"
     assert [">+1.7<" in picture, ">-50.0<" in picture] == [True, True], "each with its number"
+
+
+def test_an_estimate_without_a_test_is_seen_on_its_interval_and_what_rounds_to_nothing_has_no_minus():
+    def row(name, by):
+        d = Difference("not testable", "", None, estimate=by, lower=by - 5, upper=by + 5)
+        return summary_row(name, "worse").with_metrics({"ppl": Scores(2.0, 1.0, {}, d)})
+
+    picture = forest(summary([*rows("base"), row("a", 12.4), row("b", -0.0001)]), "ppl")
+    assert picture.count(f'd="{BAR}"') == 2 and WORDS["not testable"].mark not in picture
+    assert 'class="label">-0' not in picture and ">+0.0 %<" in picture and ">+12 %<" in picture
+
+
+def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):
+    found = make("made", made.root).summary
+    assert quality(found, "flops", "training FLOPs")
+    same = replace(found, rows=[replace(row, flops=1e12 * (1 + i / 1000)) for i, row in enumerate(found.rows)])
+    assert not quality(same, "flops", "training FLOPs")
 
 
 SQUARE = [[[[1000, 0], [300, 700]], [[500, 500], [0, 1000]]]]
