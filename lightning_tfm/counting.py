@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from traceback import extract_tb
 from typing import ClassVar
 
 import numpy as np
 import sacrebleu
 
+from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
 from lightning_tfm.user_modules import source_digest
@@ -70,7 +72,21 @@ class Summed(Counted):
     """of a metric that ships: its rules and their version"""
 
     def corpus(self, hypotheses: Sequence[str]) -> Score:
-        return Score(float(self.score(self(hypotheses).sum(0))), self.signature())
+        """Raises UserError where a user-defined class fails, or gives what cannot be summed, packed or resampled."""
+        try:
+            counts_SX = self(hypotheses)
+            if counts_SX.shape != (len(hypotheses), self.WIDTH) or (counts_SX % 1 != 0).any():
+                wanted = f"[{len(hypotheses)} lines, WIDTH={self.WIDTH}] whole numbers are wanted"
+                raise ValueError(f"counts() gives {counts_SX.tolist()[:1]} …, {list(counts_SX.shape)}: {wanted}")
+            sums_X = counts_SX.sum(0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value, (one, other) = float(self.score(sums_X)), self.score(np.stack([sums_X, sums_X + 1]))
+            if not (np.isfinite([value, other]).all() and value == one):
+                raise ValueError(f"score() gives {value} for sums {sums_X}, {one} for the same as a row among others")
+        except Exception as error:  # whatever it may raise
+            at, named = extract_tb(error.__traceback__)[-1], self.signature().partition("|")[0]
+            raise UserError(f"metric '{named}': {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
+        return Score(value, self.signature())
 
     @classmethod
     def signature(cls) -> str:

@@ -95,7 +95,7 @@ class Metric:
 
     def tested(self, score: float) -> float:
         """The transformed score that is tested."""
-        return math.log(score) if self.log else score
+        return score if not self.log else -math.inf if score <= 0 else math.log(score)
 
     def mean(self, scores: Collection[float]) -> float:
         """Back from the mean of what is tested, so that means of rows differ by their differences: the geometric
@@ -106,11 +106,12 @@ class Metric:
         return math.exp(found) if self.log else found
 
     def sd(self, scores: Collection[float]) -> float | None:
-        """Standard deviation (n-1) of what is tested, of logarithms in percent; None below two, or where any score is
+        """Standard deviation (n-1) of what is tested, of logarithms in percent; None below two, or where any of it is
         not finite."""
-        if len(scores) < 2 or not all(map(math.isfinite, scores)):
+        tested = [self.tested(score) for score in scores]
+        if len(tested) < 2 or not all(map(math.isfinite, tested)):
             return None
-        return stdev(map(self.tested, scores)) * (100 if self.log else 1)
+        return stdev(tested) * (100 if self.log else 1)
 
     @property
     def sd_key(self) -> str:
@@ -243,9 +244,15 @@ class Metrics(dict[str, Metric]):
         except (ImportError, AttributeError) as error:
             raise UserError(f"metric '{name}': cannot import it ({error})") from error
         bases = {f"{c.__module__}:{c.__name__}" for c in getattr(found, "__mro__", ())}
-        if "lightning_tfm.counting:Summed" not in bases or inspect.isabstract(found):
-            raise UserError(f"metric '{name}' must derive from Summed (lightning_tfm.counting) and define its methods")
+        whole = "lightning_tfm.counting:Summed" in bases and not inspect.isabstract(found) and hasattr(found, "WIDTH")
+        if not (whole and isinstance(inspect.getattr_static(found, "score"), staticmethod)):
+            raise UserError(
+                f"metric '{name}' must derive from Summed (lightning_tfm.counting) and define WIDTH, counts(self, "
+                "hypotheses) and, as a static method, score(sums)"
+            )
         traits = {trait: getattr(found, trait) for trait in OF_OWN if hasattr(found, trait)}
+        if wrong := [f"{t}={v!r}" for t, v in traits.items() if type(v) is not Metric.__annotations__[t]]:
+            raise UserError(f"metric '{name}': {', '.join(wrong)} has another type than in metrics.Metric")
         plain: dict[str, Any] = {"label": attribute, "digits": 1, "fine": 2}
         self[name] = Metric(name, counted=name, printed=False, asked=True, **plain | traits)
         return self[name]

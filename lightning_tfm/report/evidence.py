@@ -90,11 +90,13 @@ def _weigh(
             if n_R[i] == 0 or n_R[0] == 0:
                 continue
             n, n_base = int(n_R[i]), int(n_R[0])
-            found[name, metric] = untested(float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference))
+            found[name, metric] = untested(
+                float(d.estimate[i]), n, n_base, _why_not(n, n_base, cells.reference, d.se[i])
+            )
             tested: dict[str, Any] = {k: float(x_R[i]) for k, x_R in numbers.items()}
             if not np.isnan(p_R[i]):
                 found[name, metric] = replace(found[name, metric], untested="", **tested)
-            elif min(n, n_base) > 1:
+            elif min(n, n_base) > 1 and not np.isnan(d.se[i]):
                 found[name, metric] = replace(found[name, metric], **{k: tested[k] for k in INTERVAL})
     return found
 
@@ -108,12 +110,12 @@ def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
     return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
 
 
-def _why_not(n: int, n_base: int, reference: str | None) -> str:
+def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
     if min(n, n_base) < statistics.LEAST:
         few = min(n, n_base)
         whose = "" if n == few else f" of {reference or 'base'}"
         return f"{few} seed{'s' * (few > 1)}{whose}, {FEWER} {statistics.LEAST}"
-    return "all seeds gave the same number"
+    return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
 
 
 def corrected(

@@ -156,8 +156,12 @@ class Cells:
 
     @property
     def metrics(self) -> list[str]:
-        """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added"""
-        every = [set(cell.dev.measures) for cell in self.filled.values()]
+        """What is tested: what every record holds, the nll per word where rows have other pieces, what all had added
+        and has a finite value, as the logarithm of 0 has not"""
+        every = [
+            {n for n in cell.dev.measures if n in METRICS and math.isfinite(cell.value(n))}
+            for cell in self.filled.values()
+        ]
         whole = {name for name in METRICS if every and name in set.intersection(*every)}
         whole |= {*printed(self.study.base.data.translated), *[WORD.name] * self.by_word}
         return [name for name in METRICS if name in whole]

@@ -31,7 +31,16 @@ def resamples(S: int, B: int = RESAMPLES, seed: int = 2017) -> np.ndarray:
 
 def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
     """What makes a score, as tested, from its sums, [..., X]."""
-    return counted(metric).score if metric.counted else ratio
+    if not metric.counted:
+        return ratio
+    score = counted(metric).score
+
+    def tested(sums_X: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):  # sums of a class that are 0 in a resample
+            found = score(sums_X)
+            return np.log(found) if metric.log else found
+
+    return tested
 
 
 def ratio(sums_X: np.ndarray) -> np.ndarray:

@@ -9,10 +9,15 @@ import sys
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.counting import measured
+from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import make
+from lightning_tfm.report.evidence import bootstraps
 from lightning_tfm.report.plain import plain
+from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.runs.record import read_score
+from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.sums import KEY, signed
 from tests.report.synthetic import Generator
 
@@ -182,3 +187,96 @@ def test_a_class_of_the_user_s_own_is_a_metric_in_every_format_with_tests(made, 
     (tmp_path / "own_words.py").unlink()
     without = plain(make("made", root).summary)
     assert without == old and f"metric '{name}': cannot import it" in capsys.readouterr().err
+
+
+GIVEN = {
+    "a half": "[[0.5, 1] for _ in hypotheses]",
+    "a word": "[['a', 1] for _ in hypotheses]",
+    "three of two": "[[1, 2, 3] for _ in hypotheses]",
+    "a line too few": "[[1, 2] for _ in hypotheses[1:]]",
+    "no number": "[[float('nan'), 2] for _ in hypotheses]",
+    "division by zero": "[[1 // 0, 2] for _ in hypotheses]",
+    "sums of zero": "[[0, 0] for _ in hypotheses]",
+}
+SCORES = {
+    "one row only": ("sums_X[..., 0] / sums_X[..., 1]", "sums_X[0] / sums_X[1]"),
+    "a single number": ("sums_X[..., 0] / sums_X[..., 1]", "float(sums_X.sum())"),
+}
+SCORES |= {"not static": ("@staticmethod\n    def score(sums_X)", "def score(self, sums_X)")}
+SCORES |= {"no width": ("WIDTH = 2", ""), "text for digits": ("digits = 2", "digits = '2'")}
+SAYS = {
+    "a half": "counts.. gives .*whole numbers are wanted",
+    "three of two": r"\[5, 3\]: \[5 lines, WIDTH=2\]",
+    "a line too few": r"\[4, 2\]: \[5 lines, WIDTH=2\]",
+}
+SAYS |= {"division by zero": r"ZeroDivisionError.*own_counts.py:16", "sums of zero": "gives nan"}
+SAYS |= {
+    "not static": "as a static method",
+    "no width": "define WIDTH",
+    "text for digits": "digits='2' has another type",
+}
+
+
+@pytest.mark.parametrize("wrong", [*GIVEN, *SCORES])
+def test_a_class_whose_numbers_cannot_be_summed_is_refused_before_they_are_kept(wrong, tmp_path, monkeypatch):
+    source = OWN.replace(
+        "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]",
+        GIVEN.get(wrong, "[[1, 2] for _ in pairs]"),
+    )
+    (tmp_path / "own_counts.py").write_text(source.replace(*SCORES.get(wrong, ("", ""))))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    texts = [f"a b {i}" for i in range(5)]
+    try:
+        with pytest.raises(UserError, match=f"metric 'own_counts:Words'.*{SAYS.get(wrong, '')}"):
+            measured("own_counts:Words", texts, texts, "13a")
+    finally:
+        sys.modules.pop("own_counts", None)
+        METRICS.pop("own_counts:Words", None)
+
+
+LOG = (
+    OWN.replace("Words(Summed)", "Wrong(Summed)")
+    .replace('"right words"', '"100 % wrong_words"')
+    .replace("100 * sums_X[..., 0]", "(sums_X[..., 1] - sums_X[..., 0])")
+)
+LOG = LOG.replace("    WIDTH", "    lower_is_better = True\n    log = True\n    WIDTH")
+
+
+def test_a_logarithm_is_what_is_resampled_where_one_is_tested_and_a_label_is_harmless_in_latex(
+    made, tmp_path, monkeypatch
+):
+    root, name = shutil.copytree(made.root, tmp_path / "root"), "own_log:Wrong"
+    (tmp_path / "own_log.py").write_text(LOG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert "15 runs have" in printed(root, "validate", "made", "--add", name)
+    study = load_as(Ablation, root, "made")
+    cells = read_cells(study, root, collect(study, root))
+    boots, tested = bootstraps(cells)[name], {key: cell.value(name) for key, cell in cells.filled.items()}
+    for key, scores in boots.items():
+        assert scores.mean() == pytest.approx(tested[key], abs=4 * scores.std()) and tested[key] < 0
+    row = make("made", root).summary.rows[2].metric(name)
+    assert row.difference.percent.lower > 0 and row.difference.verdict == "worse"
+    tex = printed(root, "table", "made", "--format", "latex")
+    assert r"{100 \% wrong\_words (dev)}" in tex and "{100 % wrong" not in tex
+
+
+def test_scores_without_a_finite_value_are_not_tested_and_disturb_no_other(made, tmp_path, monkeypatch):
+    """The logarithm of 0; sums that are 0 in some resampled texts."""
+    root, before = shutil.copytree(made.root, tmp_path / "root"), plain(make("made", made.root).summary)
+    counts = "[[sum(a == b for a, b in zip(*pair)), len(pair[1])] for pair in pairs]"
+    nothing = LOG.replace(counts, "[[1, 1] for _ in pairs]").replace("Wrong(", "Nothing(")
+    rare = OWN.replace(counts, "[[pair == pairs[7], pair == pairs[7]] for pair in pairs]").replace("Words(", "Rare(")
+    (tmp_path / "own_zero.py").write_text(nothing + rare)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = ["own_zero:Nothing", "own_zero:Rare"]
+    printed(root, "validate", "made", *(word for name in names for word in ("--add", name)))
+    summary = make("made", root).summary
+    nothing_row, rare_row = (summary.rows[2].metric(name) for name in names)
+    assert nothing_row.mean == 0 and nothing_row.difference is None
+    assert rare_row.mean == 100 and rare_row.difference.why.startswith("some resampled texts have no score")
+    assert all("nan" not in text.lower() for kind, text in views(root).items() if kind.startswith("table"))
+    after = plain(summary)
+    assert [row["ppl"] for row in after["rows"]] == [row["ppl"] for row in before["rows"]]

@@ -64,7 +64,7 @@ def to_table(table: Table, caption: str = "", label: str = "") -> str:
     heads, rules, at = [], [], 1
     for over, some in groupby(table.columns, key=lambda column: column.over):
         count = len(list(some))
-        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{over}}}" if over else " & " * (count - 1))
+        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{latex(over)}}}" if over else " & " * (count - 1))
         rules += [rf"\cmidrule(lr){{{at}-{at + count - 1}}}"] * bool(over)
         at += count
     by_column = [list(_cells(c, cells)) for c, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)]
