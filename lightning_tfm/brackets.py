@@ -80,9 +80,9 @@ class Brackets(Summed):
 
 
 def _tree(reference: str, line: int) -> Parsed:
-    """Raises UserError where it is not a tree."""
+    """Raises UserError where it is not a tree; one without brackets that count, of punctuation alone say, is one."""
     found = parsed(reference)
-    if found is None or not found.brackets:
+    if found is None or not found.words:
         raise UserError(f"brackets are counted in trees; line {line} of the references is not one: {reference[:60]}")
     return found
 

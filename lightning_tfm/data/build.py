@@ -199,7 +199,7 @@ class _Inspection:
         self._complain(part)
         if not self.keep.any():
             source = self._corpus.name(reader.part, self._corpus.source)
-            raise UserError(f"{source}: none of {read} pairs are left")
+            raise UserError(f"{source}: " + (f"none of {read} pairs are left" if read else "it is empty"))
         return sources
 
     def card(self) -> dict[str, Any]:

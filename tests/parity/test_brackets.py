@@ -48,6 +48,9 @@ def test_scores_are_pyevalb_s_where_all_lines_are_comparable():
         ("NP XX /NP", "NP NP NP XX /NP /NP /NP", [1, 1, 3, 0, 1]),
         ("S NP XX /NP XX /S", "NP XX /NP XX", [1, 2, 1, 0, 1]),
         ("S NP XX /NP XX /S", "S VP XX /VP XX /S", [1, 2, 2, 0, 1]),
+        ("FRAG . /FRAG", "FRAG . /FRAG", [0, 0, 0, 0, 1]),  # a sentence of punctuation, as treebanks have
+        ("XX", "NP XX /NP", [0, 0, 1, 0, 1]),  # one word without a phrase
+        ("FRAG . /FRAG", "FRAG XX /FRAG", [0, 0, 0, 1, 1]),
         # ill-formed: unclosed, closed by another, closed too often, too few words, too many, a mark elsewhere, nothing
         ("S NP XX /NP XX /S", "S NP XX /NP XX", [0, 2, 0, 1, 1]),
         ("S NP XX /NP XX /S", "S NP XX /VP XX /S", [0, 2, 0, 1, 1]),
@@ -72,7 +75,7 @@ def test_ill_formed_lines_are_missed_and_counted():
 
 
 def test_references_that_are_no_trees_are_refused():
-    for line in ("Do kitpris dordaukdot nit.", "XX XX", "S XX"):
+    for line in ("Do kitpris dordaukdot nit.", "", "S XX"):
         with pytest.raises(UserError, match="line 2 of the references is not one"):
             F1(["S XX /S", line], "")
     assert parsed("S -LRB- XX /-LRB- /S").brackets == {("-LRB-", 0, 1): 1, ("S", 0, 1): 1}
