@@ -146,6 +146,12 @@ def _check_attention(experiment: Experiment) -> None:
         raise UserError(
             f"model.scores=additive compares by itself, and so does model.attention={m.attention}: leave one"
         )
+    inside = m.attention_where != "cross" and SCHEMES.traits(m.positions).acts in ("rotation", "scores")
+    if inside and not ATTENTIONS.traits(m.attention).compares:
+        raise UserError(
+            f"model.positions={m.positions} acts on queries and keys, which model.attention={m.attention} does not "
+            "compare: take sinusoidal, learned or none"
+        )
     if m.attention_where != "cross" and m.positions == "shaw_values":
         raise UserError(
             f"model.positions=shaw_values acts on the weights of softmax, which model.attention={m.attention} "

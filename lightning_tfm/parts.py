@@ -77,10 +77,12 @@ def _check_even(field: str, m: "Model", needs: str) -> None:
 class Attention(Part):
     """`numbers` are those of one attention (model), apart from its projections."""
 
-    weights: Formula = lambda m: 0
-    """those in matrices, each multiplied once for every query"""
+    each_query: Formula = lambda m: 0
+    """multiplications forward for each query, apart from those of the projections"""
     each_pair: Formula = lambda m: 0
     """multiplications forward for each query and key, apart from those of score and sum"""
+    compares: bool = True
+    """whether it depends on queries and keys, by which positional schemes within attention act"""
     even: str = ""
     """field of the model that it needs to be even"""
 
@@ -107,8 +109,8 @@ class Layer(Part):
     reads: tuple[str, ...] = ()
 
 
-FORMULAS = ("numbers", "weights", "width", "flops", "pairs", "each_pair")
-OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width")
+FORMULAS = ("numbers", "weights", "width", "flops", "pairs", "each_query", "each_pair")
+OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width", "each_query")
 """traits that a user-defined class does not inherit from one that ships"""
 P = TypeVar("P", bound=Part)
 
@@ -329,13 +331,13 @@ ATTENTIONS = Kind(
         "Gated",
         "gated attention",
         numbers=lambda m: m.d_model * m.h * m.d_v,
-        weights=lambda m: m.d_model * m.h * m.d_v,
+        each_query=lambda m: m.d_model * m.h * m.d_v,
     ),
     Attention(
         "differential", "Differential", "differential attention", numbers=lambda m: 2 * m.d_k + m.d_v, even="d_k"
     ),
     Attention("sigmoid", "Sigmoid", "sigmoid attention", numbers=lambda m: 0),
-    Attention("mean", "Mean", "mean of the values", numbers=lambda m: 0),
+    Attention("mean", "Mean", "mean of the values", numbers=lambda m: 0, compares=False),
 )
 OPTIMIZERS = Kind(
     "training.optimizer",

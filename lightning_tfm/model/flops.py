@@ -37,7 +37,7 @@ def training_flops(
     source_tokens: int,
     target_tokens: int,
     pairs: AttentionPairs,
-    weights: tuple[int, int, int] | None = None,
+    weights: tuple[int, ...] | None = None,
 ) -> int:
     """Multiplications and additions of matrix products in forward and backward passes over true (unpadded) tokens.
 
@@ -54,8 +54,8 @@ def training_flops(
     if weights is None:
         multiplied = FEED_FORWARDS.traits(model.feed_forward).weights
         feed_forward = 2 * d * model.d_ff if multiplied is None else multiplied(model)
-        weights = feed_forward, layer_weights(model, False), layer_weights(model, True)
-    feed_forward, encoder, decoder = weights
+        weights = feed_forward, layer_weights(model, False), layer_weights(model, True), 0, 0
+    feed_forward, encoder, decoder, *mixes = weights
     over_memory = target_tokens
     if model.one_stack:
         encoder, over_memory, keys_values, queries_output = decoder, 0, 0, 0
@@ -63,12 +63,12 @@ def training_flops(
     target = target_tokens * model.N * (decoder + feed_forward + queries_output)
     each_pair = LAYERS.traits(model.layer).each_pair(model)
     attention = model.N * (each_pair * (pairs.source + pairs.target) + h * (d_k + d_v) * pairs.cross)
-    for place, tokens, compared in (
-        ("self", source_tokens + target_tokens, pairs.source + pairs.target),
-        ("cross", over_memory, pairs.cross),
+    for place, tokens, compared, built in (
+        ("self", source_tokens + target_tokens, pairs.source + pairs.target, mixes[0]),
+        ("cross", over_memory, pairs.cross, mixes[1]),
     ):
         mixing = attention_type(model, place)
-        attention += model.N * (mixing.weights(model) * tokens + mixing.each_pair(model) * compared)
+        attention += model.N * ((mixing.each_query(model) or built) * tokens + mixing.each_pair(model) * compared)
     of_query, of_pair, of_cell = SCHEMES.traits(model.positions).flops(model)
     compared = (pairs.source + pairs.target) * of_pair + pairs.grids * of_cell
     positions = model.N * ((source_tokens + target_tokens) * of_query + compared)

@@ -5,6 +5,7 @@ The suites of testing/ hold every class to it; a run asks it of user-defined cla
 """
 
 from dataclasses import replace
+from functools import partial
 from traceback import extract_tb
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.attention_types import AttentionType
+from lightning_tfm.model.attention import Attention
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
@@ -59,6 +60,27 @@ def padding(model: Transformer, within: float) -> str:
     return "" if off <= within else f"with 4 more columns of padding, the result is off by {off:.1e}"
 
 
+def neighbours(model: Transformer, within: float) -> str:
+    """How the logits of a text depend on the others of its batch; empty where they do not."""
+    source, target = pad(SOURCES), pad(TARGETS)
+    alone = torch.cat([model(pad(SOURCES[i : i + 1]), target[i : i + 1]) for i in range(len(source))])
+    off = float((model(source, target) - alone).abs().max())
+    return "" if off <= within else f"by itself, not in a batch, a text's result is off by {off:.1e}"
+
+
+def in_training(model: Transformer) -> str:
+    """How training sees later positions, or keeps something from one text for the next; empty where it does not."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seeding = model.register_forward_pre_hook(lambda *_: torch.manual_seed(7) and None)  # of dropout of its own
+    before, after = with_another_piece(model.train())
+    seeding.remove()
+    kept = [name for name, tensor in model.eval().state_dict().items() if not torch.equal(tensor, state[name])]
+    if kept:
+        return f"training changes {kept[0]}, which other texts then meet"
+    fault = later_position(before, after)
+    return fault and f"in training, {fault}"
+
+
 def piece_by_piece(model: Transformer, within: float) -> str:
     """How decoding with a cache departs from the whole target at once; empty where it does not."""
     source, target = pad(SOURCES), pad(TARGETS)
@@ -70,11 +92,19 @@ def piece_by_piece(model: Transformer, within: float) -> str:
     return ""
 
 
-def _shape_of_a_mix(part: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made: Tensor) -> None:
+    """Its shape, and whether it takes what positional schemes and dropout of weights have for it."""
     wanted = (*given[0].shape[:3], given[2].shape[3])
     if getattr(made, "shape", None) != wanted:
         found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         raise ValueError(f"{type(part).__name__} makes {found}: [B, h, T, d_v] = {wanted} is wanted")
+    q, k, v, mask, bias, x, drop = given
+    if bias is not None and k.shape[2] > 1:
+        moved = part.forward(q, k, v, mask, bias + torch.arange(k.shape[2]), x, drop)
+        if torch.equal(moved, made):
+            raise ValueError(f"{type(part).__name__} ignores the bias by which model.positions acts: take another")
+    if P_attention and torch.equal(part.forward(q, k, v, mask, bias, x, torch.zeros_like), made):
+        raise ValueError(f"{type(part).__name__} does not call drop(weights), so model.P_attention must be 0")
 
 
 def _same_shape(part: nn.Module, given: tuple[Tensor, ...], made: Any) -> None:
@@ -93,23 +123,26 @@ def check_own_classes(config: Model) -> None:
     if not named:
         return
     with torch.random.fork_rng(devices=[]):
-        sizes = replace(config, N=min(config.N, 2), max_positions=max(config.max_positions, LONGEST))
+        sizes = replace(
+            config, N=min(config.N, 2), max_positions=max(config.max_positions, LONGEST), P_drop=0.0, P_ff=0.0
+        )
         try:
             model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
             for part in model.modules():
                 if isinstance(part, Norm | FeedForward):
                     part.register_forward_hook(_same_shape)
-                if isinstance(part, AttentionType):
-                    part.register_forward_hook(_shape_of_a_mix)
+                if isinstance(part, Attention) and part.mix is not None:
+                    part.mix.register_forward_hook(partial(_check_mix, part.P_attention))
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
             before, after = with_another_piece(model)
             fault = later_position(before, after) or padding(model, WITHIN) or piece_by_piece(model, WITHIN)
+            fault = fault or neighbours(model, WITHIN) or in_training(model)
         except Exception as error:  # whatever a user-defined class may raise
             at = extract_tb(error.__traceback__)[-1]
             raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
     if fault and before.isfinite().all():
         raise UserError(
-            f"{named}: {fault}; no position of the decoder may see a later one, none padding, and decoding must give "
-            "what training sees"
+            f"{named}: {fault}; no position of the decoder may see a later one, none padding or other texts, and "
+            "decoding must give what training sees"
         )

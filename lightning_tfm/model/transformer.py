@@ -169,12 +169,14 @@ class Transformer(nn.Module):
             x_BTD = layer(x_BTD, k_BHSK, v_BHSV, allowed, keeps[1 + 3 * i : 4 + 3 * i], masks=masks)
         return self.decoder_norm(x_BTD)
 
-    def weights(self) -> tuple[int, int, int]:
-        """Numbers in the matrices of a feed-forward, and of what relates the positions of source and of target."""
+    def weights(self) -> tuple[int, ...]:
+        """Numbers in matrices: of a feed-forward, of what relates source and target positions, of what mixes both."""
         last = self.decoder[0]
         target = product_weights(last.self_attention)
         source = target if self.config.one_stack else product_weights(self.encoder[0].self_attention)
-        return product_weights(last.feed_forward), source, target
+        maps = [(name, part.weight.numel()) for name, part in last.named_modules() if isinstance(part, nn.Linear)]
+        mixes = (sum(n for name, n in maps if name.startswith(f"{kind}_attention.mix.")) for kind in ("self", "cross"))
+        return product_weights(last.feed_forward), source, target, *mixes
 
     def embed_target(self, target_BT: Tensor, start: int, of_source: bool = False) -> Tensor:
         """Embeddings of pieces at positions start …, for decoding piece by piece; in one stack of the source's, too."""

@@ -12,6 +12,7 @@ from lightning_tfm.accel import choose
 from lightning_tfm.config import Experiment, Hardware, from_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import Attempt, RunFolder, read_json
+from lightning_tfm.runs.launchers import check_of
 from lightning_tfm.runs.outcome import EXIT_CODES, guarded, print_ending
 from lightning_tfm.runs.ranks import Node, fork_ranks
 from lightning_tfm.runs.result import Result
@@ -42,7 +43,8 @@ def _read(path: Path, number: int) -> tuple[Run, dict[str, Any]]:
     if why := attempt.why_folder_not_shared(f"node {number}", "the first node"):
         raise UserError(why)
     experiment, hardware = from_dict(Experiment, plan["experiment"]), from_dict(Hardware, plan["hardware"])
-    return Run(experiment, hardware, attempt, Path(plan["store"]), choose.backend, Result()), plan["master"]
+    store, check = Path(plan["store"]), check_of(experiment)
+    return Run(experiment, hardware, attempt, store, choose.backend, Result(), check), plan["master"]
 
 
 def _obey() -> None:

@@ -1,11 +1,13 @@
 """Who starts the processes of a run: nobody (one process), this machine, the nodes of a SLURM job, or torchrun."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import lightning.pytorch as pl
 
 from lightning_tfm.accel import choose
-from lightning_tfm.config import Hardware, to_dict
+from lightning_tfm.config import Experiment, Hardware, Model, to_dict
+from lightning_tfm.parts import own_parts
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.processes import by_torchrun
 from lightning_tfm.runs.result import Result
@@ -36,8 +38,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.user_modules import variables_read
 
         variables = variables_read(identity["user_classes"])
-    recorder = Result(variables)
-    run = Run(experiment, hardware, attempt, store, choose.backend, recorder, beside)
+    run = Run(experiment, hardware, attempt, store, choose.backend, Result(variables), check_of(experiment), beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if by_torchrun():
         run.train()
@@ -51,3 +52,12 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.runs.ranks import fork_ranks
 
         fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
+
+
+def check_of(experiment: Experiment) -> Callable[[Model], None] | None:
+    """Run.check: what asks the experiment's user-defined classes; None where it has none."""
+    if not own_parts(experiment.model):
+        return None
+    from lightning_tfm.model.leaks import check_own_classes as check
+
+    return check

@@ -12,12 +12,11 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
-from lightning_tfm.config import Experiment, Hardware
+from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.data.long import LongText, check_reach
 from lightning_tfm.data.module import TranslationData, evaluation_batches
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.parts import own_parts
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.record import Score
 from lightning_tfm.runs.samples import Samples
@@ -76,6 +75,8 @@ class Run:
     """what computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
     spawned gets it by its name"""
     recorder: Recorder
+    check: Callable[[Model], None] | None = None
+    """asked on each rank before the first step, where classes are user-defined (model/leaks.py)"""
     beside: Sequence[pl.Callback] = ()
     """what watches the training, on the first rank"""
 
@@ -105,10 +106,8 @@ class Run:
             check_metrics(prepared, split, self.experiment.evaluation, self.recorder.measured)
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = self.backend(self.hardware, self.experiment.training.precision, device)
-        if own_parts(self.experiment.model):
-            from lightning_tfm.model.leaks import check_own_classes
-
-            check_own_classes(self.experiment.model)
+        if self.check is not None:
+            self.check(self.experiment.model)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
         rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes

@@ -17,6 +17,7 @@ from lightning_tfm.config import Experiment, from_dict, to_dict
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.parts import own_parts
 from lightning_tfm.training.backend import Backend, MaskSource
 from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translated
@@ -140,15 +141,16 @@ class TransformerModule(pl.LightningModule):
         return self.inner_masks.beside(noise, step, batch, self.transformer.embedding_WD)
 
     def _noise_between(self, step: int, batch: Batch) -> Noise | None:
-        """The masks of whole sub-layers."""
+        """The masks of whole sub-layers; torch's generator, for what else draws, begins anew."""
+        m, own = self.experiment.model, own_parts(self.experiment.model)
+        if len(batch.index_B) and (own or (self.masks is None and (m.P_drop or m.drops_inside))):
+            seed, first = self.experiment.training.seed, int(batch.index_B[0])
+            torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
         if self.masks is not None and len(batch.index_B):
             like = self.transformer.embedding_WD
             if like.device not in self._drawn_by:
                 self._drawn_by[like.device] = self.backend.masks(self.masks, like.device)
             return self._drawn_by[like.device].noise(step, batch, like)
-        if (self.experiment.model.P_drop or self.experiment.model.drops_inside) and len(batch.index_B):
-            seed, first = self.experiment.training.seed, int(batch.index_B[0])
-            torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
         return None
 
     def _without_sync(self) -> AbstractContextManager[None]:

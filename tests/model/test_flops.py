@@ -7,11 +7,41 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightning_tfm.config import Model
+from lightning_tfm.model.attention_types import Gated
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 B, V = 3, 31
+
+
+class Gates(Gated):
+    """A user-defined attention with linear maps of its own, undeclared."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.W_first = torch.nn.Linear(sizes.d_model, 7)
+        self.W_second = torch.nn.Linear(7, sizes.d_v)
+
+    def finish(self, found_BHTV, x_BTD):
+        return super().finish(found_BHTV, x_BTD) * self.W_second(self.W_first(x_BTD))[:, None]
+
+
+class Declared(Gates):
+    """Parameters that are no linear map: declared."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.matrix_DV = torch.nn.Parameter(torch.empty(sizes.d_model, sizes.d_v))
+
+    @staticmethod
+    def each_query(m):
+        return m.d_model * m.h * m.d_v + 7 * (m.d_model + m.d_v) + m.d_model * m.d_v
+
+    def finish(self, found_BHTV, x_BTD):
+        return super().finish(found_BHTV, x_BTD) + (x_BTD @ self.matrix_DV)[:, None]
+
+
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "P_drop": 0.0, "neighbourhood": 9, "clip": 3}
 CHANGES = [{}, {"N": 3}, {"d_ff": 29}, {"h": 1}, {"d_k": 17}, {"d_v": 19}, {"norm": "pre"}]
 CHANGES += [{"kv_heads": 1, "tie": "none"}, {"scores": "additive"}, {"P_attention": 0.1}]
@@ -64,3 +94,12 @@ def test_torch_counts_as_many(change, S, T):
     pairs = AttentionPairs.of(config, torch.full((B,), S).numpy(), torch.full((B,), T).numpy())
     assert training_flops(config, V, B * S, B * T, pairs) == expected
     assert training_flops(config, V, B * S, B * T, pairs, model.weights()) == expected
+
+
+@pytest.mark.parametrize("where", ["both", "self", "cross"])
+@pytest.mark.parametrize("name", ["Gates", "Declared"])
+def test_linear_maps_of_a_users_attention_are_counted_in_the_built_model(name, where):
+    config = Model(**SIZES, attention=f"{__name__}.{name}", attention_where=where)
+    model = Transformer(config, V).double()
+    pairs = AttentionPairs.of(config, torch.full((B,), 23).numpy(), torch.full((B,), 17).numpy())
+    assert training_flops(config, V, B * 23, B * 17, pairs, model.weights()) == counted_by_torch(model, 23, 17)

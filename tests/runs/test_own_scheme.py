@@ -1,18 +1,23 @@
 """Runs with parts or a corpus of the user's own come to their end, or are refused before their first step."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from lightning_tfm.config import Model
+from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
 from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.model.leaks import check_own_classes
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.training.module import TransformerModule
 from tests.tiny import attempt, experiment, in_child, train, write_corpus
 
 
@@ -80,6 +85,91 @@ def test_a_corpus_that_only_has_lines_is_trained_on(tmp_path: Path) -> None:
     result = json.loads((in_child(train, own, tmp_path / "out") / "result.json").read_text())
     assert result["data"]["corpus"] == "tests.data.test_corpora.Plain"
     assert result["scores"]["dev"]["sentences"] == 4
+
+
+class OfTheBatch(Softmax):
+    """Sees the other texts of its batch."""
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return found_BHTV - found_BHTV.mean(0) / 2
+
+
+class InTraining(Softmax):
+    """Sees later positions in training alone, as a norm over a batch does."""
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return found_BHTV / found_BHTV.std() if self.training else found_BHTV
+
+
+class Running(Softmax):
+    """Keeps a mean of what it saw in training."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.register_buffer("mean_V", torch.zeros(sizes.d_v))
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        if self.training:
+            self.mean_V.lerp_(found_BHTV.detach().mean((0, 1, 2)), 0.1)
+        return found_BHTV
+
+
+class WithoutBias(Softmax):
+    def weights(self, q_BHTK, k_BHSK, mask, bias) -> Tensor:
+        return super().weights(q_BHTK, k_BHSK, mask, None)
+
+
+class WithoutWeights(AttentionType):
+    """Drops no weights."""
+
+    def forward(self, q_BHTK, k_BHSK, v_BHSV, mask, bias, x_BTD, drop=None) -> Tensor:
+        return masked_softmax(scaled_scores(q_BHTK, k_BHSK, bias), mask) @ v_BHSV
+
+
+class OwnDropout(Softmax):
+    """A sound one, though what it draws is the layout's."""
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(found_BHTV, 0.3, self.training)
+
+
+SMALL = Model(N=2, d_model=16, d_ff=23, h=2, d_k=6, d_v=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("OfTheBatch", {}, "by itself, not in a batch, a text's result is off by "),
+        ("InTraining", {}, "in training, positions 0 to 2 changed with the piece at position 3"),
+        ("InTraining", {"stack": "prefix"}, "in training, positions 0 to 2 changed"),
+        ("Running", {}, "training changes encoder.0.self_attention.mix.mean_V, which other texts then meet"),
+        ("WithoutBias", {"positions": "alibi"}, "WithoutBias ignores the bias by which model.positions acts"),
+        ("WithoutBias", {"positions": "rotary"}, None),
+        ("WithoutWeights", {"P_attention": 0.1}, "WithoutWeights does not call drop(weights)"),
+        ("WithoutWeights", {"positions": "t5"}, None),
+        ("OwnDropout", {"P_attention": 0.1, "positions": "shaw", "stack": "causal"}, None),
+    ],
+)
+def test_an_attention_that_ignores_or_sees_what_it_may_not_is_refused(name, change, words):
+    config = replace(SMALL, attention=f"{__name__}.{name}", **change)
+    if words is None:
+        check_own_classes(config)
+    else:
+        with pytest.raises(UserError, match=f"model.attention='{re.escape(config.attention)}': .*{re.escape(words)}"):
+            check_own_classes(config)
+
+
+def test_what_a_class_draws_itself_is_the_same_again_after_a_restart():
+    """By the seed, the step and the sentences, whatever was drawn before, with masks of sentences beside it."""
+    own = replace(SMALL, attention=f"{__name__}.OwnDropout", P_drop=0.1)
+    module = TransformerModule(Experiment(model=own, training=Training(seed=3)), 31)
+    batch = make_batch([np.array([5, 6, 7])], [np.array([8, 9])], np.array([4]))
+
+    def loss(step: int) -> float:
+        return float(module.batch_loss(batch, module._noise(step, batch))[0].detach())
+
+    first, other = loss(1), loss(2)
+    assert loss(1) == first != other
 
 
 @pytest.mark.parametrize("sizes", [Model(), Model(N=1, d_model=16, d_ff=23, h=2, d_k=6, d_v=5, max_positions=4)])
