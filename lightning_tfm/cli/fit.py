@@ -158,4 +158,4 @@ def _report(folder: RunFolder, evaluation: str) -> None:
         print(f"{name} ({score.split}): {in_print(score)}" + f" ({score.signature})" * bool(score.signature))
     print(f"{result.parameters.total:,} parameters, {result.seconds.total:.0f} s: {folder.path}")
     if result.scores["dev"].evaluation_hash != evaluation:
-        print(f"these scores are for other evaluation options: lightning-tfm validate {folder.path} --evaluation.…")
+        print(f"these scores are for other options or another dev text: lightning-tfm validate {folder.path} --…")

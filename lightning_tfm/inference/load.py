@@ -107,7 +107,9 @@ class Trained:
             found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len, n_best, begin_BP=begin_BP)
             for i, hypotheses in zip(lines, found, strict=True):
                 first = ids[i].tolist() * begins
-                translations[i] = [Translation(tokenizer.decode(first + x.pieces), x.score) for x in hypotheses]
+                begun, given = tokenizer.decode(first), block[i].rstrip() * begins  # unknown characters are not decoded
+                texts = [tokenizer.decode(first + x.pieces).removeprefix(begun) for x in hypotheses]
+                translations[i] = [Translation(given + t, x.score) for t, x in zip(texts, hypotheses, strict=True)]
         return translations
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lightning_tfm.data.gold import has_gold
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.report import provenance, syntax
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
@@ -28,13 +29,23 @@ CALLED = {
     "decoder": "the decoder's self-attention",
     "cross": "attention over the memory",
 }
+KNOWN = (
+    "trees and alignments of this text are known: how often each head looks at a word's parent, at the head of its "
+    "phrase, at the word that it translates, against two nulls"
+)
 SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
 Record = Mapping[str, Any]
 
 
 def section(cells: Cells) -> Section:
-    """Of all finished runs that `inspect` or `report --collect` looked at; empty where they looked at none."""
+    """Of all finished runs that `inspect` or `report --collect` looked at; where gold is known and they looked at none,
+    but weights are here, how to get it."""
     found: list[Block] = []
+    data, runs = cells.study.base.data, cells.of(cells.study.base_row or "")
+    looked = any(provenance.collected(cell, "syntax") for cell in runs)
+    if has_gold(data, data.dev) and not looked and any(p for cell in runs for p in cell.folder.glob("checkpoints/*")):
+        how = f"lightning-tfm report {cells.study.name} --collect; it reads the weights of {runs[0].row}'s first run"
+        found.append(Notes([f"{KNOWN}: {how}, and trains nothing"]))
     for row in cells.study.rows:
         for cell in cells.of(row.name):
             heads, beams, looks = (provenance.collected(cell, name) for name in ("heads", "beams", "syntax"))

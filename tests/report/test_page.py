@@ -12,6 +12,7 @@ from lightning_tfm.cli.formats import OF_REPORTS
 from lightning_tfm.cli.main import main
 from lightning_tfm.report.build import make
 from lightning_tfm.report.document import environment
+from lightning_tfm.report.probes import KNOWN
 from lightning_tfm.report.render.latex import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from tests.report.synthetic import Generator
@@ -80,6 +81,18 @@ def test_templates_escape_what_is_no_markup_and_know_every_name_they_use():
     assert html_module.unescape(shown) == f'<a title="{HOSTILE}">{HOSTILE}</a>{HOSTILE}{HOSTILE}'
     with pytest.raises(UndefinedError):
         found.from_string("{{ words.unknown }}").render(words={"known": 1})
+
+
+def test_a_page_says_how_to_see_what_heads_look_at_where_weights_are_here(generator):
+    """Gold is known of the built-in language; in an archive's runs there is nothing to look at."""
+    few = generator(["base", "A-h1"], [1, 2], "few")
+    few.write_all()
+    assert KNOWN not in html_module.unescape(make("few", few.root).render("html"))
+    checkpoints = few.folder(few.study.rows[0], 2).checkpoints
+    checkpoints.mkdir(exist_ok=True)
+    (checkpoints / "12.ckpt").touch()
+    said = html_module.unescape(make("few", few.root).render("html"))
+    assert f"{KNOWN}: lightning-tfm report few --collect" in said
 
 
 def test_an_undecided_row_tells_what_it_could_have_found(generator):
