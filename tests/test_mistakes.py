@@ -359,7 +359,7 @@ TABLE = [
     ("compare mine", "", 2, "name a second study to compare it with"),
     ("compare mine mine", "", 2, "a study appears twice"),
     ("pool mine mine", "", 2, "a study appears twice"),
-    ("ladder mine mine", "", 2, "needs two different studies, or more"),
+    ("ladder mine mine", "", 2, "needs two different studies, or more, of different names"),
     ("ladder mine yours --target 0", "", 2, "--target=0: millions of parameters, above 0"),
     ("sweep sweeps/table3.yaml --scales 16,x", "", 2, "--scales=16,x: expected numbers such as"),
     ("plan sweeps/search.yaml --scales 16,8", "", 2, "is a search; a ladder compares rows"),

@@ -59,8 +59,8 @@ def _check(verb: str, options: dict[str, Any], places: list[tuple[Path, str]]) -
     asked, names = f"{verb} {' '.join(options['studies'])}", [name for _, name in places]
     if verb == "ladder" and not 0 < options["target"] < 1e9:
         raise UserError(f"--target={options['target']:g}: millions of parameters, above 0")
-    if verb == "ladder" and len(set(places)) < max(len(places), 2):
-        raise UserError(f"{asked}: needs two different studies, or more")
+    if verb == "ladder" and len(set(names)) < max(len(names), 2):
+        raise UserError(f"{asked}: needs two different studies, or more, of different names")
     if verb == "compare" and len(places) < 2:
         raise UserError(f"{asked}: name a second study to compare it with")
     if len(set(names if verb == "pool" else places)) < len(places):

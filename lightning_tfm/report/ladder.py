@@ -32,12 +32,14 @@ from scipy.optimize import brentq, minimize_scalar
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.comparison import Against, compare
+from lightning_tfm.report.columns import SIZES
+from lightning_tfm.report.comparison import Against, Side, compare
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.statistics import ALPHA
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import UNTESTABLE
+from lightning_tfm.study.held import FOLLOW
 
 PRIOR = {"size": (0.3, 0.15), "rest": (0.0, 0.3)}
 """class -> mean and standard deviation of its exponent a priori"""
@@ -182,6 +184,8 @@ class Ladder:
     calibrated: list[Calibrated]
     """(b) first; empty where the paper prints too few of the rows"""
     left_out: list[str]
+    apart: list[str]
+    """what is not the same at two scales, beside the scale"""
 
 
 def word_of(first: Difference, last: Difference, against: Against) -> str:
@@ -248,7 +252,18 @@ def ladder(reports: Sequence[Report], target: float) -> Ladder:
         rows.append(LadderRow(row.name, kinds[row.name], rungs, word, against.p, *ends))
     logs = {name: -math.log(n / sizes[-1]) for name, n in count.items() if n}
     fitted = _calibrations(rows, studies, logs)
-    return rounded(Ladder(dict(zip(studies, sizes, strict=True)), target, exponents, rows, fitted, left_out))
+    more = [said for side in comparison.sides if (said := _apart(side))]
+    return rounded(Ladder(dict(zip(studies, sizes, strict=True)), target, exponents, rows, fitted, left_out, more))
+
+
+OF_SCALE = {*(f"model.{name}" for name in SIZES), *(".".join(key) for key in FOLLOW), "miniature.width"}
+OF_SCALE |= {"miniature.depth"}
+
+
+def _apart(side: Side) -> str:
+    """In what else its base differs from that of the smallest scale; empty for nothing."""
+    kept = [phrase for phrase in side.apart if phrase.partition(" ")[0] not in OF_SCALE]
+    return f"{side.study}: {'; '.join(kept)}" if kept else ""
 
 
 def _exponent(rows: Sequence[Sequence[Difference]], kind: str, log_N_S: np.ndarray) -> Exponent:

@@ -73,6 +73,8 @@ def _notes(found: Ladder) -> Iterator[str]:
             "in 100 log PPL; interval score: mean of width and 20 times what a 90 % interval misses by; p: squared "
             "errors, paired over rows (Wilcoxon)"
         )
+    if found.apart:
+        yield f"not of scale alone, as the studies differ in more: {' | '.join(found.apart)}"
     yield from found.left_out
 
 

@@ -11,10 +11,12 @@ import pytest
 from scipy import stats
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.config import Miniature
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import Against
 from lightning_tfm.report.ladder import PRIOR, calibrated, exponent, ladder, predicted, word_of
+from lightning_tfm.report.ladder_text import _notes
 from lightning_tfm.report.row import Difference
 from tests.report.synthetic import BASE, Generator
 
@@ -133,3 +135,14 @@ def test_scales_must_differ_and_base_must_be_there(scales):
     Generator(scales, ["base", "A-h1"], [11, 12], "empty", base=BASE).write_all(skip=[("base", 11), ("base", 12)])
     with pytest.raises(UserError, match="no row has an interval in all of"):
         ladder([report, make("empty", scales)], 65e6)
+
+
+def test_it_says_what_else_than_the_scale_is_not_the_same(scales):
+    """Of another text, or other pieces in a step, a change is not one of scale."""
+    assert ladder([make("small", scales), make("large", scales)], 65e6).apart == []
+    other = replace(BASE, training=replace(BASE.training, tokens=400), miniature=Miniature(width=4, depth=2, steps=500))
+    made = Generator(scales, ["base", "A-h1"], [21, 22], "other", base=other)
+    made.write_all({"A-h1": 0.1})
+    found = ladder([make("small", scales), make("other", scales)], 65e6)
+    assert found.apart == ["other: training.tokens is 400, small has 800"]
+    assert "not of scale alone" in " ".join(_notes(found))
