@@ -176,3 +176,20 @@ def test_rows_that_follow_base_are_the_same_change_over_bases_of_other_sizes():
     assert told(place("a", 2), place("b", 2, **third)) == ""  # a study from before rows could follow base
     assert told(place("a", 2), place("b", 1, **third)) == "C-N2: changes {'model.N': 1} in b, {'model.N': 2} in a"
     assert told(place("a", 2), place("b", 2, same_as="base")) == "C-N2: is base in b"
+
+
+def test_a_metric_that_was_added_to_both_is_compared_and_tested(two, capsys):
+    _, other, root = two
+    other.write_all({"A-h1": 0.3})
+    assert main(["validate", "one", "--add", "chrf", "--out", str(root)]) == 0
+    assert compare([make("one", root), make("other", root)]).metrics == ["ppl", "bleu"]
+    assert main(["validate", "other", "--add", "chrf", "--out", str(root)]) == 0
+    reports = [make("one", root), make("other", root)]
+    found = compare(reports)
+    assert found.metrics == ["ppl", "bleu", "chrf"]
+    (row,) = [row for row in found.rows if row.name == "A-h1"]
+    ours = [place.difference["chrf"].estimate for place in row.places]
+    assert row.places[1].against["chrf"].estimate == pytest.approx(ours[1] - ours[0])
+    assert row.places[1].against["chrf"].p < 0.05 and "chrf" in found.sides[1].base
+    assert main(["compare", "one", "other", "--out", str(root)]) == 0
+    assert "other against one: dev chrF to base" in capsys.readouterr().out
