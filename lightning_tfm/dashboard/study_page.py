@@ -142,7 +142,7 @@ def _trial(study: Search, state: CellState, seen: Seen) -> TrialView:
     plain = runs[0][1].experiment if runs[0][1] else {}
     keys = [parameter.name.partition(".") for parameter in study.space]
     values = [plain.get(section, {}).get(key) for section, _, key in keys]
-    shown = [f"{value:.4g}" if isinstance(value, float) else value for value in values]
+    shown = [NOTHING if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in values]  # None: not begun
     done = state.state == "done" and len(state.values) == len(study.objectives)
     return TrialView(state.cell.row, runs, shown, list(state.values) if done else [None] * len(study.objectives))
 

@@ -105,6 +105,13 @@ def test_the_first_page_is_made_once_for_all_who_ask_and_again_when_anything_is_
     assert "worth a look" in served.get("/").text and len(times) == 3
 
 
+def test_base_of_a_search_that_has_not_begun_has_dashes_for_its_parameters(serve, tmp_path):
+    made = Folder(tmp_path)
+    made.trial(made.search("alone", 5), 0, "finished", training__lr_factor=0.5)
+    page = serve(made.root).get("/study/alone").text
+    assert page.count("<bdi>–</bdi>") == 2 and "None" not in page
+
+
 def test_a_perplexity_that_overflowed_is_shown(serve, tmp_path):
     made = Folder(tmp_path)
     study = made.table("lost", ["base", "A-h1"], seeds=[1, 2])

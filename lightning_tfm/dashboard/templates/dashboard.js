@@ -5,7 +5,7 @@ const all = (query, inside = document) => [...inside.querySelectorAll(query)];
 const short = value => {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1).replace('.0e', 'e').replace('e+', 'e');
-  return size >= 1000 && value % 1000 === 0 ? value / 1000 + 'K' : String(+value.toPrecision(4));
+  return size >= 1000 && value % 100 === 0 ? value / 1000 + 'K' : String(+value.toPrecision(4));
 };
 
 // --- times ---
