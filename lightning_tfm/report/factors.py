@@ -10,9 +10,10 @@ Both are contrasts sum c m:
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already; error and degrees of freedom are joined as there. In
 each metric the main effects are one family, the interactions another, corrected by Benjamini and Hochberg; an effect of
-combinations with fewer seeds than a verdict needs (statistics.LEAST) has only its interval. A main effect names the
-fields with which it interacts, without a p those whose interactions have intervals without 0. Where a field changes the
-pieces or the training text, nll per reference word replaces log PPL.
+combinations with fewer seeds than a verdict needs (statistics.LEAST) has only its interval, as have all where seeds
+were added by looks at other tests (`--seeds auto`). A main effect names the fields with which it interacts, without a
+p those whose interactions have intervals without 0. Where a field changes the pieces or the training text, nll per
+reference word replaces log PPL.
 """
 
 import itertools
@@ -62,7 +63,7 @@ class Effect:
     """of the marginal 95 % interval, as is `upper`; None where there are too few seeds"""
     upper: float | None = None
     p: float | None = None
-    """corrected over the effects of its kind by Benjamini and Hochberg; None where there are too few seeds"""
+    """corrected over the effects of its kind by Benjamini and Hochberg; None where there are too few seeds, or looks"""
     depends_on: list[str] = field(default_factory=list)
     """of a main effect: fields with which it interacts at p < 0.05, so that it averages over unlike combinations"""
 
@@ -126,17 +127,18 @@ def _at(values: Any, key: str) -> Any:
     return values
 
 
-def analyse(cells: Cells, boots: Boots) -> FactorSummary | None:
+def analyse(cells: Cells, boots: Boots, fixed: bool = True) -> FactorSummary | None:
     """Main effects, interactions and the heat maps of two fields; None unless the study is a factorial one.
 
-    `boots`: of these cells (evidence.bootstraps). Effects of combinations that have no run yet are left out.
+    `boots`: of these cells (evidence.bootstraps); `fixed`: whether their seeds were fixed beforehand.
+    Effects of combinations that have no run yet are left out.
     """
     found = factorial(cells.study, cells.reference)
     if found is None:
         return None
     factors = [Factor(key, [str(level) for level in levels]) for key, levels in found.levels.items()]
     metrics = [m for m in cells.metrics if m != PPL.name or not cells.by_word]
-    effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric)]
+    effects = [effect for metric in metrics for effect in _effects(cells, found, boots, metric, fixed)]
     maps = [
         _heat_map(cells, found, first, second, metric)
         for first, second in itertools.combinations(found.levels, 2)
@@ -171,7 +173,7 @@ def _coefficients(found: Factorial, keys: list[str], levels: Mapping[str, Any]) 
     return coefficients
 
 
-def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[Effect]:
+def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str, fixed: bool) -> list[Effect]:
     runs = {c: cells.of(row) for c, row in found.rows.items()}
     values = {c: [x.value(metric) for x in own] for c, own in runs.items()}
     order = [c for c, own in values.items() if own]
@@ -187,7 +189,8 @@ def _effects(cells: Cells, found: Factorial, boots: Boots, metric: str) -> list[
         noise = _sentences(cells, found, boots, metric, order, c_R)
         effect = Effect(kind, metric, words, float(c_R @ mean_R))
         tested = _tested(effect, c_R, v_R / n_R, df_R, n_R, noise, S)
-        effects.append(replace(tested, p=None) if (n_R[c_R != 0] < statistics.LEAST).any() else tested)
+        few = (n_R[c_R != 0] < statistics.LEAST).any()
+        effects.append(replace(tested, p=None) if few or not fixed else tested)
     return _corrected(effects)
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lightning_tfm.durable import to_json
 from lightning_tfm.report import factors, statistics
 from lightning_tfm.report.build import make
 from lightning_tfm.report.factors import Effect
 from lightning_tfm.report.heat_map import heat_map
 from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.study import Ablation
 from tests.report.synthetic import Generator
@@ -82,6 +84,17 @@ def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch)
     ]
     assert len(lines) == 6 and all(", not testable" in line and ", p " not in line for line in lines)
     assert "<td><bdi>not testable</bdi></td>" in report.render("html")
+
+
+def test_effects_of_seeds_that_were_added_after_looking_have_no_p(tmp_path):
+    """They were added by verdicts against base: no share of the level is kept for effects."""
+    made = Generator(tmp_path, GRID, [1, 2, 3, 4, 5])
+    made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9})
+    assert all(effect.p is not None for effect in make("made", tmp_path).summary.factors.effects)
+    seen = {row.name: made.study.seeds for row in made.study.rows}
+    (tmp_path / "studies/made/looks.json").write_bytes(to_json(looks_to_json(Course(late(5, 8), [Look(seen)], seen))))
+    effects = make("made", tmp_path).summary.factors.effects
+    assert effects and all(effect.p is None and effect.lower is not None for effect in effects)
 
 
 def test_effects_that_are_there_are_found_and_shown(tmp_path):
