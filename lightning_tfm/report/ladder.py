@@ -263,6 +263,7 @@ OF_SCALE |= {"miniature.depth"}
 def _apart(side: Side) -> str:
     """In what else its base differs from that of the smallest scale; empty for nothing."""
     kept = [phrase for phrase in side.apart if phrase.partition(" ")[0] not in OF_SCALE]
+    kept += ["its seeds were added after looking, which p is not corrected for here"] * side.looks
     return f"{side.study}: {'; '.join(kept)}" if kept else ""
 
 

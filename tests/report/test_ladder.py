@@ -12,12 +12,14 @@ from scipy import stats
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Miniature
+from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import Against
 from lightning_tfm.report.ladder import PRIOR, calibrated, exponent, ladder, predicted, word_of
 from lightning_tfm.report.ladder_text import _notes
 from lightning_tfm.report.row import Difference
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from tests.report.synthetic import BASE, Generator
 
 LOG_N = np.log([0.12e6, 0.47e6, 1.9e6])
@@ -146,3 +148,8 @@ def test_it_says_what_else_than_the_scale_is_not_the_same(scales):
     found = ladder([make("small", scales), make("other", scales)], 65e6)
     assert found.apart == ["other: training.tokens is 400, small has 800"]
     assert "not of scale alone" in " ".join(_notes(found))
+    seen = {row.name: made.study.seeds for row in made.study.rows}
+    file = scales / "studies/other/looks.json"
+    file.write_bytes(to_json(looks_to_json(Course(late(2, 3), [Look(seen)], None))))
+    (said,) = ladder([make("small", scales), make("other", scales)], 65e6).apart
+    assert said.endswith("; its seeds were added after looking, which p is not corrected for here")
