@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import sacrebleu
 
+from lightning_tfm.config import Evaluation
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.scoring import Score, bleu, bleu_tokenizer
@@ -55,9 +56,14 @@ def counted(metric: Metric) -> type[Counted]:
     return found
 
 
-def measured(names: str, hypotheses: Sequence[str], references: Sequence[str], tokenize: str) -> dict[str, Score]:
-    """Metric -> its score, of those that `names` joins by `+`. Raises UserError for an unknown one."""
-    return {m.name: counted(m)(references, tokenize).corpus(hypotheses) for m in METRICS.named(names)}
+def counter_of(metric: Metric, references: Sequence[str], how: Evaluation) -> Counted:
+    """What counts it in translations of these lines."""
+    return counted(metric)(references, how.bleu_tokenize)
+
+
+def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
+    """Each of the metrics that `how` names -> its score. Raises UserError for an unknown one."""
+    return {m.name: counter_of(m, references, how).corpus(hypotheses) for m in METRICS.named(how.metrics)}
 
 
 class Summed(Counted):

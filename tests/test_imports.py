@@ -28,7 +28,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "strict": {"errors"},
     "yaml_files": {"errors", "strict"},
     "durable": set(),
-    "counting": {"errors", "metrics", "scoring", "user_modules"},
+    "counting": {"config", "errors", "metrics", "scoring", "user_modules"},
     "brackets": {"counting", "data.treebank", "errors"},
     "scoring": {"errors"},
     "sums": {"durable", "errors"},

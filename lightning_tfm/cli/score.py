@@ -76,8 +76,8 @@ def _add(argv: Sequence[str]) -> int:
     for (row, seed), record in collect(study, root).items():
         if isinstance(record, RunRecord):
             folder = RunFolder(root, record.training_hash)
-            how = study.evaluation_of(rows[row])
-            why = add(folder, how, split, references, options["add"], study.base.evaluation.bleu_tokenize)
+            named = study.evaluation_of(rows[row])
+            why = add(folder, study.base.evaluation, named, split, references, options["add"])
             done += not why
             if why:
                 print(f"{row}, seed {seed}: {why}")

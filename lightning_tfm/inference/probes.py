@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_tfm.config import Evaluation
-from lightning_tfm.counting import counted
+from lightning_tfm.counting import counter_of
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.prepared import Prepared
@@ -119,7 +119,7 @@ def beams(trained: Trained, text: Some, how: Evaluation, widths: Sequence[int], 
 def _scorer(prepared: Prepared, text: Some, how: Evaluation) -> tuple[Metric, Callable[[Sequence[list[int]]], float]]:
     """What translations are scored by, and what gives the score of some."""
     metric = chief(how.metrics.split("+"))
-    counter = counted(metric)(text.references(), how.bleu_tokenize)
+    counter = counter_of(metric, text.references(), how)
     return metric, lambda pieces: counter.corpus([prepared.tokenizer.decode(one) for one in pieces]).value
 
 

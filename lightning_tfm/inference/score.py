@@ -1,11 +1,10 @@
 """A text scored with a trained run: what its training scored, and other measures of the translations beside it."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lightning_tfm.config import Experiment, evaluation_hash
+from lightning_tfm.config import Evaluation, Experiment, evaluation_hash
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import ADDED, METRICS
 from lightning_tfm.runs.directory import RunFolder
@@ -46,8 +45,8 @@ def score_set(folder: RunFolder, experiment: Experiment, set_name: str) -> tuple
     hypotheses = path.with_name(f"{split}.hyp.txt").read_bytes().decode().split("\n")[:-1]
     names = dict.fromkeys((*ADDED, *(m.name for m in METRICS.named(experiment.evaluation.metrics)), PAPER))
     language = "" if tokenizer.ready else experiment.data.target
-    references, tokenize = text.split(set_name).target_text(), experiment.evaluation.bleu_tokenize
-    whole = measured(score, hypotheses, references, [*names], tokenize, language)
+    references = text.split(set_name).target_text()
+    whole = measured(score, hypotheses, references, [*names], experiment.evaluation, language)
     attempt.write_json(path, signed(to_plain(replace(whole, run=folder.path.name))))
     attempt.release()
     return whole, path
@@ -94,11 +93,10 @@ def _damaged(folder: Path, score: Score) -> bool:
 
 
 def measured(
-    score: Score, hypotheses: list[str], references: list[str], names: Sequence[str], tokenize: str, language: str = ""
+    score: Score, hypotheses: list[str], references: list[str], names: list[str], how: Evaluation, language: str = ""
 ) -> Score:
-    """With these measures, the paper's own only where sacremoses is installed. `tokenize`: sacreBLEU's, for a metric of
-    words; `language`: see paper_bleu."""
-    from lightning_tfm.counting import counted
+    """With these measures, the paper's own only where sacremoses is installed. `language`: see paper_bleu."""
+    from lightning_tfm.counting import counter_of
     from lightning_tfm.inference.paper_bleu import paper_bleu
 
     found = dict(score.measures)
@@ -107,7 +105,7 @@ def measured(
             if name == PAPER:
                 made = paper_bleu(hypotheses, references, language)
             else:
-                made = counted(METRICS[name])(references, tokenize).corpus(hypotheses)
+                made = counter_of(METRICS[name], references, how).corpus(hypotheses)
         except UserError as error:
             print(f"lightning-tfm: {error}", file=sys.stderr)
         else:
@@ -122,11 +120,12 @@ def _as_now(name: str, measure: Measure) -> bool:
     return signature_now(METRICS[name]) in ("", measure.signature)
 
 
-def add(
-    folder: RunFolder, evaluation: str, split: str, references: list[str], names: Sequence[str], tokenize: str
-) -> str:
-    """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is."""
-    path = folder.scores(evaluation) / f"{split}.json"
+def add(folder: RunFolder, how: Evaluation, named: str, split: str, references: list[str], names: list[str]) -> str:
+    """Add measures to a score out of its translations, without weights; why it cannot be done, empty where it is.
+
+    `named`: the evaluation's hash.
+    """
+    path = folder.scores(named) / f"{split}.json"
     score = read_score(path)
     if isinstance(score, Missing):
         return f"its score: {score.reason}"
@@ -139,7 +138,7 @@ def add(
         return "its translations are not here"
     except DamagedFile as error:
         return str(error)
-    whole = replace(measured(score, hypotheses, references, names, tokenize), run=folder.path.name)
+    whole = replace(measured(score, hypotheses, references, names, how), run=folder.path.name)
     if lacking := [name for name in names if name not in whole.measures or not _as_now(name, whole.measures[name])]:
         return f"it has no {', '.join(lacking)}"
     attempt = folder.claim()

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lightning_tfm.config import training_hash
-from lightning_tfm.counting import Counted, counted, signature_now
+from lightning_tfm.counting import Counted, counted, counter_of, signature_now
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric, printed
@@ -198,7 +198,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
 
     @cache
     def counter(metric: Metric) -> Counted | None:
-        return counted(metric)(references, study.base.evaluation.bleu_tokenize) if references else None
+        return counter_of(metric, references, study.base.evaluation) if references else None
 
     rows = {row.name: row for row in study.rows}
     filled: dict[tuple[str, int], FilledCell] = {}

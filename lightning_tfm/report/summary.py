@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.agreement import Agreement, LastEighth
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.claims import ClaimSummary
@@ -21,7 +22,7 @@ class Table:
     scale: str
     """how the miniature divides the paper, empty at full size"""
     signature: str
-    """of the BLEU scores, empty while there is none"""
+    """of the metric of translations that the paper prints, empty while there is none"""
     seeds: list[int]
     rows: list[SummaryRow]
     agreement: Agreement | None = None
@@ -55,8 +56,8 @@ class Summary:
     """source and target"""
     sentences: int | None
     """of the dev text"""
-    sentence_noise: bool = field(metadata={"key": "sentence noise of BLEU"})
-    """whether BLEU is tested with the noise of sentences too: the references are at hand"""
+    sentence_noise: bool = field(metadata={"key": f"sentence noise of {OF_TEXT.label}"})
+    """whether it is tested with the noise of sentences too: the references are at hand"""
     alpha: float
     interval_level: float
     """that the rows' intervals cover with: those of the last look"""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lightning_tfm.config import Experiment, Hardware, to_dict
+from lightning_tfm.config import Evaluation, Experiment, Hardware, to_dict
 from lightning_tfm.runs.counts import counted, run_flops
 from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
 from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
@@ -25,11 +25,11 @@ class Result:
     """what is known beforehand for the list of that name"""
 
     @staticmethod
-    def measured(names: str, hypotheses: Sequence[str], references: Sequence[str], tokenize: str) -> dict[str, Score]:
+    def measured(how: Evaluation, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
         """As counting.measured, which only a run that names further metrics loads."""
         from lightning_tfm.counting import measured
 
-        return measured(names, hypotheses, references, tokenize)
+        return measured(how, hypotheses, references)
 
     def begin(self, run: Run, step: int) -> Tally:
         return Tally(*attempt_provenance(run.experiment, run.hardware, run.attempt.number, step))

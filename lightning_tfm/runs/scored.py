@@ -19,8 +19,8 @@ from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.evaluate import Line, evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 
-Measuring = Callable[[str, Sequence[str], Sequence[str], str], dict[str, Measured]]
-"""as counting.measured: metrics joined by `+`, translations, references, tokenizer -> metric -> its score"""
+Measuring = Callable[[Evaluation, Sequence[str], Sequence[str]], dict[str, Measured]]
+"""as counting.measured: evaluation, translations, references -> metric that it names -> its score"""
 
 
 def score_split(
@@ -48,7 +48,7 @@ def score_split(
     hypotheses = [text.tokenizer.decode(line.pieces or []) for line in lines] if translated else []
     references, found = split.target_text(), perplexity(lines)
     scored = bleu(hypotheses, references, how.bleu_tokenize) if translated else None
-    found_more = measured(how.metrics, hypotheses, references, how.bleu_tokenize) if how.metrics else {}
+    found_more = measured(how, hypotheses, references) if how.metrics else {}
     sizes, unit = [text_size(reference) for reference in references], "characters"
     if not translated:
         sizes, unit = (
@@ -93,7 +93,7 @@ def check_metrics(text: Text, split: str, how: Evaluation, measured: Measuring) 
     """Raise UserError, before anything is trained, where the references of a split cannot be scored this way."""
     if how.metrics:
         references = text.split(split).target_text()
-        measured(how.metrics, references, references, how.bleu_tokenize)
+        measured(how, references, references)
 
 
 def score_anew(attempt: Attempt, e: Experiment, prepared: Prepared, measured: Measuring) -> None:

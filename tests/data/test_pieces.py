@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_tfm.config import Data, Experiment
+from lightning_tfm.config import Data, Evaluation, Experiment
 from lightning_tfm.contradictions import check
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.textset import TextSet
@@ -88,6 +88,6 @@ def test_joined_pieces():
 def test_moses_tokens_are_not_tokenised_again():
     """&apos;s and a full stop after a blank are Moses's; a second pass would escape the ampersand once more."""
     text = ["the house &apos;s red-brown roof , a b c ."]
-    found = measured(DEV, text, text, [PAPER]).measures[PAPER]
+    found = measured(DEV, text, text, [PAPER], Evaluation()).measures[PAPER]
     assert found.value == pytest.approx(100)
     assert found.signature == "moses:ready|hyphens:split|multi-bleu|case:mixed"
