@@ -31,6 +31,9 @@ from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
 OF_A_RUN = ("step", "steps", "ppl", "parameters", "seconds", "attempts", "diverged")
 """fields of watch.run_state.RunState that `StudyResults.runs` returns"""
 
+NAMES = ("group", "row", "is", "differences to")
+"""columns of a table that hold names"""
+
 
 @dataclass(frozen=True)
 class StudyResults:
@@ -45,7 +48,7 @@ class StudyResults:
         """
         lines = csv.reader(io.StringIO(make(self.study.name, self.root, reference).render("csv")))
         heads = next(lines)
-        return frame(dict(zip(heads, map(_plain, line), strict=True)) for line in lines)
+        return frame({head: _plain(head, x) for head, x in zip(heads, line, strict=True)} for line in lines)
 
     def state(self) -> StudyState:
         """Cells by state, the best row, and every run, as `lightning-tfm status` counts what is in the files."""
@@ -136,9 +139,9 @@ def frame(lines: Iterable[dict[str, Any]]) -> Any:
     return import_module("pandas").DataFrame(list(lines)) if find_spec("pandas") else list(lines)
 
 
-def _plain(text: str) -> Any:
-    """A cell of CSV as a number where it is one, None where it is empty."""
-    for kind in (int, float):
+def _plain(head: str, text: str) -> Any:
+    """A cell of CSV as a number where it is one, None where it is empty; a row's name stays one, also 16 and 1e3."""
+    for kind in () if head in NAMES else (int, float):
         try:
             return kind(text)
         except ValueError:

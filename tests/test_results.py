@@ -15,7 +15,10 @@ import lightning_tfm as lt
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
+from lightning_tfm.study.rows import Paper, Row
+from tests.report.synthetic import Generator
 
+NONE = Paper(None, None, None)
 RECORDS = Path(__file__).parents[1] / "experiments/results/norm/records.tar.xz"
 
 
@@ -41,6 +44,13 @@ def test_a_table_is_the_report_with_numbers_as_numbers(study, root):
             assert value is None if text[key] == "" else str(value) == text[key] or float(text[key]) == value
     assert isinstance(table[0]["d_model"], int) and isinstance(table[0]["ppl mean"], float)
     assert all(line["differences to"] == table[1]["row"] for line in study.table(table[1]["row"]))
+
+
+def test_a_row_whose_name_is_a_number_keeps_its_name(tmp_path):
+    rows = [Row(name, "007", {"model.h": h}, NONE, "here") for name, h in (("1e3", 4), ("16", 16))]
+    Generator(tmp_path, rows, [1]).write_all()
+    table = lt.load_study("made", tmp_path).table()
+    assert [(line["group"], line["row"], line["h"]) for line in table] == [("007", "1e3", 4), ("007", "16", 16)]
 
 
 def test_every_run_and_every_point_of_its_curve_has_a_line(study, root):
