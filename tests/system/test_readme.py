@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -149,7 +149,6 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm sweep sweeps/heads-tuned.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001,1002": Parsed(
         "55 runs"
     ),
-    "lightning-tfm sweep sweeps/norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
     "lightning-tfm tune sweeps/search.yaml": Run(f"{SHORT} --miniature.steps 1000 --training.tokens 130 --trials 2"),
     "lightning-tfm sweep sweeps/table3.yaml --storage postgresql+psycopg://HOST/DB": Stops(
         "cannot be reached", "a PostgreSQL host", f"{SHORT} --name elsewhere"
@@ -199,17 +198,16 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
         FULL
     ),
 }
-for name in ("claims", "scores", "relative", "layers"):  # shortened they run below, from sweeps/
-    COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("40 runs or more")
+for name in ("claims", "scores", "relative", "layers", "norm", "extrapolation"):
+    COMMANDS[f"lightning-tfm sweep sweeps/{name}.yaml"] = Parsed("24 runs or more; its sweep runs below")
 for name in ("scores", "relative", "layers", "extrapolation"):
     COMMANDS[f"lightning-tfm report {name} --collect"] = Stops(f"no study '{name}'", "the study", "--out nothing-here")
 ROW = "lightning-tfm fit --config experiments/miniature.yaml --rows"
-LONG = "--data.long val --data.long_from 16"
+LONG = "--data.long val --data.long_from 8"
 COMMANDS |= {
-    "lightning-tfm sweep sweeps/extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41", long=True),
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-news --config experiments/miniature-wmt-news.yaml "
     "--data.max_len 32 --data.long val": Run(
-        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41", long=True
+        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41 --only P-rotary", long=True
     ),
 }
 SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
@@ -235,12 +233,14 @@ COMMANDS |= {
         "--data.vocab_size 44"
     ),
     "lightning-tfm sweep sweeps/language-model.yaml --name my-text --data.corpus lines --data.folder FOLDER": Run(
-        f"{LINES} --seeds 61", long=True
+        f"{LINES} --seeds 61 --only A-h1", long=True
     ),
     "lightning-tfm sweep sweeps/language-model.yaml --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
     '--data.test "" --data.max_words 0 --data.vocab_size 2000': Parsed("the same with another text runs above"),
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
-    "builtin-lines": Run(f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41", long=True),
+    "builtin-lines": Run(
+        f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary", long=True
+    ),
     'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm sweep sweeps/scan.yaml": Parsed("21 runs"),
     f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
@@ -337,6 +337,7 @@ EXPERIMENTS: dict[str, Run] = {
     "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300", long=True),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
+    "miniature-8-epochs.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "extrapolation.yaml": Run(f"{SHORT} {LONG}", long=True),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
@@ -380,10 +381,10 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """what makes a document's Python short; short.yaml holds the options of SHORT"""
-SWEEPS: dict[str, Run] = {
+SWEEPS: dict[str, Run | Parsed] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
-    "parsing.yaml": Run(f"{TREES} --name all-parsing", long=True),
+    "parsing.yaml": Parsed("it runs above, from docs/"),
     "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --seeds 31", long=True),
     "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61", long=True),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
@@ -403,7 +404,7 @@ SWEEPS: dict[str, Run] = {
     ),
     "heads-tuned.yaml": Run(f"{SHORT} --seeds 21"),
     "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
-    "extrapolation.yaml": Run(f"{SHORT} --name all-schemes {LONG} --seeds 41", long=True),
+    "extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41", long=True),
     "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
     "search.yaml": Run(
         f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
@@ -485,7 +486,7 @@ class Place:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        write_corpus(folder / "data" / "tiny")
+        write_corpus(folder / "data" / "tiny", longest=5)  # half of an untrained model's run is decoding
         write_lines(folder / "data" / "tiny")
         tiny = folder / "data" / "tiny"
         for language in ("en", "de"):
@@ -580,7 +581,7 @@ def check_replay(line: str, place: Place) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def listed(table: dict[str, Run | Stops | Parsed | Foreign] | dict[str, Run]) -> list[object]:
+def listed(table: Mapping[str, Run | Stops | Parsed | Foreign]) -> list[object]:
     long = [pytest.mark.long, pytest.mark.timeout(900)]
     return [pytest.param(name, marks=long if how.long else [], id=name) for name, how in table.items()]
 
@@ -606,11 +607,13 @@ def test_every_program_is_listed():
     assert programs().keys() == SNIPPETS.keys()
 
 
-@pytest.mark.parametrize("how", [pytest.param("shortened"), pytest.param("whole", marks=pytest.mark.long)])
-@pytest.mark.parametrize("document", sorted(SNIPPETS))
-def test_python(document, how, place):
+WHOLE = [pytest.param(name, (), marks=pytest.mark.long, id=f"{name}-whole") for name in SNIPPETS if SNIPPETS[name]]
+
+
+@pytest.mark.parametrize(("document", "shorter"), [*SNIPPETS.items(), *WHOLE])
+def test_python(document, shorter, place):
     code = place.filled(programs()[document])
-    for word, other in SNIPPETS[document] if how == "shortened" else ():
+    for word, other in shorter:
         assert word in code, f"{document} has no {word} any more"
         code = code.replace(word, other)
     ended, said = called(lambda: exec(code, {"__name__": "__main__"}), place.folder)
