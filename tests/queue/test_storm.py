@@ -136,6 +136,10 @@ def assert_whole(root: Path, where: list[Path], storage: str) -> None:
     assert {state.state for state in queue.states()} == {"done"} and queue.done()
 
 
+def assert_all_befell(storm: Storm) -> None:
+    assert storm.woken or RUNS * STEPS * STEP_SECONDS / WORKERS < 7 * EVERY + 2 * GRACE + EVERY, "too short for all"
+
+
 def assert_nobody_left(roots: list[Path]) -> None:
     for root in roots:
         assert not [pid for pid in map(int, (root / "pids").read_text().split()) if started(pid)]
@@ -143,16 +147,14 @@ def assert_nobody_left(roots: list[Path]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["journal", "postgres"])
-def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, request: pytest.FixtureRequest) -> None:
-    storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
-    storm = Storm(forks, [lambda: run(tmp_path, storage)])
+def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks) -> None:
+    storm = Storm(forks, [lambda: run(tmp_path, "")])
     seconds = storm.rage()
-    print(f"{kind}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
-    assert storm.woken or RUNS * STEPS * STEP_SECONDS / WORKERS < 7 * EVERY + 2 * GRACE + EVERY, "too short for all"
-    assert_whole(tmp_path, [tmp_path], storage)
+    print(f"journal: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s")
+    assert_all_befell(storm)
+    assert_whole(tmp_path, [tmp_path], "")
     with (tmp_path / "again").open("w") as stream:
-        final = launch("storm", cells(), tmp_path, train, stream, storage=storage)
+        final = launch("storm", cells(), tmp_path, train, stream)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
     assert_nobody_left([tmp_path])
 
@@ -160,7 +162,7 @@ def test_a_storm_of_kills_changes_nothing(tmp_path: Path, forks, kind: str, requ
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, shared: bool) -> None:
+def test_a_storm_over_two_working_directories_on_postgres(tmp_path: Path, forks, postgres, shared: bool) -> None:
     roots = [tmp_path / name for name in (("home", "home") if shared else ("home", "away"))]
     for number, root in enumerate(roots):
         root.mkdir(exist_ok=True), (tmp_path / f"desk{number}").mkdir()
@@ -174,6 +176,7 @@ def test_a_storm_over_two_working_directories(tmp_path: Path, forks, postgres, s
     print(
         f"two directories, files {'shared' if shared else 'apart'}: {RUNS} runs, {storm.kills} kills, {seconds:.0f} s"
     )
+    assert_all_befell(storm)
     with (tmp_path / "again").open("w") as stream:
         final = launch("storm", cells(), roots[0], train, stream, storage=postgres.url, share_files=shared)
     assert {state.state for state in final} == {"done"} and len(final) == RUNS
