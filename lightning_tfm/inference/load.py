@@ -108,9 +108,13 @@ class Trained:
             for i, hypotheses in zip(lines, found, strict=True):
                 first = ids[i].tolist() * begins
                 begun, given = tokenizer.decode(first), block[i].rstrip() * begins  # unknown characters are not decoded
-                texts = [tokenizer.decode(first + x.pieces).removeprefix(begun) for x in hypotheses]
-                translations[i] = [Translation(given + t, x.score) for t, x in zip(texts, hypotheses, strict=True)]
+                texts = [(tokenizer.decode(first + x.pieces), x.score) for x in hypotheses]
+                translations[i] = [Translation(_after(begun, given, text), score) for text, score in texts]
         return translations
+
+
+def _after(begun: str, given: str, text: str) -> str:
+    return given + text[len(begun) :] if text.startswith(begun) else text
 
 
 def _batches(ids: list[np.ndarray], alike: bool) -> Iterator[list[int]]:

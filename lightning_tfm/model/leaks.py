@@ -92,25 +92,26 @@ def piece_by_piece(model: Transformer, within: float) -> str:
     return ""
 
 
+def _check_shape(part: nn.Module, given: tuple[Any, ...], made: Any, wanted: tuple[int, ...] = ()) -> None:
+    if getattr(made, "shape", None) != (wanted or given[0].shape):
+        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        how = (
+            f": [B, h, T, d_v] = {wanted} is wanted"
+            if wanted
+            else f" of {tuple(given[0].shape)}: the same shape is wanted"
+        )
+        raise ValueError(f"{type(part).__name__} makes {found}{how}")
+
+
 def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made: Tensor) -> None:
     """Its shape, and whether it takes what positional schemes and dropout of weights have for it."""
-    wanted = (*given[0].shape[:3], given[2].shape[3])
-    if getattr(made, "shape", None) != wanted:
-        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-        raise ValueError(f"{type(part).__name__} makes {found}: [B, h, T, d_v] = {wanted} is wanted")
+    _check_shape(part, given, made, (*given[0].shape[:3], given[2].shape[3]))
     q, k, v, mask, bias, x, drop = given
     if bias is not None and k.shape[2] > 1:
-        moved = part.forward(q, k, v, mask, bias + torch.arange(k.shape[2]), x, drop)
-        if torch.equal(moved, made):
+        if torch.equal(part.forward(q, k, v, mask, bias + torch.arange(k.shape[2]), x, drop), made):
             raise ValueError(f"{type(part).__name__} ignores the bias by which model.positions acts: take another")
     if P_attention and torch.equal(part.forward(q, k, v, mask, bias, x, torch.zeros_like), made):
         raise ValueError(f"{type(part).__name__} does not call drop(weights), so model.P_attention must be 0")
-
-
-def _same_shape(part: nn.Module, given: tuple[Tensor, ...], made: Any) -> None:
-    if getattr(made, "shape", None) != given[0].shape:
-        found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-        raise ValueError(f"{type(part).__name__} makes {found} of {tuple(given[0].shape)}: the same shape is wanted")
 
 
 @torch.no_grad()
@@ -130,7 +131,7 @@ def check_own_classes(config: Model) -> None:
             model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
             for part in model.modules():
                 if isinstance(part, Norm | FeedForward):
-                    part.register_forward_hook(_same_shape)
+                    part.register_forward_hook(_check_shape)
                 if isinstance(part, Attention) and part.mix is not None:
                     part.mix.register_forward_hook(partial(_check_mix, part.P_attention))
             for parameter in model.parameters():

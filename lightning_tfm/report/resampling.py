@@ -31,16 +31,8 @@ def resamples(S: int, B: int = RESAMPLES, seed: int = 2017) -> np.ndarray:
 
 def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
     """What makes a score, as tested, from its sums, [..., X]."""
-    if not metric.counted:
-        return ratio
-    score = counted(metric).score
-
-    def tested(sums_X: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):  # sums of a class that are 0 in a resample
-            found = score(sums_X)
-            return np.log(found) if metric.log else found
-
-    return tested
+    score = counted(metric).score if metric.counted else ratio
+    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
 
 
 def ratio(sums_X: np.ndarray) -> np.ndarray:
@@ -56,5 +48,6 @@ def resampled(statistics: Sequence[np.ndarray], score: Callable[[np.ndarray], np
         block_RSX = np.stack(statistics[start : start + BLOCK])
         R, S, X = block_RSX.shape
         flat_SY = np.ascontiguousarray(block_RSX.transpose(1, 0, 2)).reshape(S, R * X)
-        parts.append(score((counts_BS @ flat_SY).reshape(-1, R, X)).T)
+        with np.errstate(divide="ignore", invalid="ignore"):  # sums of a user-defined class that are 0 in a resample
+            parts.append(score((counts_BS @ flat_SY).reshape(-1, R, X)).T)
     return np.concatenate(parts)
