@@ -16,8 +16,9 @@ reach       the farthest class of lengths up to which, class by class from the t
 
 Intervals are report/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
 lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
-p, corrected over the rows by Benjamini and Hochberg. A row with one seed, or one beside a control or base with one, has
-an estimate and no interval, p or word.
+p, corrected over the rows by Benjamini and Hochberg; without p where seeds were added by looks at other tests
+(`--seeds auto`). A row with one seed, or one beside a control or base with one, has an estimate and no interval, p or
+word.
 
 The sentence is of base where it has sinusoids, beside rows with learned positions:
 
@@ -135,8 +136,8 @@ class BeyondSummary:
     """runs without it, and why"""
 
 
-def analyse(cells: Cells) -> BeyondSummary | None:
-    """None where the study scores nothing by length, or has no run yet."""
+def analyse(cells: Cells, fixed: bool = True) -> BeyondSummary | None:
+    """None where the study scores nothing by length, or has no run yet. `fixed`: its seeds were, beforehand."""
     study, data = cells.study, cells.study.base.data
     if not data.long or not cells.filled:
         return None
@@ -144,7 +145,7 @@ def analyse(cells: Cells) -> BeyondSummary | None:
     names = [row.name for row in study.rows if found.of(row.name) and row.name not in twins]
     control = _control(study, found, names)
     measured = Measured.of(found, names)
-    excess, against = _excess(measured, control), _against(measured, study.base_row)
+    excess, against = _excess(measured, control), _against(measured, study.base_row, fixed)
     rows = [_row(found, name, control, excess.get(name), against.get(name)) for name in names]
     word, why = judged(study, {row.row: row for row in rows})
     return BeyondSummary(
@@ -239,13 +240,13 @@ def _excess(measured: Measured, control: str | None) -> dict[str, Estimate]:
     return _each(measured.names, _alone(measured)) if measured.names else {}
 
 
-def _against(measured: Measured, base: str | None) -> dict[str, tuple[Estimate, float]]:
-    """row -> its nll per piece beyond less base's, and p corrected over the rows."""
+def _against(measured: Measured, base: str | None, fixed: bool) -> dict[str, tuple[Estimate, float]]:
+    """row -> its nll per piece beyond less base's, and p corrected over the rows; NaN unless seeds were `fixed`."""
     if base not in measured.names or base is None:
         return {}
     m = measured.ordered(base)
     found = _compared(m, m.beyond_U, m.beyond_UB)
-    p_R = benjamini_hochberg(found.p)
+    p_R = benjamini_hochberg(found.p if fixed else np.full_like(found.p, np.nan))
     each = _each(m.names, found)
     return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
 

@@ -191,7 +191,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             factors=factors.analyse(cells, boots, course is None),
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
-            beyond=beyond.analyse(cells),
+            beyond=beyond.analyse(cells, course is None),
             tuning=tuning.weighed(cells.tuning, table.rows),
         )
     )

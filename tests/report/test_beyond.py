@@ -11,6 +11,7 @@ import pytest
 
 from lightning_tfm.config import evaluation_hash
 from lightning_tfm.data.long import LongText
+from lightning_tfm.durable import to_json
 from lightning_tfm.report import archive, beyond_figure, beyond_text
 from lightning_tfm.report.beyond import (
     CARRIES,
@@ -31,6 +32,7 @@ from lightning_tfm.report.row import Interval
 from lightning_tfm.report.words import to_words
 from lightning_tfm.runs.by_length import Scored, by_length
 from lightning_tfm.runs.record import Score, to_plain
+from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.training.evaluate import Line
@@ -214,6 +216,16 @@ def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_wor
     found, rows = single("base")
     assert found.verdict == UNTESTABLE and {row.compared for row in found.rows} == {"", UNTESTABLE}
     assert {row.p for row in found.rows} == {None} and rows["E-learned"].word == FALLS_OFF
+
+
+def test_seeds_that_were_added_after_looking_leave_intervals_and_no_p(made):
+    seen = {row.name: SEEDS for row in made.study.rows}
+    looks = made.root / "studies/made/looks.json"
+    looks.write_bytes(to_json(looks_to_json(Course(late(4, 8), [Look(seen)], seen))))
+    rows = {row.row: row for row in again(made, RISES).rows}
+    looks.unlink()
+    assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == UNTESTABLE
+    assert rows["alibi"].against.lower is not None and rows["alibi"].word == CARRIES
 
 
 def test_without_a_control_a_row_with_one_seed_has_no_interval(made):
