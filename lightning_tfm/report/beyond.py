@@ -16,9 +16,9 @@ reach       the farthest class of lengths up to which, class by class from the t
 
 Intervals are report/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
 lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
-p, corrected over the rows by Benjamini and Hochberg; without p where seeds were added by looks at other tests
-(`--seeds auto`). A row with one seed, or one beside a control or base with one, has an estimate and no interval, p or
-word.
+p, corrected over the rows by Benjamini and Hochberg; without p where the row or base has fewer seeds than a verdict
+needs (statistics.LEAST), or seeds were added by looks at other tests (`--seeds auto`). A row with one seed, or one
+beside a control or base with one, has an estimate and no interval, p or word.
 
 The sentence is of base where it has sinusoids, beside rows with learned positions:
 
@@ -44,6 +44,7 @@ from lightning_tfm.report.resampling import resamples
 from lightning_tfm.report.row import Interval, Spread
 from lightning_tfm.report.statistics import (
     ALPHA,
+    LEAST,
     Differences,
     Estimate,
     compare,
@@ -246,7 +247,9 @@ def _against(measured: Measured, base: str | None, fixed: bool) -> dict[str, tup
         return {}
     m = measured.ordered(base)
     found = _compared(m, m.beyond_U, m.beyond_UB)
-    p_R = benjamini_hochberg(found.p if fixed else np.full_like(found.p, np.nan))
+    seeds_R = np.bincount(m.row_U, minlength=len(m.names))
+    enough_R = fixed & (np.minimum(seeds_R, seeds_R[0]) >= LEAST)
+    p_R = benjamini_hochberg(np.where(enough_R, found.p, np.nan))
     each = _each(m.names, found)
     return {name: (each[name], float(p)) for name, p in zip(m.names, p_R, strict=True) if name != base}
 

@@ -39,7 +39,7 @@ from lightning_tfm.training.evaluate import Line
 from tests.records import SIGNATURE
 from tests.report.synthetic import BASE, Generator
 
-LIMIT, SEEDS = 10, [1, 2, 3, 4]
+LIMIT, SEEDS = 10, [1, 2, 3, 4, 5, 6]
 SEEN = Row("seen", "X", {"data.max_len": 512}, Paper(None, None, None), "mine.yaml:1")
 ALIBI = Row("alibi", "X", {"model.positions": "alibi"}, Paper(None, None, None), "mine.yaml:2")
 
@@ -117,7 +117,7 @@ def test_rises_are_found_less_the_controls_with_words_and_reach(report):
     assert rows["E-learned"].compared == "worse" and rows["alibi"].compared == "better"
     assert rows["base"].beyond - rows["base"].within == pytest.approx(0.8, abs=0.05)
     assert rows["base"].early == 1.0 and rows["base"].ratio == pytest.approx(0.4, abs=0.07)
-    assert (found.verdict, rows["alibi"].n) == (IN_PART, 3)
+    assert (found.verdict, rows["alibi"].n) == (IN_PART, 5)
     assert found.missing == ["not scored by length, which lightning-tfm report made --collect does: alibi/4"]
 
 
@@ -221,11 +221,18 @@ def test_a_row_a_control_or_a_base_with_one_seed_has_no_interval_no_p_and_no_wor
 def test_seeds_that_were_added_after_looking_leave_intervals_and_no_p(made):
     seen = {row.name: SEEDS for row in made.study.rows}
     looks = made.root / "studies/made/looks.json"
-    looks.write_bytes(to_json(looks_to_json(Course(late(4, 8), [Look(seen)], seen))))
+    looks.write_bytes(to_json(looks_to_json(Course(late(6, 8), [Look(seen)], seen))))
     rows = {row.row: row for row in again(made, RISES).rows}
     looks.unlink()
     assert {row.p for row in rows.values()} == {None} and rows["alibi"].compared == UNTESTABLE
     assert rows["alibi"].against.lower is not None and rows["alibi"].word == CARRIES
+
+
+def test_four_seeds_leave_an_interval_and_no_p(made):
+    rows = {row.row: row for row in again(made, RISES, [("alibi", seed) for seed in SEEDS[4:]]).rows}
+    four, others = rows["alibi"], [rows["E-learned"], rows["seen"]]
+    assert (four.n, four.p, four.compared) == (4, None, UNTESTABLE) and four.against.lower is not None
+    assert all(row.p is not None for row in others)
 
 
 def test_without_a_control_a_row_with_one_seed_has_no_interval(made):
