@@ -66,7 +66,7 @@ BROKEN = [
     (Narrows, "test_shapes", "3 sequences of 5 positions"),
     (MixesPositions, "test_every_position_stands_alone", "by itself is off"),
     (MixesPositions, "test_padding_is_invisible", "columns of padding"),
-    (MixesRows, "test_neighbours_in_the_batch_are_invisible", "row 0 of a batch"),
+    (MixesRows, "test_neighbours_in_the_batch_are_invisible", "by itself, not in a batch"),
     (Constant, "test_every_position_stands_alone", "does not see itself"),
     (DropsOnItsOwn, "test_randomness_comes_from_the_seed_alone", "same dropout masks"),
     (HasAnIdleMatrix, "test_every_parameter_learns", "gets no gradient"),

@@ -176,7 +176,7 @@ BROKEN = [
     (LooksAhead, "test_piece_by_piece_is_all_at_once", "the piece at position 0"),
     (IgnoresStart, "test_piece_by_piece_is_all_at_once", "the piece at position 1 is off"),
     (CountsFromTheEnd, "test_padding_is_invisible", "columns of padding"),
-    (SeesNeighbours, "test_neighbours_in_the_batch_are_invisible", "row 0 of a batch"),
+    (SeesNeighbours, "test_neighbours_in_the_batch_are_invisible", "by itself, not in a batch"),
     (DrawsByItself, "test_the_same_seed_gives_the_same_bits", "the results differ"),
     (CountsItsInstances, "test_the_same_seed_gives_the_same_bits", "different names"),
     (CountsItsInstances, "test_weights_are_drawn_by_name", "no counterpart"),
