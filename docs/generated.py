@@ -43,6 +43,7 @@ COPIED = {
     "ARCHITECTURE.md": "also/architecture",
     "CONTRIBUTING.md": "also/contributing",
     "CHANGELOG.md": "also/changelog",
+    "experiments/results/miniature-8-epochs/table.md": "also/table-miniature-8-epochs",
     "experiments/results/miniature/table.md": "also/table-miniature",
     "experiments/results/tatoeba/table.md": "also/table-tatoeba",
     "experiments/results/manpages/table.md": "also/table-manpages",
@@ -118,7 +119,8 @@ def copied(name: str, page: str) -> str:
 
 def _title(folder: str) -> str:
     """Of a study of experiments/results, as its sweep has it; the folder's name where it has none."""
-    beside = ROOT / "sweeps" / f"{ {'miniature': 'table3'}.get(folder, folder) }.study.yaml"
+    sweep = "table3" if folder.startswith("miniature") else folder
+    beside = ROOT / "sweeps" / f"{sweep}.study.yaml"
     found = yaml.safe_load(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
     return str(found.get("title", folder))
 

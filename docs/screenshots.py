@@ -2,9 +2,9 @@
 
     python docs/screenshots.py [--results FOLDER]
 
-It unpacks experiments/results/miniature/records.tar.xz, runs `lightning-tfm demo` and `dashboard` in a folder of its
-own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png and experiments/results/miniature/*.png. Chromium
-is $CHROMIUM, or found on the PATH.
+It unpacks experiments/results/miniature-8-epochs/records.tar.xz, runs `lightning-tfm demo` and `dashboard` in a folder
+of its own (or in FOLDER, to keep it), and writes docs/_static/screens/*.png and the PNG files beside those records.
+Chromium is $CHROMIUM, or found on the PATH.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 SCREENS = ROOT / "docs" / "_static" / "screens"
-RECORDS = ROOT / "experiments" / "results" / "miniature" / "records.tar.xz"
+RECORDS = ROOT / "experiments" / "results" / "miniature-8-epochs" / "records.tar.xz"
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture. In `path`, BASE and OTHER are the runs of base and C-N2 at seed 21, DEMO the demo's."""
+    """One picture. In `path`, BASE and OTHER are the runs of base and C-N2 at seed 61, DEMO the demo's."""
 
     name: str
     path: str
@@ -43,15 +43,15 @@ class Shot:
 
 SHOTS = (
     Shot("dashboard", "/"),
-    Shot("study", "/study/table3", height=1000),
+    Shot("study", "/study/table3-8-epochs", height=1000),
     Shot("run", "/run/DEMO", height=1100),
     Shot("compare", "/diff?run=BASE&run=OTHER", height=1000, dark=True),
-    Shot("report", "/study/table3/report", height=1000),
-    Shot("report-narrow", "/study/table3/report", width=400, height=900),
+    Shot("report", "/study/table3-8-epochs/report", height=1000),
+    Shot("report-narrow", "/study/table3-8-epochs/report", width=400, height=900),
 )
 
 
-REPORT = "/study/table3/report"
+REPORT = "/study/table3-8-epochs/report"
 PARTS = (
     *(Shot(f"forest-{'dark' if dark else 'light'}", REPORT, 860, 800, dark, "forest", True) for dark in (False, True)),
     *(Shot(f"{name}-light", REPORT, section=name) for name in ("agreement", "table")),
@@ -65,7 +65,7 @@ def main() -> int:
     asked = parser.parse_args().results
     with tempfile.TemporaryDirectory() as temporary:
         results = (asked or Path(temporary) / "results").resolve()
-        if not (results / "studies" / "table3").is_dir():
+        if not (results / "studies" / "table3-8-epochs").is_dir():
             subprocess.run(verb(results, "records", "unpack", str(RECORDS)), env=OURS, check=True)
         subprocess.run(verb(results, "demo"), env=OURS, check=True)
         photograph(results)
@@ -94,7 +94,7 @@ def photograph(results: Path) -> None:
         browser.close()
 
 
-CELLS = {"BASE": ("table3", "base", 21), "OTHER": ("table3", "C-N2", 21), "DEMO": ("demo", "base", 1)}
+CELLS = {"BASE": ("table3-8-epochs", "base", 61), "OTHER": ("table3-8-epochs", "C-N2", 61), "DEMO": ("demo", "base", 1)}
 
 
 def run_of(results: Path, study: str, row: str, seed: int) -> str:

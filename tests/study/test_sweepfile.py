@@ -33,7 +33,7 @@ def test_the_shipped_sweep_names_all_rows():
     sweep = read_sweep("sweeps/table3.yaml")
     assert sweep.rows == list(all_rows())
     assert (sweep.name, len(sweep.seeds)) == ("table3", 1)
-    assert sweep.arguments == ["--config", "experiments/miniature.yaml"]
+    assert sweep.arguments == ["--config", "experiments/miniature-8-epochs.yaml"]
 
 
 def test_rows_may_be_picked_and_base_is_always_there():
