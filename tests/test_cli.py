@@ -217,6 +217,7 @@ IN_ZSH = """PS1=; PS2=; unsetopt beep; autoload -Uz compinit; compinit -u -D; ev
 compadd() { local -a hits; builtin compadd -O hits "$@"; print -r -- "$hits" >> $OUT; builtin compadd "$@" }
 _files() { print FILES >> $OUT }
 zstyle ':completion:*' completer _complete
+zstyle ':completion:*' insert-tab false
 print ready >> $OUT
 """
 
@@ -278,7 +279,8 @@ def test_completions_in_zsh(with_program):
     try:
         typed(IN_ZSH, 1)
         for i, line in enumerate(OFFERED):
-            typed(f"{line}\t\x15", i + 2)
+            typed(f"{line}\t", i + 2)
+            os.write(ours, b"\x15")  # not before: a terminal that no editor reads yet would erase the line itself
     finally:
         shell.kill()
         shell.wait()
