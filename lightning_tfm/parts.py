@@ -35,6 +35,8 @@ class Part:
     stacks, of a layer type (model, inner width, causal, bias); None: only the built model knows"""
     source: bool = field(default=True, kw_only=True)
     """of a corpus: whether its text has one"""
+    generated: bool = field(default=False, kw_only=True)
+    """of a corpus: whether it makes as many pairs as data.pairs asks for"""
 
 
 @dataclass(frozen=True)
@@ -351,11 +353,11 @@ CORPORA = Kind(
     "data.corpus",
     Part,
     (),
-    Part("builtin", "BuiltinCorpus"),
+    Part("builtin", "BuiltinCorpus", generated=True),
     Part("files", "FilesCorpus"),
     Part("lines", "lines:LinesCorpus", source=False),
-    Part("builtin-lines", "lines:BuiltinLines", source=False),
-    Part("trees", "trees:BuiltinTrees"),
+    Part("builtin-lines", "lines:BuiltinLines", source=False, generated=True),
+    Part("trees", "trees:BuiltinTrees", generated=True),
     Part("treebank", "treebank:TreebankCorpus"),
     Part("scan", "scan:ScanCorpus"),
     *(

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from lightning_tfm.config import Data, Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.parts import CORPORA
 from lightning_tfm.study.held import HOLD, Held
 
 UNIQUE, EPOCHS, WARMUP = 2.0, 20.0, 0.04
@@ -35,9 +36,6 @@ NEAR = 0.005
 TRIES = 6
 PAIR = 12.0
 """target pieces of a generated pair, as a first guess"""
-
-GENERATED = ("builtin", "builtin-lines", "trees")
-"""corpora that make as many pairs as data.pairs asks for"""
 
 Count = Callable[[Data], tuple[int, int]]
 """a text -> (target pieces to train on, end tokens counted; pieces of its vocabulary)"""
@@ -59,7 +57,7 @@ class Regime:
         t, d = self.base.training, self.base.data
         unique, trained = self.pieces / self.parameters, t.steps * t.tokens / self.parameters
         warm = t.warmup / t.steps
-        text = f"{d.pairs:,} pairs" if d.corpus in GENERATED else f"data.share {d.share:g}"
+        text = f"{d.pairs:,} pairs" if _generated(d) else f"data.share {d.share:g}"
         scaled = "" if self.seen == 1 else f", {self.seen:g} of the paper's budget"
         return [
             f"ratios held at {self.parameters:,} parameters of base: {text}, {self.pieces:,} target pieces; "
@@ -92,7 +90,7 @@ def hold(base: Experiment, held: Held, count: Count) -> Regime:
 
 def _text(base: Experiment, count: Count, where: str) -> tuple[Data, int, int]:
     """(the text, its target pieces, parameters of base over its vocabulary)."""
-    generated = base.data.corpus in GENERATED
+    generated = _generated(base.data)
     P = parameters(base, base.data.vocab_size)
     size = max(1, round(UNIQUE * P / PAIR)) if generated else 1.0
     for _ in range(TRIES):
@@ -125,6 +123,10 @@ def _too_short(base: Experiment, pieces: int, V: int, where: str) -> str:
         if fed:
             return f"{said}: it is enough for miniature.width={width}; or use a longer text"
     return f"{said}: it is too short for any width; use a longer text or a smaller data.vocab_size"
+
+
+def _generated(data: Data) -> bool:
+    return data.corpus in CORPORA and CORPORA[data.corpus].generated
 
 
 def _check_given(found: Experiment, held: Held) -> None:
