@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Kind = TypeVar("Kind")
-Number = Annotated[int | float, Gt(-1e300), Lt(1e300)]
-"""as written in the file: a whole number where a fraction may be stays one"""
+Number = Annotated[int, Gt(-(10**300)), Lt(10**300)] | Annotated[float, Gt(-1e300), Lt(1e300)]
+"""as written in the file: a whole number for a fraction stays one. Pydantic holds a union's limits in Python"""
 INFINITE = "Infinity"
 """how JSON, which has no such number, holds one that overflowed, such as a perplexity; float() reads it"""
 OPTIONAL = {"optional": True}
@@ -102,12 +102,11 @@ def made(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     from pydantic import ValidationError  # here, as just importing it takes longer than most of --help
 
     try:  # as JSON, since for Python objects the strict rules want dataclasses instead of dicts
-        found: Kind = _adapter(cast(Any, kind)).validate_json(text or json.dumps(plain, default=str))
-        return found
+        return cast(Kind, _adapter(cast(Any, kind)).validate_json(text or json.dumps(plain, default=str)))
     except ValidationError as error:
         flaws = error.errors(include_url=False)
     # a misspelt key is also missing; where a fraction is allowed, "not a whole number" says less
-    flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", flaw["loc"][-1:] == ("int",)))
+    flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", "constrained-int" in flaw["loc"][-1:]))
     raise _in_our_words(kind, plain, flaws[0])
 
 

@@ -22,10 +22,10 @@ CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll
 CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
 """key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
 
-MOST = 1e11
+MOST = 10**11
 """beyond any step and any time: as seconds since 1970 it is the year 5138"""
-Bounded = Annotated[Number, Ge(0), Lt(MOST)]
 Count = Annotated[int, Ge(0), Lt(MOST)]
+Bounded = Count | Annotated[float, Ge(0), Lt(MOST)]
 
 
 @dataclass(frozen=True, kw_only=True)

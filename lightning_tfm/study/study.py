@@ -1,5 +1,6 @@
 """What a study is: an ablation (rows at seeds) or a search (trials of a space) over one base, frozen in study.json."""
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -154,6 +155,13 @@ class Study(Kept, ABC):
         """This study with what study.json (`path`) held before, `old`. Raises UserError if that is another study."""
 
 
+def _hashes(identity: dict[str, Any], seeds: Iterable[int]) -> list[str]:
+    """`training_hash` at each seed: the rest becomes JSON once, which takes most of the time."""
+    text = json.dumps(identity | {"training": identity["training"] | {"seed": None}}, sort_keys=True)
+    before, after = text.split('"seed": null')  # within a text the quotes would be escaped
+    return [hashlib.sha256(f'{before}"seed": {seed}{after}'.encode()).hexdigest() for seed in seeds]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ablation(Study):
     """Every row at every seed over one base. Rows and seeds may be added, nothing else may change."""
@@ -169,16 +177,13 @@ class Ablation(Study):
         object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
 
     def cells(self) -> list[Cell]:
-        return [cell for i, row in enumerate(self.rows) for cell in self._cells_of(row, each=i == 0)]
+        return [cell for row in self.rows for cell in self._cells_of(row)] if self.seeds else []
 
-    def _cells_of(self, row: Row, each: bool) -> list[Cell]:
-        """All cells of a row, derived together as its seeds differ in nothing else, unless `each`."""
-        if each or not self.seeds:
-            return [self.cell(row, seed) for seed in self.seeds]
+    def _cells_of(self, row: Row) -> list[Cell]:
+        """All cells of a row, derived together as its seeds differ in nothing else."""
         exact = self._exact(row, self.seeds[0])
-        identity, cost = self._identity(row, exact), self._cost(row, exact)
-        named = [(seed, identity | {"training": identity["training"] | {"seed": seed}}) for seed in self.seeds]
-        return [Cell(row.name, seed, training_hash(own), cost) for seed, own in named]
+        hashes, cost = _hashes(self._identity(row, exact), self.seeds), self._cost(row, exact)
+        return [Cell(row.name, seed, own, cost) for seed, own in zip(self.seeds, hashes, strict=True)]
 
     def cell(self, row: Row, seed: int) -> Cell:
         exact = self._exact(row, seed)

@@ -242,7 +242,7 @@ COMMANDS |= {
         f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary", long=True
     ),
     'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
-    "lightning-tfm sweep sweeps/scan.yaml": Parsed("21 runs"),
+    "lightning-tfm sweep sweeps/scan.yaml": Parsed("12 runs"),
     f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
     f"{SCAN}jump --data.train jump-train --data.dev jump-test": Parsed("21 runs"),
     "lightning-tfm fit --config experiments/miniature.yaml --evaluation.metrics chrf+exact": Run(SHORT),
