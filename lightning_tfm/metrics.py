@@ -7,6 +7,7 @@ attributes.
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -263,8 +264,9 @@ class Metrics(dict[str, Metric]):
         for metric in found:
             if not metric.more:
                 raise UserError(f"metric '{metric.name}' is in every score: remove it")
-        if len({metric.name for metric in found}) < len(found):
-            raise UserError(f"metrics '{joined}': one is named twice")
+        ((label, number),) = Counter(m.label for m in [*map(self.__getitem__, PRINTED), *found]).most_common(1)
+        if number > 1:
+            raise UserError(f"metrics '{joined}': {number} columns would be labelled '{label}'")
         return found
 
 

@@ -135,7 +135,7 @@ TABLE = [
     ("fit --data.corpus treebank", "", 2, "data.corpus=treebank needs data.folder, the folder of the trees"),
     ("fit --evaluation.metrics f2", "", 2, "metric 'f2': did you mean 'f1'? Or give the path of a class, module:Class"),
     ("fit --evaluation.metrics exact+bleu", "", 2, "metric 'bleu' is in every score: remove it"),
-    ("fit --evaluation.metrics exact+exact", "", 2, "metrics 'exact+exact': one is named twice"),
+    ("fit --evaluation.metrics exact+exact", "", 2, "metrics 'exact+exact': 2 columns would be labelled 'exact'"),
     ("fit --evaluation.metrics no_such:Metric", "", 2, "metric 'no_such:Metric': cannot import it"),
     ("fit --evaluation.metrics collections:Counter", "", 2, "must derive from Summed (lightning_tfm.counting)"),
     (f"{TABLE3} --evaluation.bleu_tokenize moses", "", 2, "valid: 13a, char, flores101"),

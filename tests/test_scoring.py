@@ -4,8 +4,11 @@ import math
 
 import pytest
 
+from lightning_tfm.brackets import F1
 from lightning_tfm.counting import Chrf
+from lightning_tfm.errors import UserError
 from lightning_tfm.inference.paper_bleu import paper_bleu, paper_tokens
+from lightning_tfm.metrics import METRICS, Metrics
 from lightning_tfm.scoring import bleu
 
 
@@ -25,6 +28,18 @@ def test_chrf():
     assert chrf("abc def", "abc def") == pytest.approx(100) and chrf("xyz", "abc") == 0
     # Popović 2015 by hand for "ab" against "ac", order up to 2 that exist: p1 = r1 = 1/2, p2 = r2 = 0 -> F = 25
     assert chrf("ab", "ac") == pytest.approx(25)
+
+
+@pytest.mark.parametrize(
+    ("joined", "label"), [("f1+lightning_tfm.brackets:F1", "F1"), ("tests.test_scoring:BLEU", "BLEU")]
+)
+def test_two_columns_of_one_label_are_refused(joined, label):
+    with pytest.raises(UserError, match=f"'{joined}': 2 columns would be labelled '{label}'".replace("+", "[+]")):
+        Metrics(*METRICS.values()).named(joined)
+
+
+class BLEU(F1):
+    """A user's, labelled as one that every score has."""
 
 
 def test_tokens_as_the_authors_script_makes_them():
