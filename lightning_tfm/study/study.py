@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -113,7 +114,7 @@ class Study(Kept, ABC):
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
-        return evaluation_hash(self.base, self.texts(cell, root)[1])
+        return _evaluation_hash(self.base, self.texts(cell, root)[1])
 
     def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
         """Fingerprints of a cell's training and dev text, as of the study's start; `root`: see plan."""
@@ -153,6 +154,10 @@ class Study(Kept, ABC):
     @abstractmethod
     def joined(self, old: Self, path: Path) -> Self:
         """This study with what study.json (`path`) held before, `old`. Raises UserError if that is another study."""
+
+
+_evaluation_hash = lru_cache(maxsize=1024)(evaluation_hash)
+"""the same for all rows of a table, which ask for it one by one"""
 
 
 def _hashes(identity: dict[str, Any], seeds: Iterable[int]) -> list[str]:
@@ -209,7 +214,7 @@ class Ablation(Study):
 
     def evaluation_of(self, row: Row) -> str:
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
-        return evaluation_hash(self.base, self.data_of(row).prints.dev)
+        return _evaluation_hash(self.base, self.data_of(row).prints.dev)
 
     def renamed(self, row: str, to: str | None) -> "Ablation":
         """With another name for a row, or without it and what only it needs if `to` is None or another row's name.

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -260,9 +261,10 @@ class RunState:
 class Reader:
     """Follows one run's folder. Once it has ended, a look costs three calls of stat."""
 
-    def __init__(self, folder: Path, curves: bool = True, memory: Memory | None = None) -> None:
+    def __init__(self, folder: Path | str, curves: bool = True, memory: Memory | None = None) -> None:
         """Without `curves`, those of finished runs are not read. With a `memory`, no more is kept than it keeps."""
-        self.folder, self._curves, self._memory = folder, curves, memory
+        self._path, self._curves, self._memory = str(folder), curves, memory
+        self.name = self._path.rpartition("/")[2]
         self._looked_at = [f"{folder}{part}" for part in ("", "/attempts", "/result.json")]
         self._stamps: list[Stamp] = []
         self._settled = False
@@ -271,6 +273,11 @@ class Reader:
         self._mark = ""
         """of its files when it was read"""
         self._experiment: dict[str, Any] = {}
+
+    @cached_property
+    def folder(self) -> Path:
+        """Made when a file of it is read: a Path takes longer than a call of stat."""
+        return Path(self._path)
 
     def look(self) -> RunState:
         """The run as it is now."""
@@ -292,15 +299,15 @@ class Reader:
         return Finished(self._mark, found.record, curve, found.called)
 
     def _recalled(self) -> RunState | None:
-        found = self._memory.recall(self.folder.name, self._mark) if self._memory and self._state is None else None
+        found = self._memory.recall(self.name, self._mark) if self._memory and self._state is None else None
         if found is None:
             return None
         self._settled = True
-        return finished(self.folder.name, found.record, found.curve, found.called)
+        return finished(self.name, found.record, found.curve, found.called)
 
     def _now(self) -> str:
         """A mark of the files that a finished run is read from."""
-        more = [stamp(f"{self.folder}/{name}") for name in ("metrics.jsonl", "cell.json", "experiment.json")]
+        more = [stamp(f"{self._path}/{name}") for name in ("metrics.jsonl", "cell.json", "experiment.json")]
         return blake2b(repr([self._stamps, more]).encode(), digest_size=8).hexdigest()
 
     def _read(self) -> RunState:
@@ -314,7 +321,7 @@ class Reader:
             curve = Curve.of(self.folder, record).summary(record.V) if self._curves else None
             if self._memory:
                 record = self._memory.slim(record, record.experiment or self._trains())
-            return finished(self.folder.name, record, curve)
+            return finished(self.name, record, curve)
         attempts = read_attempts(self.folder)
         last = attempts[-1] if attempts else None
         alive = last is not None and last.alive
@@ -344,7 +351,7 @@ class Reader:
         rate = progress.tokens_per_second if progress and current and not phase.startswith(SCORING) else None
         validated = [float(line[DEV]) for line in curve.lines if DEV in line]
         return RunState(
-            name=self.folder.name,
+            name=self.name,
             state="waiting",
             step=progress.step if progress else None,
             steps=progress.steps if progress else None,
@@ -445,7 +452,7 @@ class Runs:
         """Of one run, by its hash or the name of its folder."""
         name = training_hash[:16]
         if name not in self._readers:
-            self._readers[name] = Reader(self._root / name, self._curves, self._memory)
+            self._readers[name] = Reader(f"{self._root}/{name}", self._curves, self._memory)
         return self._readers[name].look()
 
     def all(self) -> dict[str, RunState]:

@@ -171,7 +171,7 @@ class Watch:
     runs: Reads = None  # type: ignore[assignment]
     """by default those below `root`"""
     _evaluations: dict[str, str] = field(default_factory=dict)
-    """row -> hash of its scores' evaluation"""
+    """row -> hash of its scores' evaluation; empty for another study's row"""
     _most: int = 0
     """trials that a search makes in all"""
 
@@ -209,12 +209,11 @@ class Watch:
         run = self.runs[cell.training_hash]
         if self.study is None or run.record is None:
             return run
-        if isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows):
-            return run  # of a row that somebody else added or dropped
-        if cell.row not in self._evaluations:
-            self._evaluations[cell.row] = self.study.evaluation(cell, self.root)
+        if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
+            foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
+            self._evaluations[cell.row] = "" if foreign else self.study.evaluation(cell, self.root)
         evaluation = self._evaluations[cell.row]
-        if run.record.scored_by(evaluation):
+        if not evaluation or run.record.scored_by(evaluation):
             return run
         found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
         if not isinstance(found, RunRecord):
@@ -230,7 +229,7 @@ def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> Ce
     if len(records) == len(runs):
         seconds = sum(record.seconds.total for record in records)
         attempt = s.attempt or max(record.attempts or 1 for record in records)
-        values = tuple(fmean(measured(record, aim) for record in records) for aim in _aims(study))
+        values = tuple(fmean([measured(record, aim) for record in records]) for aim in _aims(study))
         return replace(s, state="done", reason="", owner=None, attempt=attempt, seconds=seconds, values=values)
     if s.state in ("failed", "pruned"):
         return s
