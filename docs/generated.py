@@ -43,27 +43,9 @@ COPIED = {
     "ARCHITECTURE.md": "also/architecture",
     "CONTRIBUTING.md": "also/contributing",
     "CHANGELOG.md": "also/changelog",
-    "experiments/results/miniature-8-epochs/table.md": "also/table-miniature-8-epochs",
-    "experiments/results/miniature/table.md": "also/table-miniature",
-    "experiments/results/tatoeba/table.md": "also/table-tatoeba",
-    "experiments/results/manpages/table.md": "also/table-manpages",
-    "experiments/results/multi30k/table.md": "also/table-multi30k",
-    "experiments/results/tatoeba-8-epochs/table.md": "also/table-tatoeba-8-epochs",
-    "experiments/results/heads-tuned/table.md": "also/table-heads-tuned",
-    "experiments/results/stack/table.md": "also/table-stack",
-    "experiments/results/norm/table.md": "also/table-norm",
-    "experiments/results/parsing/table.md": "also/table-parsing",
-    "experiments/results/language-model/table.md": "also/table-language-model",
-    "experiments/results/language-model-text/table.md": "also/table-language-model-text",
-    "experiments/results/modern/table.md": "also/table-modern",
-    "experiments/results/forecast/table.md": "also/table-forecast",
-    "experiments/results/layers/table.md": "also/table-layers",
-    "experiments/results/extrapolation/table.md": "also/table-extrapolation",
-    "experiments/results/relative/table.md": "also/table-relative",
-    "experiments/results/scores/table.md": "also/table-scores",
-    "experiments/results/claims/table.md": "also/table-claims",
-    "experiments/results/comparison/table.md": "also/table-comparison",
 }
+TABLES = sorted(ROOT.glob("experiments/results/*/table.md"))
+COPIED |= {str(path.relative_to(ROOT)): f"also/table-{path.parent.name}" for path in TABLES}
 """Markdown outside docs/ -> the page that shows it"""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
