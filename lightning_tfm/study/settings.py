@@ -6,6 +6,7 @@ also be in a file.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,20 +35,27 @@ APPENDED = "rows+"
 
 ALIASES = {
     "training.lr_factor": "lr learning_rate lr_scale",
-    "training.tokens": "batch batch_size batch_tokens",
+    "training.tokens": "batch batch_size batch_tokens bs",
     "training.steps": "epochs max_epochs max_steps num_steps",
     "training.warmup": "warmup_steps",
     "training.eps_ls": "label_smoothing",
-    "training.clip_norm": "gradient_clip_val max_grad_norm",
+    "training.clip_norm": "gradient_clip_val grad_clip max_grad_norm",
     "model.P_drop": "dropout p_dropout",
-    "model.h": "heads n_heads num_heads nhead",
+    "model.h": "head heads n_heads num_heads nhead",
     "model.N": "layers n_layers num_layers",
     "model.d_model": "hidden_size embed_dim dim",
     "model.d_ff": "ffn_dim dim_feedforward",
     "evaluation.beam": "beam_size num_beams",
+    "training.precision": "fp16 bf16 amp",
     "trainer.devices": "gpus num_gpus",
+    "trainer.micro_tokens": "accumulate_grad_batches gradient_accumulation gradient_accumulation_steps",
+    "out": "output_dir out_dir",
 }
 """field -> what other tools call it"""
+MANY = 20
+"""options that a message still lists"""
+INSTEAD = {"dry_run": "lightning-tfm plan says what would run", "resume": "run the same command to resume"}
+"""option of other tools -> what to do here"""
 FOREIGN = frozenset(" ".join(ALIASES.values()).split())
 
 Setting = tuple[str, Any, str]
@@ -132,11 +140,20 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
 
 
 def meant(key: str, valid: Iterable[str]) -> str:
-    """The clause of `errors.nearest`, by what other tools call our fields, too."""
-    word, valid = key.lstrip("-").rpartition(".")[2].replace("-", "_").lower(), [*valid]
+    """A clause that names what `key` may mean: a field by its own name or other tools' name for it, or one like it."""
+    word, whole = _last(key), {name.lstrip("-"): name for name in valid}
+    last = {_last(name): name for name in whole.values()}
     ours = next((field for field, names in ALIASES.items() if word in names.split()), "")
-    found = next((name for name in valid if ours and name.lstrip("-") == ours), None)
-    return f"did you mean '{found}'?" if found else nearest(key, valid)
+    close = [*get_close_matches(key.lstrip("-"), whole, 1), *get_close_matches(word, last, 1)]
+    found = whole.get(ours) or last.get(word) or next((whole.get(name, last.get(name)) for name in close), None)
+    if found or (word not in INSTEAD and len(whole) <= MANY):
+        return f"did you mean '{found}'?" if found else nearest(key, whole.values())
+    return INSTEAD.get(word, "none is like it; --help all lists them")
+
+
+def _last(key: str) -> str:
+    """The name of a field or option without section and dashes."""
+    return key.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
 
 
 def in_file(name: str | Path) -> Iterator[Setting]:
@@ -191,7 +208,8 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
             files = value if key == "rows" else [*files, *value]
         else:
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
-            valid = fields_of if key.rpartition(".")[2] in FOREIGN else [*SECTIONS, *PLAIN, "rows"]
+            plain = [*SECTIONS, *PLAIN, "rows"]
+            valid = [*fields_of, *PLAIN] if key.rpartition(".")[2] in FOREIGN else plain
             raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {meant(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)
