@@ -68,7 +68,9 @@ def python_page() -> str:
     lines = [
         "# Python",
         "",
-        "What `import lightning_tfm as lt` offers. Used: [in a notebook](../howto/notebook.md).",
+        "What `import lightning_tfm as lt` offers, used [in a notebook](../howto/notebook.md) and [in your own",
+        "Trainer](../howto/python.md). These names and what is listed of them are stable: they change only with a line",
+        "in the changelog. Everything else below `lightning_tfm.` may move.",
     ]
     ours: list[Any] = [results.StudyResults, results.RunResults]
     for found in [*(getattr(lightning_tfm, name) for name in sorted(lightning_tfm._HOME)), *ours]:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.inference.find import experiment_of, find_trained
 from lightning_tfm.inference.inspect import with_pieces
-from lightning_tfm.inference.load import Trained, experiment_of, find_trained
+from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.report.build import make
 from lightning_tfm.runs.directory import RunFolder
@@ -96,6 +97,7 @@ class RunResults:
 
     @cached_property
     def trained(self) -> Trained:
+        """Model, texts (`.prepared`) and decoding together; what it holds may move."""
         return Trained.open(self.folder, experiment_of(self.folder))
 
     @property
@@ -125,7 +127,7 @@ class RunResults:
 
 
 def load_study(name: str, root: str | Path = "results") -> StudyResults:
-    """The table `name` below `root`. Raises UserError where there is none, with the nearest name."""
+    """The table `name` below `root`. Raises UserError where there is none, naming those there are."""
     return StudyResults(load_as(Ablation, Path(root), name), Path(root))
 
 

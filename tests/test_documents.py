@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
+import lightning_tfm
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.study.rows import all_rows
 from tests.documents import load
@@ -58,6 +59,19 @@ def test_the_reference_has_every_exit_code_and_so_has_help(capsys):
     said = capsys.readouterr().out
     for code, text in meanings().items():
         assert text and f"| {code} | {text} |" in page and text in said, code
+
+
+def test_the_page_on_python_has_every_name_that_its_users_call_and_says_what_is_stable():
+    page = generated.python_page()
+    assert "stable" in page and "may move" in page
+    parts = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    assert parts == [*sorted(lightning_tfm._HOME), "StudyResults", "RunResults"]
+    for name in ("attention", "howto/notebook", "howto/python"):
+        text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+        for member in re.findall(
+            r"\b(?:run|study)\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+        ):
+            assert re.search(rf"^`\.{member}\b", page, re.MULTILINE), f"{name}: {member}"
 
 
 def test_links_are_turned_to_the_pages():
