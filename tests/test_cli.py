@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lightning_tfm.cli import terminal
 from lightning_tfm.cli.arguments import make_parser, parse, printed
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.meant import ALIASES
 from lightning_tfm.study.rows import load_rows
-from lightning_tfm.study.settings import ALIASES, PLAIN, SECTIONS, load_experiment
+from lightning_tfm.study.settings import PLAIN, SECTIONS, load_experiment
 from lightning_tfm.yaml_files import shipped
 
 ROOT = Path(__file__).parents[1]
@@ -169,6 +171,17 @@ def test_every_help_is_light():
     assert done.stdout.count("usage: lightning-tfm") == 1 + len(VERBS)
 
 
+def test_a_run_that_is_not_there_is_said_before_torch_is_loaded():
+    verbs = ("validate", "test", "translate", "export", "inspect")
+    done = run_python(f"""
+import sys
+from lightning_tfm.cli.main import main
+print(*(main([verb, "nowhere"]) for verb in {verbs}), "torch" in sys.modules)
+""")
+    assert done.stdout.split() == ["2"] * len(verbs) + ["False"], done.stderr
+    assert done.stderr.count("run 'nowhere' under results/runs: none") == len(verbs)
+
+
 def help_of(capsys, *argv: str) -> str:
     with pytest.raises(SystemExit) as stop:
         main([*argv])
@@ -286,6 +299,17 @@ def test_completions_in_zsh(with_program):
         shell.wait()
         os.close(ours)
     assert [" ".join(sorted(line.split())) for line in file.read_text().splitlines()[1:]] == [*OFFERED.values()]
+
+
+def test_lists_are_continued_below_where_the_terminal_is_narrow(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "columns", lambda: 60)
+    monkeypatch.chdir(tmp_path)
+    small = "--data.pairs 300 --data.vocab_size 300"
+    plan = f"plan sweeps/table3.yaml --seeds 61 --only A-h1 {small}"
+    for line in ("--help", plan, f"data prepare builtin --config experiments/demo.yaml {small}"):
+        assert main(line.split()) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 60 and any(line.startswith(" " * 10) for line in lines), line
 
 
 def test_a_fit_is_called_by_what_the_command_line_changes(tmp_path):

@@ -20,7 +20,7 @@ from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, t
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import KINDS as PARTS
 from lightning_tfm.study.held import HOLD, KINDS, SEEN
-from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, meant, merged
+from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
 from lightning_tfm.yaml_files import read_word
 
 ALL, NAMES = "all", "names"
@@ -120,6 +120,8 @@ class Parser(argparse.ArgumentParser):
             if token == "--":
                 return
             if token.startswith("--") and " " not in key and key not in known:
+                from lightning_tfm.study.meant import meant
+
                 said = value if equals else following
                 raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {meant(key, known)}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.cli.arguments import Parser, check_action, check_trainer, make_parser, only_printed, parse, words
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import CORPORA
@@ -86,7 +87,7 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             elif options["sets"]:
                 raise UserError(f"--sets={','.join(options['sets'])}: only for {', '.join(SOURCES)}, not {data.corpus}")
             prepared = prepare(data, root, say)
-            print(card_text(prepared, data.max_len))
+            print(fitted(card_text(prepared, data.max_len), indent=16))
             print(prepared.folder)
         case "verify":
             return _verify(data, root)

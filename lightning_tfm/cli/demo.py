@@ -86,7 +86,8 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
 
 def _show(study: Ablation, cell: "Cell", root: Path) -> str:
     """Print what the run learned and three translations of dev sentences; the shortest of these sentences."""
-    from lightning_tfm.inference.load import Trained, experiment_of
+    from lightning_tfm.inference.find import experiment_of
+    from lightning_tfm.inference.load import Trained
 
     folder = RunFolder(root, cell.training_hash)
     result = folder.read_result()

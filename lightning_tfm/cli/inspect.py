@@ -61,7 +61,7 @@ def _found(name: str, root: Path) -> RunFolder:
         if found is None:
             raise UserError(f"study '{name}': no run of {base.name} is finished")
         return found
-    from lightning_tfm.inference.load import find_trained
+    from lightning_tfm.inference.find import find_trained
 
     return find_trained(name, root)
 
@@ -70,7 +70,8 @@ def _inspect(folder: RunFolder, wanted: Sequence[str], widths: Sequence[int], op
     import torch
 
     from lightning_tfm.inference import probes
-    from lightning_tfm.inference.load import Trained, experiment_of
+    from lightning_tfm.inference.find import experiment_of
+    from lightning_tfm.inference.load import Trained
     from lightning_tfm.report import probes as pages
     from lightning_tfm.report.render.text import to_text
 

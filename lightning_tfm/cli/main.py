@@ -94,12 +94,13 @@ def _main(arguments: list[str]) -> int:
 
 
 def _help() -> str:
+    from lightning_tfm.cli.terminal import fitted
     from lightning_tfm.runs.outcome import meanings
 
     lines = [f"  {verb:12} {text}" for verb, (_, text) in VERBS.items()]
     codes = [f"  {code:<12} {text}" for code, text in sorted(meanings().items())]
     usage = "usage: lightning-tfm VERB …; lightning-tfm VERB --help for its options"
-    return "\n".join([usage, "", *lines, "", "exit codes:", *codes])
+    return fitted("\n".join([usage, "", *lines, "", "exit codes:", *codes]), indent=15)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from lightning_tfm.cli.arguments import make_parser, only_printed, parse, parse_
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study import add_options, check_seed, is_search_file, numbers
 from lightning_tfm.cli.sweep import add_table_options, asked_cells, defined
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -95,8 +96,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     at_once = resources.workers * (resources.slurm.jobs if resources.slurm else 1)
     factor = forecast.longer(study.base.scaled(), study.V, asked["pieces"])
     cells, coming = [replace(cell, cost=cell.cost * factor) for cell in cells], [cost * factor for cost in coming]
-    print(forecast.text(cells, settings.out, at_once, pace, coming, endings, study.prints != forecast.UNKNOWN))
-    print(f"costs: every step full, {asked['pieces']} pieces a sentence, {study.V:,} pieces of vocabulary")
+    found = forecast.text(cells, settings.out, at_once, pace, coming, endings, study.prints != forecast.UNKNOWN)
+    costs = f"costs: every step full, {asked['pieces']} pieces a sentence, {study.V:,} pieces of vocabulary"
+    print(fitted(f"{found}\n{costs}", indent=15))
     if asked["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
     for why in lacking:

@@ -127,7 +127,8 @@ def _row(info: Any, metrics: Sequence[Metric]) -> tuple[str, ...]:
 def _gc(garbage: list[Any], removed: bool) -> str:
     lines = [f"{_size(item.bytes):>8}  {item.path}  ({item.why})" for item in garbage]
     total = _size(sum(item.bytes for item in garbage))
-    return "\n".join([*lines, f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"])
+    end = f"{total} removed" if removed else f"{total} would be freed by: runs gc --yes"
+    return fitted("\n".join([*lines, end]), indent=10)
 
 
 def _size(count: int) -> str:

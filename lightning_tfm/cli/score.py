@@ -102,7 +102,7 @@ def find(
         check_asked(settings.base, verb)
         return (*_by_configuration(settings), settings)
 
-    from lightning_tfm.inference.load import experiment_of, find_trained
+    from lightning_tfm.inference.find import experiment_of, find_trained
 
     if (settings.out / "studies" / run / "study.json").is_file() and not any(
         path.name.startswith(run) for path in run_folders(settings.out)

@@ -15,7 +15,8 @@ from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
-from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.inference.syntax import syntax

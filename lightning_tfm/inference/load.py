@@ -1,21 +1,18 @@
 """A trained run, opened from its directory: to score it again, or to translate with it."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.folders import find_run
 from lightning_tfm.runs.weights import scored
 from lightning_tfm.training.module import TransformerModule
 
@@ -23,28 +20,6 @@ BLOCK = 1024
 """lines that are read, sorted by length and translated together"""
 BATCH_CELLS = 4096
 """padded source pieces of one batch of translations"""
-
-
-def find_trained(run: str, root: Path) -> RunFolder:
-    """The run by its directory, or by the start of its name under `root`. Raises UserError unless it is finished."""
-    path = Path(run)
-    if (path / "identity.json").is_file():
-        path = path.resolve()
-        folder = RunFolder(path.parent.parent, path.name)
-    elif path.is_dir():
-        raise UserError(f"{path} is not the directory of a run: it has no identity.json")
-    else:
-        folder = find_run(root, run)
-    if not folder.finished():
-        raise UserError(f"{folder.path} is not fully trained: lightning-tfm fit with its configuration resumes it")
-    return folder
-
-
-def experiment_of(folder: RunFolder) -> Experiment:
-    """The experiment at its true sizes, as the run recorded it."""
-    result = folder.read_result()
-    plain = result.experiment if result and result.experiment else json.loads(folder.experiment.read_bytes())
-    return from_dict(Experiment, plain)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ def score_long(folder: RunFolder, base: Experiment) -> bool:
     from lightning_tfm import counting
     from lightning_tfm.data.long import LongText, check_reach
     from lightning_tfm.data.prepare import prepare
-    from lightning_tfm.inference.load import Trained, experiment_of
+    from lightning_tfm.inference.find import experiment_of
+    from lightning_tfm.inference.load import Trained
     from lightning_tfm.runs.scored import score_split
 
     recorded = experiment_of(folder)

@@ -6,14 +6,13 @@ also be in a file.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.contradictions import check
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.held import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.kinds import expect
@@ -32,31 +31,6 @@ TYPED = "command line"
 """where a setting was written that no file holds"""
 APPENDED = "rows+"
 """as `rows`, in addition to those given before"""
-
-ALIASES = {
-    "training.lr_factor": "lr learning_rate lr_scale",
-    "training.tokens": "batch batch_size batch_tokens bs",
-    "training.steps": "epochs max_epochs max_steps num_steps",
-    "training.warmup": "warmup_steps",
-    "training.eps_ls": "label_smoothing",
-    "training.clip_norm": "gradient_clip_val grad_clip max_grad_norm",
-    "model.P_drop": "dropout p_dropout",
-    "model.h": "head heads n_heads num_heads nhead",
-    "model.N": "layers n_layers num_layers",
-    "model.d_model": "hidden_size embed_dim dim",
-    "model.d_ff": "ffn_dim dim_feedforward",
-    "evaluation.beam": "beam_size num_beams",
-    "training.precision": "fp16 bf16 amp",
-    "trainer.devices": "gpus num_gpus",
-    "trainer.micro_tokens": "accumulate_grad_batches gradient_accumulation gradient_accumulation_steps",
-    "out": "output_dir out_dir",
-}
-"""field -> what other tools call it"""
-MANY = 20
-"""options that a message still lists"""
-INSTEAD = {"dry_run": "lightning-tfm plan says what would run", "resume": "run the same command to resume"}
-"""option of other tools -> what to do here"""
-FOREIGN = frozenset(" ".join(ALIASES.values()).split())
 
 Setting = tuple[str, Any, str]
 """key, value, and where it was written, for errors"""
@@ -139,21 +113,10 @@ def load_experiment(*files: str | Path, row: str | None = None, seed: int | None
     return found.experiment
 
 
-def meant(key: str, valid: Iterable[str]) -> str:
-    """A clause that names what `key` may mean: a field by its own name or other tools' name for it, or one like it."""
-    word, whole = _last(key), {name.lstrip("-"): name for name in valid}
-    last = {_last(name): name for name in whole.values()}
-    ours = next((field for field, names in ALIASES.items() if word in names.split()), "")
-    close = [*get_close_matches(key.lstrip("-"), whole, 1), *get_close_matches(word, last, 1)]
-    found = whole.get(ours) or last.get(word) or next((whole.get(name, last.get(name)) for name in close), None)
-    if found or (word not in INSTEAD and len(whole) <= MANY):
-        return f"did you mean '{found}'?" if found else nearest(key, whole.values())
-    return INSTEAD.get(word, "none is like it; --help all lists them")
+def _foreign(name: str) -> bool:
+    from lightning_tfm.study.meant import FOREIGN  # only where something is wrong
 
-
-def _last(key: str) -> str:
-    """The name of a field or option without section and dashes."""
-    return key.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+    return name in FOREIGN
 
 
 def in_file(name: str | Path) -> Iterator[Setting]:
@@ -190,7 +153,7 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
                 sections[part][name] = getattr(SECTIONS[part], name)
             continue
         section, _, name = ("training.seed" if key == "seed" and type(value) is int else key).partition(".")
-        if section in sections and name and (hasattr(SECTIONS[section], name) or name not in FOREIGN):
+        if section in sections and name and (hasattr(SECTIONS[section], name) or not _foreign(name)):
             try:
                 sections[section][name] = getattr(from_dict(SECTIONS[section], {name: value}, section), name)
             except UserError as error:
@@ -207,9 +170,10 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
                 raise UserError(f"{where}: rows={value!r}: expected a list of files")
             files = value if key == "rows" else [*files, *value]
         else:
+            from lightning_tfm.study.meant import meant
+
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]
-            plain = [*SECTIONS, *PLAIN, "rows"]
-            valid = [*fields_of, *PLAIN] if key.rpartition(".")[2] in FOREIGN else plain
+            valid = [*(fields_of if _foreign(key.rpartition(".")[2]) else [*SECTIONS, "rows"]), *PLAIN]
             raise UserError(f"{where}: unknown key '{key}' (value {value!r}): {meant(key, valid)}")
     hardware = from_dict(Hardware, sections.pop("trainer"))
     check_hardware(hardware)

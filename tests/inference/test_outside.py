@@ -14,7 +14,8 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
-from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.search import beam_search
 from lightning_tfm.runs.cost import measure, predict
 from lightning_tfm.runs.directory import RunFolder

@@ -16,7 +16,8 @@ from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.durable import to_json
 from lightning_tfm.errors import UserError
-from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.load import Trained
 from lightning_tfm.report.records import collect, read_cells
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord

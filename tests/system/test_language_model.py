@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_tfm.inference.load import Trained, experiment_of
+from lightning_tfm.inference.find import experiment_of
+from lightning_tfm.inference.load import Trained
 from lightning_tfm.pieces import BOS, EOS
 from lightning_tfm.report.records import read_columns
 from lightning_tfm.runs.folders import find_run, run_folders
