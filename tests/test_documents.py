@@ -155,6 +155,13 @@ def test_the_paper_s_terms_lead_to_fields_and_names_that_there_are():
         "hidden states",
         "anaphora",
         "semi-supervised",
+        "teacher forcing",
+        "inverse square root",
+        "english-french",
+        "bytenet",
+        "ensembles",
+        "memory networks",
+        "checkpoint averaging",
     ):
         assert term in page.lower(), term
 
