@@ -132,7 +132,7 @@ class Metric:
 
     def size(self, shown: float, sign: str = "") -> str:
         """A difference as it is printed, with its unit."""
-        return f"{shown:{sign}.{self.fine}f} {self.unit}"
+        return f"{shown:{sign}z.{self.fine}f} {self.unit}"
 
     def true_difference(self, shown: float) -> str:
         """A difference of this size; more than 100 % is given as a multiple."""

@@ -148,3 +148,10 @@ def test_no_function_outside_the_model_takes_more_than_eight_parameters():
                 names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
                 counts[f"{path.name}:{node.name}"] = len([name for name in names if name not in ("self", "cls")])
     assert len(counts) > 900 and {name: count for name, count in counts.items() if count > 8} == {}
+
+
+def test_what_is_signed_never_has_the_sign_of_a_zero():
+    """A difference that rounds to nothing is +0.0: its format has a z."""
+    texts = {path: path.read_text(encoding="utf-8") for kind in ("*.py", "*.html") for path in PACKAGE.rglob(kind)}
+    signed = [(path.name, one) for path, text in texts.items() for one in re.findall(r":\+z?\.", text)]
+    assert len(signed) > 20 and [name for name, one in signed if "z" not in one] == []

@@ -17,7 +17,7 @@ SPEED = "this table shows the speed of learning"
 
 
 def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
+    return NOTHING if value is None else f"{value:z.2f}"
 
 
 def _interval(ends: list[float | None] | None) -> str:
@@ -25,7 +25,7 @@ def _interval(ends: list[float | None] | None) -> str:
 
 
 def _difference(found: RankDifference | None) -> str:
-    return NOTHING if found is None else f"{found.estimate:+.2f} {_interval([found.low, found.high])}"
+    return NOTHING if found is None else f"{found.estimate:+z.2f} {_interval([found.low, found.high])}"
 
 
 FIGURES: dict[str, tuple[str, Callable[[MetricAgreement], str]]] = {

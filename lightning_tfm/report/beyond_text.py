@@ -46,8 +46,8 @@ def interval(found: Interval | None) -> str:
     """+0.12 [+0.10, +0.14]; a dash for none."""
     if found is None or found.estimate is None:
         return NOTHING
-    ends = "" if found.lower is None or found.upper is None else f" [{found.lower:+.2f}, {found.upper:+.2f}]"
-    return f"{found.estimate:+.2f}{ends}"
+    ends = "" if found.lower is None or found.upper is None else f" [{found.lower:+z.2f}, {found.upper:+z.2f}]"
+    return f"{found.estimate:+z.2f}{ends}"
 
 
 RISE = Column("rise [95 %]", lines="rise [95 %]")

@@ -178,7 +178,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> Markup:
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
     body += left_axis(y, left, right, "Spearman, log PPL")
     if fall is not None:
-        body += label(right, top - 8, f"base PPL {-100 * fall.fall:+.1f} %", "end")
+        body += label(right, top - 8, f"base PPL {-100 * fall.fall:+z.1f} %", "end")
     if null is not None:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):

@@ -96,7 +96,7 @@ def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: t
     if not found:
         return []
     first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
-    sizes = ", ".join(f"{x:+.{0 if abs(x) >= 10 else metric.fine}f}" for x, _ in first)
+    sizes = ", ".join(f"{x:+z.{0 if abs(x) >= 10 else metric.fine}f}" for x, _ in first)
     said = listed([row.called for _, row in first])
     said = said[:1].upper() + said[1:] if first[0][1].label else said
     most = " most" * (len(found) > len(first))
@@ -156,7 +156,7 @@ def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str
     ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)] if found else []
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
-    sizes = ", ".join(f"{x:+.2f}" for x, _ in best)
+    sizes = ", ".join(f"{x:+z.2f}" for x, _ in best)
     least += f" ({sizes} nats per piece against base)." * bool(best)
     return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
 
@@ -194,8 +194,8 @@ def _agreement(report: Summary) -> str:
     if found is None or found.spearman is None:
         return ""
     alone, less = found.parameter_count_alone, agreement_text.shown(found)["less parameter count"]
-    beside = "" if alone is None else f", that of the parameter count alone {alone:.2f} (difference {less} over rows)"
-    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:.2f}{beside}"
+    beside = "" if alone is None else f", that of the parameter count alone {alone:z.2f} (difference {less} over rows)"
+    return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:z.2f}{beside}"
 
 
 def _seeds(report: Summary) -> str:

@@ -76,10 +76,10 @@ def picture(
 
 
 def _mark(mark: Mark, x: Scale, y: float) -> str:
-    said, body = f"{mark.said}: {mark.estimate:+.2f}", ""
+    said, body = f"{mark.said}: {mark.estimate:+z.2f}", ""
     ends = None if mark.lower is None or mark.upper is None else (mark.lower, mark.upper)
     if ends is not None:
-        said += f" [{ends[0]:+.2f}, {ends[1]:+.2f}]"
+        said += f" [{ends[0]:+z.2f}, {ends[1]:+z.2f}]"
     if not x.low <= mark.estimate <= x.high:  # so far out that it would squeeze the rest together
         body += _far(mark, x, y)
     else:
@@ -88,7 +88,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
             body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
         body += marks.placed(mark.shape, x(mark.estimate), y)
     if mark.paper is not None:
-        said += f", the paper {mark.paper:+.2f}"
+        said += f", the paper {mark.paper:+z.2f}"
     if mark.paper is not None and x.low <= mark.paper <= x.high:
         px = x(mark.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
@@ -99,7 +99,7 @@ def _far(mark: Mark, x: Scale, y: float) -> str:
     """Its mark at the edge, with its number and an arrow."""
     right = mark.estimate > x.high
     arrow = "\N{RIGHTWARDS ARROW}" if right else "\N{LEFTWARDS ARROW}"
-    words = f"{mark.estimate:+.0f} {arrow}" if right else f"{arrow} {mark.estimate:+.0f}"
+    words = f"{mark.estimate:+z.0f} {arrow}" if right else f"{arrow} {mark.estimate:+z.0f}"
     at, inward = (x.end, -1) if right else (x.start, 1)
     text = label(at + inward * 16, y + 4, words, "end" if right else "start")
     return marks.placed(mark.shape, at + inward * 6, y) + text
@@ -123,5 +123,5 @@ def _of_row(row: SummaryRow, difference: Difference, metric: Metric) -> Mark | N
     paper = difference.paper if difference.paper_percent is None else difference.paper_percent
     said, shape = row.name + f", {row.label}" * bool(row.label), BAR if word.mark == DASH else word.mark
     digits = 0 if metric.log and abs(of.estimate) >= 10 else 1
-    number = f"{round(of.estimate, digits) + 0.0:+.{digits}f}" + " %" * metric.log  # + 0.0: no -0.0
+    number = f"{of.estimate:+z.{digits}f}" + " %" * metric.log
     return Mark(said, of.estimate, of.lower, of.upper, word.style, shape, paper, f"; {phrase(difference)}", number)

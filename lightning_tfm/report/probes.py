@@ -91,8 +91,8 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
 
 
 def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
-    band = f"[{worth['low']:+.4f}, {worth['high']:+.4f}]"
-    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+.4f}", band, f"{worth[metric.name]:+.2f}"]
+    band = f"[{worth['low']:+z.4f}, {worth['high']:+z.4f}]"
+    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+z.4f}", band, f"{worth[metric.name]:+z.2f}"]
 
 
 def beam_blocks(record: Record) -> list[Block]:

@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 
 def number(x: float) -> str:
     """A coordinate, to a tenth of a pixel."""
-    return f"{x:.1f}".removesuffix(".0")
+    return f"{x:z.1f}".removesuffix(".0")
 
 
 def attribute(text: str) -> str:

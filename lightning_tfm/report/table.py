@@ -185,13 +185,13 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
         if of.estimate is None:
             return Cell()
         ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
-        interval = "" if ends is None else f"[{ends[0]:+.{digits}f}, {ends[1]:+.{digits}f}]"
-        return Cell(f"{of.estimate:+.{digits}f}", interval, of.estimate, ends)
+        interval = "" if ends is None else f"[{ends[0]:+z.{digits}f}, {ends[1]:+z.{digits}f}]"
+        return Cell(f"{of.estimate:+z.{digits}f}", interval, of.estimate, ends)
 
     def printed(d: Difference, row: SummaryRow) -> Cell:
         paper = d.paper if d.paper_percent is None else d.paper_percent
         clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
-        return Cell() if paper is None else Cell(f"{paper:+.{metric.brief}f}", value=paper, title=clear)
+        return Cell() if paper is None else Cell(f"{paper:+z.{metric.brief}f}", value=paper, title=clear)
 
     def word(d: Difference, row: SummaryRow) -> Cell:
         if d.verdict not in (DIVERGED, INCOMPARABLE) and (d.estimate is None or row.n < 2):

@@ -305,7 +305,7 @@ def _of_a_clear_one(e: Evidence, paper: float, metric: str, found: bool, full_si
         return Verdict(word, f"differs from {to}; {METRICS[metric].label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
-    told = f"× {factor.estimate:.2f} [{lower:.2f}, {upper:.2f}]"
+    told = f"× {factor.estimate:z.2f} [{lower:z.2f}, {upper:z.2f}]"
     if found and (e.estimate > 0) != (paper > 0):
         return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
     if found:

@@ -41,7 +41,7 @@ def gains(
             parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
             if by_seed and (found := _interval(*(by_seed[one][aim] for one in (name, BASE)))):
                 low, high = sorted((-x for x in found) if direction == "minimize" else found)
-                parts[-1] += f", the gain's 95 % interval over these seeds [{low:+.3g}, {high:+.3g}]"
+                parts[-1] += f", the gain's 95 % interval over these seeds [{low:+z.3g}, {high:+z.3g}]"
         said.append(f"{name}: {', '.join(parts)}")
     if by_seed and best:
         said.append("the best was chosen by these seeds, which flatters it: at others expect less")

@@ -86,6 +86,6 @@ def solved_lines(base: Experiment, rows: Iterable[Any]) -> list[str]:
                 value, kind = row.change[key], asked[SOLVE]
                 at = f" at {asked.get(OF, PIECES)} pieces a sentence" if kind == "flops" else ""
                 found.append(
-                    f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {100 * left:+.2f} % left"
+                    f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {100 * left:+z.2f} % left"
                 )
     return found

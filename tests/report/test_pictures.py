@@ -121,6 +121,7 @@ def test_an_estimate_without_a_test_is_seen_on_its_interval_and_what_rounds_to_n
     picture = forest(summary([*rows("base"), row("a", 12.4), row("b", -0.0001)]), "ppl")
     assert picture.count(f'd="{BAR}"') == 2 and WORDS["not testable"].mark not in picture
     assert 'class="label">-0' not in picture and ">+0.0 %<" in picture and ">+12 %<" in picture
+    assert "<title>b, worse: +0.00 [-5.00, +5.00]" in picture or "<title>b: +0.00 [-5.00, +5.00]" in picture
 
 
 def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):
