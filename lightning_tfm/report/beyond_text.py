@@ -1,12 +1,14 @@
 """What lines beyond the training length cost, in words and as a table: for the terminal, Markdown and the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lightning_tfm.metrics import OF_TEXT
+from lightning_tfm.report import columns
 from lightning_tfm.report.beyond import BeyondRow, BeyondSummary
 from lightning_tfm.report.beyond_figure import pictures
 from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, Widest
+from lightning_tfm.report.document import p_value
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.row import Interval, SummaryRow
 
@@ -17,7 +19,7 @@ def section(found: BeyondSummary | None, rows: Sequence[SummaryRow] = ()) -> Sec
     if found is None:
         return Section("beyond", title)
     said = Text([words] if (words := verdict(found)) else [])
-    table = [_table(found)] * bool(found.rows)
+    table = [_table(found, columns.labels(rows))] * bool(found.rows)
     return Section("beyond", title, [said, *_drawn(found, rows), *table, Notes(about(found))])
 
 
@@ -29,12 +31,13 @@ def _drawn(found: BeyondSummary, rows: Sequence[SummaryRow]) -> list[Block]:
     return [first, Notes([about]), *of_translations] * bool(made)
 
 
-def _table(found: BeyondSummary) -> Widest:
+def _table(found: BeyondSummary, labels: Mapping[str, str]) -> Widest:
     """Without the columns for which there is no room."""
     over = RISE if found.control is None else replace(RISE, head=f"rise over {found.control}'s [95 %]")
     shown = SHOWN if translated(found) else SHOWN[: -len(OF_TRANSLATIONS)]
-    columns = [over if column is RISE else column for column, _ in shown]
-    wide = Table("", columns, [[cell(row) for _, cell in shown] for row in found.rows])
+    heads = [over if column is RISE else column for column, _ in shown]
+    cells = [[columns.titled(r.row, labels), *(cell(r) for _, cell in shown[1:])] for r in found.rows]
+    wide = Table("", heads, cells)
     kept = [i for i, column in enumerate(wide.columns) if column.lines]
     short = replace(wide, columns=[wide.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in wide.rows])
     return Widest(
@@ -66,7 +69,7 @@ SHOWN: list[tuple[Column, Callable[[BeyondRow], str]]] = [
     (Column("word", True, lines="word"), lambda r: r.word),
     (Column("reach", lines="reach"), lambda r: f"{r.reach:g} ×"),
     (Column("beyond, less base's [95 %]"), lambda r: interval(r.against)),
-    (Column("p (BH)"), lambda r: "" if r.p is None else f"{r.p:.2g}"),
+    (Column("p (BH)"), lambda r: p_value(r.p)),
     (Column("against base", True), lambda r: r.compared),
     *OF_TRANSLATIONS,
 ]

@@ -1,10 +1,11 @@
 """Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.parts import SCHEMES
+from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.study.rows import Row
 
@@ -147,6 +148,15 @@ def value(row: SummaryRow, name: str) -> str:
 def named(row: SummaryRow, between: str = " ") -> str:
     """Its name, with "(is A)" where it is the row A."""
     return row.name + (f"{between}(is {row.same_as})" if row.same_as else "")
+
+
+def titled(name: str, labels: Mapping[str, str]) -> str | Cell:
+    """What people call the row, on a page with its name beside it; text has the name alone."""
+    return Cell(labels[name], name, said=name) if labels.get(name) else name
+
+
+def labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    return {row.name: row.label for row in rows}
 
 
 def brief(row: SummaryRow, name: str) -> str:

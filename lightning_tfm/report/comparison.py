@@ -83,6 +83,8 @@ class Comparison:
     """runs (first 16 digits) that at least two of the studies share"""
     left_out: list[str]
     """rows that cannot be compared, and why"""
+    labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
+    """row -> what people call it"""
 
     @property
     def metrics(self) -> list[str]:
@@ -96,6 +98,7 @@ def compare(reports: list[Report]) -> Comparison:
     names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
     common = set.intersection(*(set(summary.metrics) for summary in summaries))
     metrics = [name for name, metric in METRICS.items() if name in common and not metric.beside]
+    labels = {row.name: row.label for summary in reversed(summaries) for row in summary.rows}
     rows, left_out = [], []
     for name in names:
         found = [next((row for row in summary.rows if row.name == name), None) for summary in summaries]
@@ -120,7 +123,7 @@ def compare(reports: list[Report]) -> Comparison:
         )
         for s, report in zip(summaries, reports, strict=True)
     ]
-    return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out))
+    return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out, labels))
 
 
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
+from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.document import p_value
@@ -55,16 +56,16 @@ def _table(comparison: Comparison, k: int, metric: str) -> Table:
     return Table(
         f"{other} against {one}: dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}",
         heads,
-        [_line(row, k, metric) for row in comparison.rows],
+        [[titled(row.name, comparison.labels), *_line(row, k, metric)] for row in comparison.rows],
     )
 
 
 def _line(row: ComparedRow, k: int, metric: str) -> list[str]:
-    """Name, seeds, both differences, the difference of them, its interval, p."""
+    """Seeds, both differences, the difference of them, its interval, p."""
     one, other, found = to_base(row, 0, metric), to_base(row, k, metric), against(row, k, metric)
     n = "/".join(str(place.n) if place else NOTHING for place in (row.places[0], row.places[k]))
     sides = [signed(metric, d.estimate if d else None) for d in (one, other)]
-    return [row.name, n, *sides, signed(metric, found.estimate), interval(metric, found), _p(found)]
+    return [n, *sides, signed(metric, found.estimate), interval(metric, found), _p(found)]
 
 
 def _p(found: Against) -> str:

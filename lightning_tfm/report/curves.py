@@ -23,6 +23,9 @@ ABOVE = 1.8
 LONGER = 1.5
 """times the steps of another row: from there on all rows are drawn over the share of their own training"""
 WIDE, SMALL = (1200, 430), (440, 300)
+LETTERS = {1200: (10.6, 19.0)}
+"""width of one and distance of lines at the curves' ends, of a wide picture as large as a tablet and paper have them
+(templates/pictures.css)"""
 Band = list[tuple[float, float, float, float]]
 """(step, lowest, mean, highest) over seeds"""
 
@@ -118,7 +121,8 @@ def _picture(found: Mapping[str, Band], panel: Panel, frame: Frame) -> Picture:
 
 def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> Markup:
     names = [name for name in panel.rows if name in found]
-    beside = round(7.6 * max(len(panel.labels[name]) for name in names)) + 10 if frame.names else 14
+    letter, line = LETTERS.get(frame.width, (7.6, 13.0))
+    beside = round(letter * max(len(panel.labels[name]) for name in names)) + 10 if frame.names else 14
     left, right, top, bottom = 46, frame.width - beside, 26, frame.height - 44
     x = spanning([s for name in names for s, *_ in found[name]], left, right, margin=0.02)
     # on a straight axis the first validations would flatten all the rest
@@ -128,7 +132,7 @@ def _drawn(found: Mapping[str, Band], panel: Panel, frame: Frame, log: bool) -> 
     for name in names:
         body += _series(name, found[name], x, y, panel.classes[name], frame)
     if frame.names:
-        places = apart([y(found[name][-1][2]) for name in names], 13.0, top, bottom)
+        places = apart([y(found[name][-1][2]) for name in names], line, top, bottom)
         for name, place in zip(names, places, strict=True):
             at = label(right + 6, place + 4, panel.labels[name], class_="label end")
             body += tag("g", at, class_=f"named {panel.classes[name]}", data_row=name)

@@ -9,6 +9,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.parts import LAYERS, may_act
 from lightning_tfm.report import architecture, beyond_text, layer_table, probes, schemes, softmax
 from lightning_tfm.report.blocks import Section
+from lightning_tfm.report.columns import labels
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.study.rows import Row, apply
@@ -42,7 +43,8 @@ class Extras:
 def extras(cells: Cells, folder: Path, found: Summary) -> Extras:
     """`folder`: the study's. Raises UserError where a record is damaged."""
     layers = layer_table.section(layer_table.read(folder / layer_table.FILE), _types(cells))
-    sections = [layers, softmax.section(found.softmax), schemes.section(cells), probes.section(cells)]
+    softmaxes = softmax.section(found.softmax, labels(found.rows))
+    sections = [layers, softmaxes, schemes.section(cells), probes.section(cells)]
     return Extras(*_architectures(cells), [*sections, beyond_text.section(found.beyond, found.rows)])
 
 

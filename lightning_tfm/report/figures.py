@@ -12,6 +12,7 @@ from lightning_tfm.report import agreement_text, provenance
 from lightning_tfm.report.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.columns import labels, titled
 from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
@@ -67,7 +68,8 @@ def lengths_section(report: Summary, cells: Cells) -> Section:
     heads, found = lengths(cells, [r.name for r in report.rows])
     low, high = (f((v for row in found.values() for v in row), default=0.0) for f in (min, max))
     shades = [[0, *(round(30 * (v - low) / ((high - low) or 1)) for v in values)] for values in found.values()]
-    rows = [[row, *(f"{value:.1f}" for value in values)] for row, values in found.items()]
+    called = labels(report.rows)
+    rows = [[titled(row, called), *(f"{value:.1f}" for value in values)] for row, values in found.items()]
     about = Text(["By pieces of the reference, pooled over seeds."])
     blocks: list[Block] = [about, Table("", columns("row", *heads), rows, shades=shades)] if found else []
     return Section("lengths", f"{OF_TEXT.label} by length", blocks)
@@ -99,7 +101,11 @@ def calibration_section(report: Summary, cells: Cells) -> Section:
     drawn = panels([r for r in report.rows if r.name in found]) if found else []
     first = {name: seeds[0]["bins"] for name, seeds in found.items()}
     pictures = [(reliability(first, panel), "") for panel in drawn]
-    errors = [[row, f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))] for row, seeds in found.items()]
+    called = labels(report.rows)
+    errors = [
+        [titled(row, called), f"{100 * mean(s['ece'] for s in seeds):.2f}", str(len(seeds))]
+        for row, seeds in found.items()
+    ]
     notes = [
         "dev text, reference as prefix, first seed; 15 bins of the likeliest piece's probability",
         "ECE: expected calibration error, mean over n seeds",

@@ -13,6 +13,7 @@ from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.row import Difference, SummaryRow
+from lightning_tfm.report.softmax import SoftmaxRow, SoftmaxSummary
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, WORDS, Word
 
@@ -25,7 +26,7 @@ Tested = tuple[SummaryRow, Difference]
 def headline(report: Summary) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
     metric, tested = primary(report), _tested(report)
-    leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows)]
+    leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows), *_softmax(report.softmax)]
     if nothing := untested(report):
         return [*leads, nothing] if leads else [nothing, *_lowest(report, metric)]
     return [*leads, *_effects(report, metric, tested), _counts(report, metric, tested)]
@@ -159,6 +160,22 @@ def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str
     sizes = ", ".join(f"{x:+z.2f}" for x, _ in best)
     least += f" ({sizes} nats per piece against base)." * bool(best)
     return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
+
+
+def _softmax(found: SoftmaxSummary | None) -> list[str]:
+    """How many softmaxes each kind of scores leaves saturated, by d_k."""
+    if found is None or not found.varied:
+        return []
+    by_scores: dict[str, list[SoftmaxRow]] = {}
+    for row in found.drawn():
+        if row.when == "end":
+            by_scores.setdefault(row.scores, []).append(row)
+    parts = []
+    for scores, rows in by_scores.items():
+        rows.sort(key=lambda row: row.d_k)
+        ends = rows if len(rows) == 1 else [rows[0], rows[-1]]
+        parts.append(f"{scores} {' and '.join(f'{100 * r.saturated.mean:.2g} % at d_k {r.d_k}' for r in ends)}")
+    return [f"Softmaxes saturated at the end of the training: {'; '.join(parts)}."]
 
 
 # --- how far to trust it ---

@@ -23,7 +23,7 @@ row left out at a time and 90 % intervals of t from the residuals of the rows fi
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import stats
@@ -186,6 +186,8 @@ class Ladder:
     left_out: list[str]
     apart: list[str]
     """what is not the same at two scales, beside the scale"""
+    labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
+    """row -> what people call it"""
 
 
 def word_of(first: Difference, last: Difference, against: Against) -> str:
@@ -253,7 +255,8 @@ def ladder(reports: Sequence[Report], target: float) -> Ladder:
     logs = {name: -math.log(n / sizes[-1]) for name, n in count.items() if n}
     fitted = _calibrations(rows, studies, logs)
     more = [said for side in comparison.sides if (said := _apart(side))]
-    return rounded(Ladder(dict(zip(studies, sizes, strict=True)), target, exponents, rows, fitted, left_out, more))
+    sized, labels = dict(zip(studies, sizes, strict=True)), comparison.labels
+    return rounded(Ladder(sized, target, exponents, rows, fitted, left_out, more, labels))
 
 
 OF_SCALE = {*(f"model.{name}" for name in SIZES), *(".".join(key) for key in FOLLOW), "miniature.width"}

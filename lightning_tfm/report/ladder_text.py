@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.blocks import Block, Notes, Section, Table, columns
+from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison_text import signed
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.facts import millions
@@ -25,14 +26,15 @@ def _rows(found: Ladder) -> Table:
     scales = [f"{study} ({millions(count)})" for study, count in found.studies.items()]
     ahead = f"at {millions(found.target)}, 90 %"
     heads = columns("row", *scales, "over scales", "p (BH)", ahead, *["paper"] * paper, words=["over scales"])
-    return Table(f"dev {PPL.label} to base, %", heads, [_line(row, paper) for row in found.rows])
+    lines = [[titled(row.row, found.labels), *_line(row, paper)] for row in found.rows]
+    return Table(f"dev {PPL.label} to base, %", heads, lines)
 
 
 def _line(row: LadderRow, paper: bool) -> list[str]:
     rungs = [_interval(rung.difference, rung.lower, rung.upper) for rung in row.rungs]
     p = p_value(row.p)
     printed = "" if row.paper is None else signed(PPL.name, row.paper)
-    return [row.row, *rungs, row.word, p, _interval(row.prediction, row.lower, row.upper), *[printed] * paper]
+    return [*rungs, row.word, p, _interval(row.prediction, row.lower, row.upper), *[printed] * paper]
 
 
 def _interval(mean: float | None, low: float | None, high: float | None) -> str:

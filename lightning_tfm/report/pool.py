@@ -20,7 +20,7 @@ an independent sample of corpora; within the pool each counts as one.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
@@ -141,6 +141,8 @@ class Pool:
     left_out: list[str]
     shared: list[str]
     """runs that studies have in common"""
+    labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
+    """row -> what people call it"""
 
 
 def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
@@ -172,7 +174,8 @@ def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
         groups.setdefault(families[study], []).append(study)
     foresight = [one for metric in metrics if (one := _foresight(metric, known, groups)) is not None]
     rows = [PooledRow(name, by_metric) for name, by_metric in by_row.items()]
-    return rounded(Pool(studies, {of[0]: of for of in groups.values()}, rows, foresight, left_out, comparison.shared))
+    kinds = {of[0]: of for of in groups.values()}
+    return rounded(Pool(studies, kinds, rows, foresight, left_out, comparison.shared, comparison.labels))
 
 
 Known = dict[str, tuple[float, float]]

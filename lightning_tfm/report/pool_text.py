@@ -6,6 +6,7 @@ from statistics import median
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.blocks import Block, Notes, Section, Table, columns
+from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison_text import signed
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.pool import SCOPE, Foresight, Pool, PooledEffect
@@ -30,17 +31,18 @@ def _table(pool: Pool, metric: str) -> Table:
     heads = columns(
         "row", "studies", "difference", "95 %", "unseen corpus, 95 %", "p (BH)", "I²", "word", words=["word"]
     )
-    lines = [_line(row.row, row.by_metric[metric]) for row in pool.rows if metric in row.by_metric]
+    rows = [row for row in pool.rows if metric in row.by_metric]
+    lines = [[titled(row.row, pool.labels), *_line(row.by_metric[metric])] for row in rows]
     return Table(f"{unit}, {len(pool.studies)} studies; words are {SCOPE}", heads, lines)
 
 
-def _line(name: str, found: PooledEffect) -> list[str]:
+def _line(found: PooledEffect) -> list[str]:
     mean, *ends = (
         signed(found.metric, x)
         for x in (found.estimate, found.lower, found.upper, found.unseen_lower, found.unseen_upper)
     )
     intervals = [f"[{low}, {high}]" for low, high in (ends[:2], ends[2:])]
-    return [name, str(found.studies), mean, *intervals, p_value(found.p), f"{100 * found.I2:.0f} %", found.word]
+    return [str(found.studies), mean, *intervals, p_value(found.p), f"{100 * found.I2:.0f} %", found.word]
 
 
 def _notes(pool: Pool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from lightning_tfm.report import provenance
 from lightning_tfm.report.blocks import Block, Figures, Notes, Section, Table, Text, columns
+from lightning_tfm.report.columns import titled
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import Spread
 from lightning_tfm.report.svg import Scale, bottom_line, dot, figure, label, left_axis, pointed, points, spanning, tag
@@ -59,6 +60,15 @@ class SoftmaxSummary:
     """of the dev text"""
     rows: list[SoftmaxRow]
 
+    @property
+    def varied(self) -> bool:
+        """Whether rows differ in scores or d_k, so that there is something to compare."""
+        return len({(row.scores, row.d_k) for row in self.rows}) > 1
+
+    def drawn(self) -> list[SoftmaxRow]:
+        """Those that change nothing else, all attention together."""
+        return [row for row in self.rows if row.alone and row.kind == ALL]
+
 
 def softmax(cells: Cells) -> SoftmaxSummary | None:
     """None where nothing was collected (inference/softmax.py says what is counted)."""
@@ -90,9 +100,8 @@ def _shares(record: Mapping[str, Any], kind: str) -> tuple[float, float, float] 
     return entropy / count, saturated / count, passed / gradient if gradient else 0.0
 
 
-def _picture(rows: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
+def _picture(drawn: Sequence[SoftmaxRow], which: str, what: str) -> Markup:
     width, height, left, right, top, bottom = 420, 330, 52, 330, 30, 280
-    drawn = [r for r in rows if r.alone and r.kind == ALL]
     widths = sorted({r.d_k for r in drawn})
     x = spanning(widths, left, right, log=True)
     highest = max(getattr(r, which).highest for r in drawn)
@@ -134,15 +143,15 @@ FOOTNOTE = (
 )
 
 
-def section(summary: SoftmaxSummary | None) -> Section:
-    """Empty where nothing was collected."""
-    if summary is None:
+def section(summary: SoftmaxSummary | None, labels: Mapping[str, str]) -> Section:
+    """Empty where nothing was collected of rows with other scores or d_k."""
+    if summary is None or not summary.varied:
         return Section("softmax", "")
     lines = "Solid: at the end of the training; dashed: with the weights it began with. Bars span the seeds."
-    pictures = [(_picture(summary.rows, which, what), lines) for which, what in SHOWN.items()]
+    pictures = [(_picture(summary.drawn(), which, what), lines) for which, what in SHOWN.items()]
     heads = [f"{what}, {when}" for when in MOMENTS for what in ("entropy", "saturated, %", "gradient, %")]
     rows = [
-        [a.row, a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
+        [titled(a.row, labels), a.scores, str(a.d_k), str(a.n), *(cell for one in (a, b) for cell in _cells(one))]
         for a, b in paired(summary)
     ]
     notes = [

@@ -19,6 +19,9 @@ from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED, phra
 FEW = 3
 """varied fields that are columns of a page at first; more are a matter of the chooser"""
 
+WIDTH = 2
+"""metrics whose differences a page has room for, on a screen of 1,280 pixels and on paper; of others the means"""
+
 Whole = Summary | Untested
 
 
@@ -313,11 +316,12 @@ def page(report: Summary) -> Table:
     of_the_paper, compared = columns.of_the_paper(rows), WORD.name in report.metrics
     own = [name for name in columns.shown(rows) if not of_the_paper or name not in COLUMNS]
     found = [*fields(own, on=not of_the_paper and len(own) <= FEW), seeds()]
-    for metric in (METRICS[name] for name in report.metrics):
+    for i, metric in enumerate(METRICS[name] for name in report.metrics):
         near = metric is (WORD if compared else PPL)
-        made = differences(report, metric, near)
+        made, room = differences(report, metric, near), near or i < WIDTH
         first = [score(metric, near=near), *[papers(metric)] * (of_the_paper and metric.printed)]
-        found += [*first, *(replace(one, on=one.on and not (key == "pd" and compared)) for key, one in made.items())]
+        off = {key for key in made if not room or (key == "pd" and compared)}
+        found += [*first, *(replace(one, on=one.on and key not in off) for key, one in made.items())]
     found += [score(metric, on=False) for metric in nats.known(rows) if metric.name not in report.metrics]
     size, *more = facts(shown(rows))
     return table(rows, [*found, size, *[paper_size(on=not compared)] * of_the_paper, *more])

@@ -295,14 +295,40 @@ def test_paper_cuts_nothing_off(any_page):
 
 def test_on_paper_a_head_stays_with_what_it_heads(any_page):
     any_page.emulate_media(media="print")
-    heads = "[...document.querySelectorAll('h2, h3, h2 + p, h3 + p')]"
+    heads = "[...document.querySelectorAll('h2, h3, h2 + p, h3 + p, h2 + .key')]"
     assert (
         any_page.evaluate(f"{heads}.map(e => getComputedStyle(e).breakAfter)")
-        == ["avoid"] * any_page.locator("h2, h3, h2 + p, h3 + p").count()
+        == ["avoid"] * any_page.locator("h2, h3, h2 + p, h3 + p, h2 + .key").count()
     )
+    first = "[...document.querySelectorAll('h2 + p, h2 + .key')].map(e => getComputedStyle(e).breakInside)"
+    assert set(any_page.evaluate(first)) <= {"avoid"}, "no line of it is left behind alone"
+    broken = "[...document.querySelectorAll('th, td')].filter(e => getComputedStyle(e).overflowWrap === 'anywhere')"
+    assert any_page.evaluate(f"{broken}.length") == 0, "no word is broken to save room for a column"
     found = re.findall(rb"MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", any_page.pdf(prefer_css_page_size=True))
     sizes = [tuple(round(float(side)) for side in size) for size in found]
     assert sizes[0] == (595, 842) and set(sizes) == {(595, 842), (842, 595)}, "the main table's pages lie across"
+
+
+ENDS = """() => [...document.querySelectorAll('#section-curves svg')].filter(e => e.clientWidth).map(svg => {
+  const box = svg.getBoundingClientRect(), ends = [];
+  for (const e of svg.querySelectorAll('text.end')) ends.push(e.getBoundingClientRect());
+  ends.sort((a, b) => a.top - b.top);
+  const near = ends.slice(1).map((e, i) => (e.bottom - ends[i].bottom) / e.height);
+  return [ends.length, Math.max(...ends.map(e => e.right - box.right)), Math.min(...near)];
+})"""
+
+
+@pytest.mark.parametrize(("width", "media"), [(400, "screen"), (768, "screen"), (1280, "screen"), (703, "print")])
+def test_names_at_the_ends_of_curves_are_whole_and_cover_no_other(browser, tmp_path, width, media):
+    few = Generator(tmp_path, ["base", "A-h1", "B-dk16", "C-N4", "C-dff1024", "C-dff4096", "D-eps0.0"], [1, 2])
+    few.write_all()
+    file = tmp_path / "report.html"
+    file.write_text(make("made", tmp_path).render("html"))
+    for page in opened(browser, file):
+        page.emulate_media(media=media)
+        page.set_viewport_size({"width": width, "height": 900})
+        ((count, beyond, near),) = page.evaluate(ENDS)
+        assert count == 7 and beyond <= 0 and near > 0.7
 
 
 LETTERS = """() => [...document.querySelectorAll('body *')].filter(e => {

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from lightning_tfm.report import facts
+from lightning_tfm.report import facts, table
 from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.records import collect
+from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.summarise import tabulate
 from lightning_tfm.report.table_data import columns_and_rows
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.records import summary, summary_row
 
 NOT_PRINTED = Paper(None, None, None)
 
@@ -170,3 +172,11 @@ def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be
     assert told in render_table(replace(built, scale="", rows=rows), "text", 200)
     full = [replace(row, values=row.values | dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64)) for row in rows]
     assert told not in render_table(replace(built, scale="", rows=full), "text", 200)
+
+
+def test_a_page_has_room_for_the_differences_of_two_metrics_and_the_means_of_all():
+    of = {name: Scores(5.0, None, {"1": 5.0}, Difference("undecided", "", None)) for name in ("ppl", "bleu", "chrf")}
+    report = summary([summary_row("base", base=True), replace(summary_row("A-h1", "worse"), scores=of)])
+    on = {c.key: c.on for c in table.page(report).columns}
+    assert [on[key] for key in ("ppl-d", "bleu-d", "chrf-d", "chrf-word")] == [True, True, False, False]
+    assert on["ppl"] and on["bleu"] and on["chrf"]

@@ -128,6 +128,7 @@ def test_every_format(scales, capsys):
         text = said(kind)
         assert "changes sign" in text and f"{100 * math.expm1(rows['C-N2']['prediction']):+.1f}" in text, kind
     assert max(map(len, said("text").splitlines())) <= 120
+    assert ">one head</bdi> <small><code><bdi>A-h1<" in said("html") and "one head" not in said("text")
 
 
 def test_scales_must_differ_and_base_must_be_there(scales):

@@ -13,11 +13,12 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.config import Experiment
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import SCHEMES
-from lightning_tfm.report import architecture, archive, attention, layer_table, probes, syntax, translations
+from lightning_tfm.report import architecture, archive, attention, layer_table, probes, softmax, syntax, translations
 from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
 from lightning_tfm.report.figures import quality
+from lightning_tfm.report.findings import headline
 from lightning_tfm.report.forest import BAR, forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
@@ -282,6 +283,15 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     plain = json.loads(report.render("json"))["softmax"]
     assert plain["saturated below"] == 0.02 and "alone" not in plain["rows"][0]
     assert {row["when"] for row in plain["rows"]} == {"start", "end"}
+    said = "scaled 15 % at d_k 8 and 15 % at d_k 32; unscaled 15 % at d_k 8 and 15 % at d_k 32"
+    assert headline(report.summary)[0] == f"Softmaxes saturated at the end of the training: {said}."
+    page = report.render("html")
+    assert page.index('id="section-softmax"') < page.index('id="section-forest"'), "the study's own question first"
+    assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 2, "of lengths, too"
+    alike = replace(report.summary.softmax, rows=[end["base"]])
+    assert (
+        softmax.section(alike, {}).blocks == [] and headline(replace(report.summary, softmax=alike))[0][:8] != said[:8]
+    )
 
 
 def test_a_page_shows_what_its_rows_ask_for_and_nothing_else(asking, made):
