@@ -106,7 +106,7 @@ def made(kind: type[Kind], plain: Any, text: bytes = b"") -> Kind:
     except ValidationError as error:
         flaws = error.errors(include_url=False)
     # a misspelt key is also missing; where a fraction is allowed, "not a whole number" says less
-    flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", "constrained-int" in flaw["loc"][-1:]))
+    flaws.sort(key=lambda flaw: (flaw["type"] != "unexpected_keyword_argument", flaw["type"].startswith("int_")))
     raise _in_our_words(kind, plain, flaws[0])
 
 
