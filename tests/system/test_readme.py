@@ -343,7 +343,9 @@ EXPERIMENTS: dict[str, Run] = {
     "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000", long=True),
+    "scan.yaml": Run(
+        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1", long=True
+    ),
     "language-model.yaml": Run(f"{ALONE} --evaluation.extra_len 4"),
     "parsing.yaml": Run(f"{TREES} --miniature.width 32 --data.corpus trees {SPLITS}"),
     "miniature-parsing.yaml": Run(TREES),
@@ -385,7 +387,9 @@ SWEEPS: dict[str, Run | Parsed] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "parsing.yaml": Parsed("it runs above, from docs/"),
-    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --seeds 31", long=True),
+    "scan.yaml": Run(
+        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1 --seeds 31", long=True
+    ),
     "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61", long=True),
     "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
     "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
