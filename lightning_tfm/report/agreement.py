@@ -29,7 +29,6 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED
 from lightning_tfm.report import statistics
@@ -238,6 +237,8 @@ def _metric(
     used, error_R = [every[i] for i in kept], error_R[kept]
     if len(used) < LEAST:
         return None
+    from scipy.stats import kendalltau
+
     paper_R = np.array([round(_printed(row, metric) - _printed(base, metric), 9) for row in used])
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
     size_R = METRICS[metric].side * _sizes(used)
@@ -287,6 +288,8 @@ def _of_size(row: Trained, base: Trained) -> bool:
 
 def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
     """Spearman's, over the last axis, ties at their mean rank; NaN where a side is all equal or has a NaN."""
+    from scipy.stats import rankdata  # half a second that a study without the paper's numbers does not pay
+
     x_R, y_R = (rankdata(v, axis=-1) - (np.shape(v)[-1] + 1) / 2 for v in (x_R, y_R))
     with np.errstate(invalid="ignore", divide="ignore"):
         return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))

@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from lightning_tfm.report import statistics
 from lightning_tfm.report.statistics import BASE, Differences
@@ -102,7 +101,7 @@ def widened(d: Differences, loss_R: np.ndarray) -> Differences:
     with np.errstate(divide="ignore", invalid="ignore"):
         w_R = np.where(squared_R > 0, d.se**2 / squared_R, 1.0)
         df_R = 1 / (w_R / d.df + (1 - w_R) / DF)
-        p_R = np.where(squared_R > 0, 2 * stats.t.sf(np.abs(d.estimate) / np.sqrt(squared_R), df_R), math.nan)
+        p_R = np.where(squared_R > 0, 2 * statistics.t_sf(np.abs(d.estimate) / np.sqrt(squared_R), df_R), math.nan)
     p_R[..., BASE] = math.nan
     shared_R, part_R = d.shared + more_R, d.seed_part * w_R
     return replace(d, se=np.sqrt(squared_R), df=df_R, p=p_R, shared=shared_R, seed_part=part_R)

@@ -12,7 +12,6 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
 from lightning_tfm.report import choice, power, resampling, statistics
@@ -172,7 +171,7 @@ def prospect(
     An upper limit: as if every other row were found by then, so that the correction left the level unchanged.
     """
     se, df = power.ahead(d, last)
-    edge, narrow, one = (stats.t.isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
+    edge, narrow, one = (statistics.t_isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
     above = partial(power.chance_above, d, n_R, last)
     chance = above(edge) + 1 - above(-edge)
     inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)

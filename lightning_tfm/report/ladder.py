@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import brentq, minimize_scalar
 
 from lightning_tfm.errors import UserError
@@ -36,7 +35,7 @@ from lightning_tfm.report.columns import SIZES
 from lightning_tfm.report.comparison import Against, Side, compare
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference
-from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.statistics import ALPHA, t_isf
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import UNTESTABLE
 from lightning_tfm.study.held import FOLLOW
@@ -126,7 +125,7 @@ def calibrated(by: str, x_R: np.ndarray, paper_R: np.ndarray, names: Sequence[st
         left = paper_R[others] - factor * x_R[others]
         errors.append(float(paper_R[r] - factor * x_R[r]))
         degrees = others.sum() - bool(x_R.any())
-        halves.append(float(stats.t.isf(0.05, degrees) * math.sqrt((left**2).sum() / degrees)))
+        halves.append(float(t_isf(0.05, degrees) * math.sqrt((left**2).sum() / degrees)))
     e_R, half_R = 100 * np.array(errors), 100 * np.array(halves)
     score = 2 * half_R + 2 / 0.1 * np.maximum(np.abs(e_R) - half_R, 0)
     return Calibrated(
@@ -247,7 +246,7 @@ def ladder(reports: Sequence[Report], target: float) -> Ladder:
         of, last = given[row.name], row.places[-1]
         assert last is not None, "it has an interval"
         mean, se = predicted(of[-1].estimate or 0.0, (of[-1].se or 0.0) ** 2, apart, exponents[kinds[row.name]])
-        half, against = float(stats.t.isf(0.05, exponents[kinds[row.name]].degrees)) * se, last.against[PPL.name]
+        half, against = float(t_isf(0.05, exponents[kinds[row.name]].degrees)) * se, last.against[PPL.name]
         rungs = [Rung(study, d.estimate, d.lower, d.upper) for study, d in zip(studies, of, strict=True)]
         word = word_of(of[0], of[-1], against)
         ends = (mean, mean - half, mean + half, paper.get(row.name))
@@ -311,5 +310,7 @@ def _calibrations(rows: Sequence[LadderRow], studies: Sequence[str], logs: Mappi
 
 
 def _tested(one: Calibrated, against: Calibrated) -> Calibrated:
+    from scipy.stats import wilcoxon
+
     differences = [one.errors[name] ** 2 - against.errors[name] ** 2 for name in one.errors]
-    return replace(one, p=float(stats.wilcoxon(differences).pvalue))
+    return replace(one, p=float(wilcoxon(differences).pvalue))

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import brentq
 
 from lightning_tfm.errors import UserError
@@ -32,7 +31,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
-from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.statistics import ALPHA, t_isf, t_sf
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""
@@ -52,17 +51,17 @@ class Effects:
     @property
     def p(self) -> float:
         """Two-sided."""
-        return float(2 * stats.t.sf(abs(self.mu) / self.se, self.K - 1))
+        return float(2 * t_sf(abs(self.mu) / self.se, self.K - 1))
 
     @property
     def interval(self) -> tuple[float, float]:
         """Of mu, 95 %."""
-        half = float(stats.t.isf(ALPHA / 2, self.K - 1)) * self.se
+        half = float(t_isf(ALPHA / 2, self.K - 1)) * self.se
         return self.mu - half, self.mu + half
 
     def half_width(self, variance: float = 0.0) -> float:
         """Of the 95 % interval for an unseen corpus, observed with an error of this variance."""
-        return float(stats.t.isf(ALPHA / 2, self.K - 2)) * math.sqrt(self.tau**2 + self.se**2 + variance)
+        return float(t_isf(ALPHA / 2, self.K - 2)) * math.sqrt(self.tau**2 + self.se**2 + variance)
 
     @property
     def unseen(self) -> tuple[float, float]:

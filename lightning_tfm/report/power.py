@@ -4,10 +4,9 @@ All of it is planning, nothing here decides: approximate power of Student's t wh
 """
 
 import numpy as np
-from scipy import stats
-from scipy.special import gammaln
+from scipy.special import gammaincinv, gammaln, ndtri
 
-from lightning_tfm.report.statistics import BASE, Differences
+from lightning_tfm.report.statistics import BASE, Differences, t_isf, t_sf
 
 POWER = 0.8
 """aimed at; the noise being estimated from few seeds, what is printed is found in 64 to 79 % of replicates instead
@@ -26,11 +25,11 @@ def smallest(d: Differences, level: np.ndarray | float) -> np.ndarray:
     The normal approximation to the noncentral t (Johnson and Welch 1940), at `CERTAIN` of the degrees of freedom, as
     they are themselves estimated. The standard error is taken at its median.
     """
-    t, half = stats.t.isf(np.asarray(level) / 2, d.df), CERTAIN * d.df / 2
+    t, half = t_isf(np.asarray(level) / 2, d.df), CERTAIN * d.df / 2
     with np.errstate(invalid="ignore"):
         typical = np.exp(gammaln(half + 0.5) - gammaln(half)) / np.sqrt(half)
-        needed = t * typical + stats.norm.ppf(POWER) * np.sqrt(1 + t**2 * (1 - typical**2))
-        return needed * d.se / np.sqrt(stats.chi2.median(d.df) / d.df)
+        needed = t * typical + ndtri(POWER) * np.sqrt(1 + t**2 * (1 - typical**2))
+        return needed * d.se / np.sqrt(2 * gammaincinv(d.df / 2, 0.5) / d.df)
 
 
 def ahead(d: Differences, n: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +50,7 @@ def needed(d: Differences, gap: np.ndarray, tail: np.ndarray | float, power: flo
     for n in _numbers():
         se, df = ahead(d, n)
         with np.errstate(invalid="ignore"):
-            enough = (stats.t.isf(tail, df) + stats.norm.ppf(power)) * se <= gap
+            enough = (t_isf(tail, df) + ndtri(power)) * se <= gap
         found = np.where(enough & np.isinf(found), n, found)
     return found
 
@@ -64,7 +63,7 @@ def chance_above(d: Differences, n: np.ndarray, last: float, bound: np.ndarray |
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.sqrt(d.pair_variance * np.maximum(1 / np.maximum(n, 1) - 1 / last, 0.0))
-        return stats.t.sf((bound - d.estimate) / spread, d.df)
+        return t_sf((bound - d.estimate) / spread, d.df)
 
 
 def _numbers() -> list[int]:

@@ -35,8 +35,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy import stats
-
 from lightning_tfm.metrics import METRICS, PRINTED
 from lightning_tfm.report import statistics
 from lightning_tfm.report.power import MOST
@@ -323,7 +321,7 @@ def agrees(e: Estimate, paper: float, sigma: float) -> tuple[bool, bool]:
     """(compatible, resolved): whether the sizes agree within the noise of both, and whether that noise lets one say."""
     squared = float(e.se) ** 2 + 2 * sigma**2
     nu = squared**2 / (float(e.se) ** 4 / float(e.df))
-    m: float = stats.t.isf(ALPHA / 2, nu).item() * math.sqrt(squared)
+    m: float = statistics.t_isf(ALPHA / 2, nu).item() * math.sqrt(squared)
     return abs(float(e.estimate) - paper) <= m, m <= abs(paper) / 2
 
 

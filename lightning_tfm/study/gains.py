@@ -52,11 +52,11 @@ def _interval(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, fl
     """95 % of the difference of two means, by Welch's t (1947); None if a side has one seed, or neither varies."""
     if min(len(mine), len(theirs)) < 2:
         return None
-    from scipy import stats
+    from scipy.special import stdtrit
 
     a, b = variance(mine) / len(mine), variance(theirs) / len(theirs)
     if a + b == 0:
         return None
     df = (a + b) ** 2 / (a**2 / (len(mine) - 1) + b**2 / (len(theirs) - 1))
-    gap, half = fmean(mine) - fmean(theirs), float(stats.t.isf(0.025, df)) * math.sqrt(a + b)
+    gap, half = fmean(mine) - fmean(theirs), -float(stdtrit(df, 0.025)) * math.sqrt(a + b)
     return gap - half, gap + half
