@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_ANALYSES, add_format
 from lightning_tfm.cli.output import deliver
+from lightning_tfm.cli.terminal import reading
 from lightning_tfm.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -37,8 +38,11 @@ def main(verb: str, argv: Sequence[str]) -> int:
     places = [_place(name, Path(options["out"])) for name in options["studies"]]
     _check(verb, options, places)
 
+    from lightning_tfm.study.study import folder_of, load
+
+    for root, name in places:
+        reading(load(root, name))
     from lightning_tfm.report.build import make
-    from lightning_tfm.study.study import folder_of
 
     reports = [make(name, root) for root, name in places]
     said = _analysed(verb, reports, [name for _, name in places], options)

@@ -9,6 +9,7 @@ from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_REPORTS, add_format, add_layout, check_layout, layout
 from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.table import _only
+from lightning_tfm.cli.terminal import reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
@@ -57,7 +58,9 @@ def _check_served(options: dict[str, Any]) -> None:
 
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":
-    if not isinstance(load(root, name), Search):
+    study = load(root, name)
+    reading(study)
+    if not isinstance(study, Search):
         from lightning_tfm.report.build import make
 
         return make(name, root, reference)

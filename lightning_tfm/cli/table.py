@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
+from lightning_tfm.cli.terminal import reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
@@ -54,9 +55,6 @@ def _table2(options: dict[str, Any]) -> str:
 
 
 def _study(options: dict[str, Any]) -> str:
-    from lightning_tfm.queue.command import say_kept
-    from lightning_tfm.report.build import render_table, write_table
-    from lightning_tfm.report.latex import to_latex
     from lightning_tfm.study.study import Ablation, load_as
 
     root = Path(options["out"])
@@ -65,9 +63,15 @@ def _study(options: dict[str, Any]) -> str:
     for option in ("tests", "reference") if options["plain"] else ():
         if options[option]:
             raise UserError(f"--{option}={options[option]}: with --plain the table has only means")
+    study = load_as(Ablation, root, name)
+    reading(study)
     if options["reference"] is not None:
         return _tested(name, root, options, width)
-    study = load_as(Ablation, root, name)
+
+    from lightning_tfm.queue.command import say_kept
+    from lightning_tfm.report.build import render_table, write_table
+    from lightning_tfm.report.latex import to_latex
+
     say_kept(study, root)
     table, kind = write_table(study, root), options["format"]
     several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test

@@ -4,6 +4,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning_tfm.study.study import Study
+
+
+def reading(study: "Study") -> None:
+    """A first line for whoever waits for a study's runs to be read and its tests to be computed."""
+    if sys.stderr.isatty():
+        print(f"reading {study.name}{': ' * bool(study.title)}{study.title}", file=sys.stderr, flush=True)
 
 
 def columns() -> int | None:

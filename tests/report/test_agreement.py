@@ -4,6 +4,7 @@ import html
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,6 +306,16 @@ def test_the_terminal_table_ends_with_one_line(study, capsys):
     )
     wide = table(study, capsys, "--width", "200")
     assert wide.splitlines()[-1] == last
+
+
+@pytest.mark.parametrize("verb", ["table", "report"])
+def test_who_waits_at_a_terminal_is_told_at_once_what_is_read(study, capsys, monkeypatch, verb):
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr("lightning_tfm.report.build.collect", lambda *_: 1 / 0)  # what takes long has not begun
+        with pytest.raises(ZeroDivisionError):
+            main([verb, study.study.name, "--out", str(study.root), "--format", "markdown"])
+        assert capsys.readouterr().err == f"reading {study.study.name}\n" * terminal
 
 
 def test_base_that_still_learns_is_a_warning_everywhere(generator, capsys):
