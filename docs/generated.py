@@ -43,10 +43,11 @@ COPIED = {
     "ARCHITECTURE.md": "also/architecture",
     "CONTRIBUTING.md": "also/contributing",
     "CHANGELOG.md": "also/changelog",
+    "docs/howto/notebook.ipynb": "also/in-a-notebook",
 }
 TABLES = sorted(ROOT.glob("experiments/results/*/table.md"))
 COPIED |= {str(path.relative_to(ROOT)): f"also/table-{path.parent.name}" for path in TABLES}
-"""Markdown outside docs/ -> the page that shows it"""
+"""what is no page of docs/ -> the page that shows it"""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 
@@ -68,7 +69,7 @@ def python_page() -> str:
     lines = [
         "# Python",
         "",
-        "What `import lightning_tfm as lt` offers, used [in a notebook](../howto/notebook.md) and [in your own",
+        "What `import lightning_tfm as lt` offers, used [in a notebook](../also/in-a-notebook.md) and [in your own",
         "Trainer](../howto/python.md). These names and what is listed of them are stable: they change only with a line",
         "in the changelog. Everything else below `lightning_tfm.` may move.",
     ]
@@ -97,8 +98,26 @@ def copied(name: str, page: str) -> str:
     """A file of the repository with its links as they lead from `page`; a title where it has none."""
     here, there = (ROOT / name).parent, (ROOT / "docs" / page).parent
     text = (ROOT / name).read_text(encoding="utf-8")
+    text = "\n".join(_of_cells(json.loads(text)["cells"])) if name.endswith(".ipynb") else text
     text = LINK.sub(lambda m: f"{m[1]}[{m[2]}]({os.path.relpath(here / m[3], there)}{m[4] or ''})", text)
     return text if text.startswith("# ") else f"# Table: {_title(here.name)}\n\n{text}"
+
+
+def _of_cells(cells: list[dict[str, Any]]) -> Iterator[str]:
+    """A notebook's cells with what they put out, as Markdown."""
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield f"{source}\n"
+            continue
+        shell = source.startswith("!")
+        yield f"```{'sh' if shell else 'python'}\n{source.removeprefix('!')}\n```\n"
+        for output in cell["outputs"]:
+            found = output.get("data", {"text/plain": output.get("text")})
+            kind = next(kind for kind in ("text/html", "image/svg+xml", "text/plain") if kind in found)
+            text = "".join(found[kind])
+            shown = f'<div class="output">\n{text}\n</div>' if kind != "text/plain" else text.rstrip("\n")
+            yield f"```{'text' if kind == 'text/plain' else '{raw} html'}\n{shown}\n```\n"
 
 
 def _title(folder: str) -> str:

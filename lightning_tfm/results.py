@@ -25,6 +25,7 @@ from lightning_tfm.report.build import make
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.study.looks import asked_cells
+from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation, load_as
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import CellState, StudyState, Watch, said
@@ -80,6 +81,14 @@ class StudyResults:
         if keys and key not in keys:
             raise UserError(f"no run of {self.study.name} has logged '{key}'; logged: {', '.join(sorted(keys))}")
         return frame(points)
+
+    def run(self, row: str, seed: int) -> "RunResults":
+        """The run of a row at a seed. Raises UserError where there is no such row, or the run is not finished."""
+        cell = self.study.cell(find_row({found.name: found for found in self.study.rows}, row), seed)
+        folder = RunFolder(self.root, cell.training_hash)
+        if folder.read_result() is None:
+            raise UserError(f"{self.study.name} has no finished run of row '{row}' at seed {seed}")
+        return RunResults(folder)
 
 
 @dataclass(frozen=True)

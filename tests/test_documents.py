@@ -66,8 +66,8 @@ def test_the_page_on_python_has_every_name_that_its_users_call_and_says_what_is_
     assert "stable" in page and "may move" in page
     parts = re.findall(r"^## (\w+)$", page, re.MULTILINE)
     assert parts == [*sorted(lightning_tfm._HOME), "StudyResults", "RunResults"]
-    for name in ("attention", "howto/notebook", "howto/python"):
-        text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    for name in ("attention.md", "howto/notebook.ipynb", "howto/python.md"):
+        text = generated.copied(f"docs/{name}", "also/any")
         for member in re.findall(
             r"\b(?:run|study)\.(\w+)", "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
         ):

@@ -1,4 +1,4 @@
-"""`import lightning_tfm as lt`: studies as data; docs/howto/notebook.md, run by its test, has runs."""
+"""`import lightning_tfm as lt`: studies as data; docs/howto/notebook.ipynb, run by its test, has runs."""
 
 import ast
 import csv
@@ -78,6 +78,12 @@ def test_where_pandas_is_a_table_is_a_data_frame(study, monkeypatch):
 def test_what_is_not_there_is_named(root):
     with pytest.raises(UserError, match=r"norn.*norm"):
         lt.load_study("norn", root)
+    study = lt.load_study("norm", root)
+    with pytest.raises(UserError, match=r"no row 'bass': near it: base"):
+        study.run("bass", 31)
+    with pytest.raises(UserError, match=r"norm has no finished run of row 'base' at seed 99"):
+        study.run("base", 99)
+    assert study.run("base", 31).record.identity["training"]["seed"] == 31
     with pytest.raises(UserError, match=r"run 'ffffffff' under .*: none"):
         lt.load_run("ffffffff", root)
     with pytest.raises(AttributeError, match=r"no attribute 'load_runs'; it has .*load_run"):

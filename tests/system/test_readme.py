@@ -6,6 +6,7 @@ in several documents is run once. A block of YAML or Python whose first line is 
 file; a document's other blocks of Python are one program.
 """
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -375,7 +376,7 @@ KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literal
 """languages of blocks; all but sh, python and yaml are shown, not run"""
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/attention.md": (),
-    "docs/howto/notebook.md": (),
+    "docs/howto/notebook.ipynb": (("--seeds 1,2", f"--seeds 1,2 {SHORT}"),),
     "docs/howto/python.md": (
         ("max_steps=40", "max_steps=2"),
         ("val_check_interval=20", "val_check_interval=1"),
@@ -460,7 +461,28 @@ def programs() -> dict[str, str]:
         name: [content for language, content in blocks(text) if language == "python" and not FILE.match(content)]
         for name, text in DOCUMENTS.items()
     }
+    found["docs/howto/notebook.ipynb"] = list(cells(ROOT / "docs/howto/notebook.ipynb"))
     return {name: "".join(parts) for name, parts in found.items() if parts}
+
+
+def cells(notebook: Path) -> Iterator[str]:
+    """What a notebook runs: a command as a call, and the value that a cell shows printed."""
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"])
+        if source.startswith("!lightning-tfm "):
+            line = source.removeprefix("!lightning-tfm ")
+            yield f"from lightning_tfm.cli.main import main\nassert main({line!r}.split()) == 0\n"
+            continue
+        *before, last = ast.parse(source).body
+        yield "\n".join(
+            [
+                *map(ast.unparse, before),
+                f"print({ast.unparse(last)})" if isinstance(last, ast.Expr) else ast.unparse(last),
+                "",
+            ]
+        )
 
 
 def test_every_command_is_listed_and_nothing_else():
