@@ -8,6 +8,7 @@ as with fewer seeds than a verdict needs, has only its interval.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lightning_tfm.config import to_dict
@@ -74,6 +75,27 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What the studies of an analysis ask."""
+
+    titles: dict[str, str] = field(default_factory=dict)
+    """study -> what people call it, which may be empty"""
+    question: str = ""
+    """theirs, each once"""
+
+    def of(self, study: str) -> str:
+        """Its title with its name beside it, or the name where the title does not tell it from another one."""
+        title = self.titles.get(study, "")
+        return f"{title} ({study})" if title and [*self.titles.values()].count(title) == 1 else study
+
+    def heading(self, names: Sequence[str], what: str) -> str:
+        """Over an analysis of them; the title that all share goes first."""
+        shared = {*self.titles.values()} if len(names) > 1 else set()
+        first = f"{shared.pop()}: " if len(shared) == 1 and "" not in shared else ""
+        return f"{first}{', '.join(map(self.of, names))} {what}"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything `compare` says."""
 
@@ -85,6 +107,7 @@ class Comparison:
     """rows that cannot be compared, and why"""
     labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
     """row -> what people call it"""
+    asked: Asked = field(default_factory=Asked, metadata={"key": ""})
 
     @property
     def metrics(self) -> list[str]:
@@ -123,7 +146,8 @@ def compare(reports: list[Report]) -> Comparison:
         )
         for s, report in zip(summaries, reports, strict=True)
     ]
-    return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out, labels))
+    asked = Asked({s.study: s.title for s in summaries}, " ".join(dict.fromkeys(s.question for s in summaries)))
+    return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out, labels, asked))
 
 
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:

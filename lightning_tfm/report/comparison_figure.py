@@ -18,7 +18,7 @@ def forest(comparison: Comparison, metric: str) -> Markup:
         shown = [None if place is None else _shown(place.difference[metric], metric) for place in row.places]
         own = [ends and Mark(f"{row.name}, {studies[k]}", *ends, f"g{k % 8}") for k, ends in enumerate(shown)]
         lines.append((short_name(comparison.labels.get(row.name) or row.name), own))
-    key = [(short_name(study), f"g{k % 8}") for k, study in enumerate(studies)]
+    key = [(short_name(comparison.asked.of(study), 56), f"g{k % 8}") for k, study in enumerate(studies)]
     title = f"Differences to base in dev {METRICS[metric].label} in {len(studies)} studies"
     return picture(lines, METRICS[metric].axis("base"), title, key)
 

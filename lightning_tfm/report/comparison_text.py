@@ -51,10 +51,10 @@ def sections(comparison: Comparison) -> list[Section]:
 
 
 def _table(comparison: Comparison, k: int, metric: str) -> Table:
-    one, other = comparison.sides[0].study, comparison.sides[k].study
+    one, other, asked = comparison.sides[0].study, comparison.sides[k].study, comparison.asked
     heads = columns("row", "n", one, other, "difference", "95 %", "p (BH)")
     return Table(
-        f"{other} against {one}: dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}",
+        f"{asked.of(other)} against {asked.of(one)}: dev {METRICS[metric].label} to base{', %' * METRICS[metric].log}",
         heads,
         [[titled(row.name, comparison.labels), *_line(row, k, metric)] for row in comparison.rows],
     )
@@ -113,5 +113,6 @@ def data(comparison: Comparison) -> Iterator[dict[str, object]]:
 def analysis(comparison: Comparison) -> Analysis:
     """For every format."""
     studies = [side.study for side in comparison.sides]
-    title, head = f"{', '.join(studies)} side by side", f"{len(comparison.rows)} rows in {len(studies)} studies"
-    return Analysis(title, "comparison", head, sections(comparison), list(data(comparison)), comparison, schema=2)
+    asked, head = comparison.asked, f"{len(comparison.rows)} rows in {len(studies)} studies"
+    words = asked.heading(studies, "side by side"), asked.question, "comparison", head
+    return Analysis(*words, sections(comparison), list(data(comparison)), comparison, schema=2)

@@ -55,15 +55,15 @@ def picture(
     edge = FAR * sizes[int(0.8 * (len(sizes) - 1))] or sizes[-1] or 1.0
     numbers = [v for m in every for v in (m.estimate, m.lower, m.upper, m.paper) if v is not None]
     most = max(len(own) for _, own in lines)
-    left, line, top = 18 + round(LETTER * max(len(name) for name, _ in lines)), STEP * (most + 1), TOP + 18 * bool(key)
+    left, line, top = 18 + round(LETTER * max(len(name) for name, _ in lines)), STEP * (most + 1), TOP + 16 * len(key)
     bottom = top + line * len(lines)
     right = WIDTH - 14 - NUMBER * any(mark.number for mark in every)
     x = spanning([v for v in numbers if abs(v) <= edge] + [0.0], left, right)
     body = bottom_axis(x, bottom, top, axis)
     body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
     for k, (words, class_) in enumerate(key):
-        dot = tag("circle", cx=float(left + 150 * k), cy=12.0, r=4.0, class_="dot")
-        body += tag("g", dot + label(left + 150 * k + 9, 16, words), class_=f"point {class_}")
+        dot = tag("circle", cx=float(left), cy=8.0 + 16 * k, r=4.0, class_="dot")
+        body += tag("g", dot + label(left + 9, 12 + 16 * k, words), class_=f"point {class_}")
     for i, (name, own) in enumerate(lines):
         middle = top + line * (i + 0.5)
         body += label(left - 10, middle + 4, name, "end")

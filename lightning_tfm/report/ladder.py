@@ -32,7 +32,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.columns import SIZES
-from lightning_tfm.report.comparison import Against, Side, compare
+from lightning_tfm.report.comparison import Against, Asked, Side, compare
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.statistics import ALPHA, t_isf
@@ -187,6 +187,7 @@ class Ladder:
     """what is not the same at two scales, beside the scale"""
     labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
     """row -> what people call it"""
+    asked: Asked = field(default_factory=Asked, metadata={"key": ""})
 
 
 def word_of(first: Difference, last: Difference, against: Against) -> str:
@@ -254,8 +255,8 @@ def ladder(reports: Sequence[Report], target: float) -> Ladder:
     logs = {name: -math.log(n / sizes[-1]) for name, n in count.items() if n}
     fitted = _calibrations(rows, studies, logs)
     more = [said for side in comparison.sides if (said := _apart(side))]
-    sized, labels = dict(zip(studies, sizes, strict=True)), comparison.labels
-    return rounded(Ladder(sized, target, exponents, rows, fitted, left_out, more, labels))
+    sized, named = dict(zip(studies, sizes, strict=True)), (comparison.labels, comparison.asked)
+    return rounded(Ladder(sized, target, exponents, rows, fitted, left_out, more, *named))
 
 
 OF_SCALE = {*(f"model.{name}" for name in SIZES), *(".".join(key) for key in FOLLOW), "miniature.width"}

@@ -99,5 +99,6 @@ def data(found: Ladder) -> Iterator[dict[str, object]]:
 
 def analysis(found: Ladder) -> Analysis:
     """For every format."""
-    title, head = f"{', '.join(found.studies)}: a ladder", f"{len(found.rows)} rows at {len(found.studies)} scales"
-    return Analysis(title, "ladder", head, sections(found), list(data(found)), found, schema=1)
+    title, studies = found.asked.heading([*found.studies], "as a ladder"), len(found.studies)
+    words = title, found.asked.question, "ladder", f"{len(found.rows)} rows at {studies} scales"
+    return Analysis(*words, sections(found), list(data(found)), found, schema=1)

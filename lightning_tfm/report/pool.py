@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.report.comparison import Comparison
+from lightning_tfm.report.comparison import Asked, Comparison
 from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.statistics import ALPHA, t_isf, t_sf
@@ -142,6 +142,7 @@ class Pool:
     """runs that studies have in common"""
     labels: dict[str, str] = field(default_factory=dict, metadata={"key": ""})
     """row -> what people call it"""
+    asked: Asked = field(default_factory=Asked, metadata={"key": ""})
 
 
 def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
@@ -173,8 +174,8 @@ def pool(comparison: Comparison, families: Mapping[str, str]) -> Pool:
         groups.setdefault(families[study], []).append(study)
     foresight = [one for metric in metrics if (one := _foresight(metric, known, groups)) is not None]
     rows = [PooledRow(name, by_metric) for name, by_metric in by_row.items()]
-    kinds = {of[0]: of for of in groups.values()}
-    return rounded(Pool(studies, kinds, rows, foresight, left_out, comparison.shared, comparison.labels))
+    kinds, named = {of[0]: of for of in groups.values()}, (comparison.labels, comparison.asked)
+    return rounded(Pool(studies, kinds, rows, foresight, left_out, comparison.shared, *named))
 
 
 Known = dict[str, tuple[float, float]]

@@ -91,5 +91,5 @@ def data(pool: Pool) -> Iterator[dict[str, object]]:
 
 def analysis(pool: Pool) -> Analysis:
     """For every format."""
-    title, head = f"{', '.join(pool.studies)} pooled", f"{len(pool.rows)} rows over {len(pool.studies)} studies"
-    return Analysis(title, "pool", head, sections(pool), list(data(pool)), pool, schema=1)
+    title, head = pool.asked.heading(pool.studies, "pooled"), f"{len(pool.rows)} rows over {len(pool.studies)} studies"
+    return Analysis(title, pool.asked.question, "pool", head, sections(pool), list(data(pool)), pool, schema=1)

@@ -70,6 +70,34 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     )
 
 
+def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(two):
+    one, other, root = two
+    other.write_all({})
+
+    def shown(*kinds):
+        said = comparison_text.analysis(compare([make("one", root), make("other", root)]))
+        return [" ".join(render(said, kind).split()) for kind in kinds]
+
+    one.study, other.study = (
+        replace(g.study, title=title, question=title + "?") for g, title in ((one, "Heads"), (other, "Depth & width"))
+    )
+    for study in (one.study, other.study):
+        save(study, root)
+    page, tex, text = shown("html", "latex", "text")
+    both = "Heads (one), Depth &amp; width (other) side by side"
+    assert f"<title>{both}: comparison report</title>" in page and f"<h1><bdi>{both}</bdi></h1>" in page
+    assert '<p class="question"><bdi>Heads? Depth &amp; width?</bdi></p>' in page
+    assert page.count("Depth &amp; width (other)</text>") == 2, "in the key of each picture"
+    assert r"\caption{Heads (one), Depth \& width (other) side by side; Depth \& width (other) against" in tex
+    assert "Depth & width (other) against Heads (one): dev PPL" in text
+
+    for study in (one.study, other.study):
+        save(replace(study, title="Both", question="What?"), root)
+    page, tex = shown("html", "latex")
+    assert "<title>Both: one, other side by side: comparison report</title>" in page and page.count("What?") == 1
+    assert r"\caption{Both: one, other side by side; other against one" in tex
+
+
 def test_the_picture_has_95_percent_intervals_of_a_study_with_looks_too(two):
     _, other, root = two
     other.write_all({"A-h1": 0.3})

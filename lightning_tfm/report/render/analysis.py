@@ -17,6 +17,8 @@ class Analysis:
     """What it says."""
 
     title: str
+    question: str
+    """of its studies"""
     kind: str
     """of its page"""
     head: str
@@ -39,5 +41,7 @@ def render(said: Analysis, kind: str) -> str:
         case "json":
             return to_json(said.found, schema=said.schema)
         case "html":
-            return to_html(said.title, said.kind, [said.head], said.sections)
-    return {"text": to_text, "markdown": to_markdown, "latex": to_latex}[kind](blocks_of(said.sections))
+            return to_html(said.title, said.kind, [said.head], said.sections, said.question)
+        case "latex":
+            return to_latex(blocks_of(said.sections), said.title)
+    return {"text": to_text, "markdown": to_markdown}[kind](blocks_of(said.sections))

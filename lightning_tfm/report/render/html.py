@@ -6,8 +6,9 @@ from lightning_tfm.report.blocks import Section
 from lightning_tfm.report.document import render
 
 
-def to_html(title: str, kind: str, head: Sequence[str], sections: Sequence[Section]) -> str:
+def to_html(title: str, kind: str, head: Sequence[str], sections: Sequence[Section], question: str = "") -> str:
     """A self-contained page; `head` goes under its title."""
     shown = {part.key: part.blocks for part in sections}
     named = [(part.key, part.title, bool(part.blocks)) for part in sections]
-    return render("blocks.html", title=title, kind=kind, live="", head=list(head), sections=named, shown=shown)
+    more = {"question": question, "head": list(head), "sections": named, "shown": shown}
+    return render("blocks.html", title=title, kind=kind, live="", **more)

@@ -45,14 +45,15 @@ def _latin(c: str) -> bool:
     return 0xC0 <= ord(c) <= 0xFF and c not in "ÐÞðþ"
 
 
-def to_latex(blocks: Sequence[Block]) -> str:
-    """A table with its title as caption for each; notes follow as a list, pictures are left out."""
+def to_latex(blocks: Sequence[Block], title: str = "") -> str:
+    """A table with the caption `title` and its own for each; notes follow as a list, pictures are left out."""
     parts = []
     for block in blocks:
         if isinstance(block, Table):
-            parts.append(to_table(block, f"{latex(block.title)}." if block.title else "").rstrip("\n"))
+            said = latex("; ".join(filter(None, (title, block.title))))
+            parts.append(to_table(block, f"{said}." if said else "").rstrip("\n"))
         elif isinstance(block, Fold):
-            parts.append(to_latex(block.blocks).rstrip("\n"))
+            parts.append(to_latex(block.blocks, title).rstrip("\n"))
         elif isinstance(block, Notes | Text) and block.lines:
             items = [rf"\item {latex(line)}" for line in block.lines]
             parts.append("\n".join([r"\begin{itemize}", *items, r"\end{itemize}"]))
