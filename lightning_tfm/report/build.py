@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_tfm.durable import write_atomic
-from lightning_tfm.report import agreement, table_data
+from lightning_tfm.report import agreement, layer_table, table_data
 from lightning_tfm.report import table as views
 from lightning_tfm.report.extras import Extras, extras
 from lightning_tfm.report.latex import Layout, to_latex
@@ -96,6 +96,7 @@ def make(name: str, root: Path, reference: str | None = None) -> Report:
     study = load_as(Ablation, root, name)
     against = reference_of(study, reference)
     cells = replace(read_cells(study, root, collect(study, root)), reference=against)
-    course = read_looks(folder_of(root, name))
-    found = replace(summarise(cells, course), softmax=softmax(cells), regime=rounded(regime_of(cells, root)))
-    return Report(found, cells, extras(cells, folder_of(root, name), found))
+    course, costs = read_looks(folder_of(root, name)), layer_table.read(folder_of(root, name) / layer_table.FILE)
+    more = {"softmax": softmax(cells), "regime": rounded(regime_of(cells, root)), "layers": costs}
+    found = replace(summarise(cells, course), **more)
+    return Report(found, cells, extras(cells, found))

@@ -1,7 +1,6 @@
 """What a page shows beside the table where its rows ask for it: costs of layers, softmaxes, positions, heads."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -40,11 +39,11 @@ class Extras:
     """what records of weights show"""
 
 
-def extras(cells: Cells, folder: Path, found: Summary) -> Extras:
-    """`folder`: the study's. Raises UserError where a record is damaged."""
-    layers = layer_table.section(layer_table.read(folder / layer_table.FILE), _types(cells))
+def extras(cells: Cells, found: Summary) -> Extras:
+    """Raises UserError where a record is damaged."""
+    layers = layer_table.sections(found.layers, _types(cells))
     softmaxes = softmax.section(found.softmax, labels(found.rows))
-    sections = [layers, softmaxes, schemes.section(cells), probes.section(cells)]
+    sections = [*layers, softmaxes, schemes.section(cells), probes.section(cells)]
     return Extras(*_architectures(cells), [*sections, beyond_text.section(found.beyond, found.rows)])
 
 

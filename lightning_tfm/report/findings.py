@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
-from lightning_tfm.report import agreement_text, factors, far_above
+from lightning_tfm.report import agreement_text, factors, far_above, layer_table
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.panels import short_name
@@ -27,9 +27,10 @@ def headline(report: Summary) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
     metric, tested = primary(report), _tested(report)
     leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows), *_softmax(report.softmax)]
+    costs = list(filter(None, [layer_table.dearer_from(report.layers)])) if report.layers else []
     if nothing := untested(report):
-        return [*leads, nothing] if leads else [nothing, *_lowest(report, metric)]
-    return [*leads, *_effects(report, metric, tested), _counts(report, metric, tested)]
+        return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
+    return [*leads, *_effects(report, metric, tested), *costs, _counts(report, metric, tested)]
 
 
 def primary(report: Summary) -> Metric:

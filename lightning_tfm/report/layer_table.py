@@ -9,6 +9,7 @@ from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTa
 from lightning_tfm.parts import LAYERS
 from lightning_tfm.report import layer_figure
 from lightning_tfm.report.blocks import Block, Column, Figures, Fold, Notes, Section, Table, Text, columns
+from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.strict import read_kept
 
 FILE = "layers.json"
@@ -29,16 +30,37 @@ def read(path: Path) -> LayerTable | None:
     return read_kept(LayerTable, path, "a table of layers: remove it; lightning-tfm layers makes it again")
 
 
-def section(table: LayerTable | None, rows: Sequence[tuple[str, str]]) -> Section:
-    """Of a page. `rows`: (row of the study, its layer type and sizes)."""
-    title = "What layer types cost"
-    if table is None:
-        return Section("layers", title)
-    about = "Ring: self-attention begins to cost more than the layer of that line."
-    drawn = Figures([(picture, about) for _, picture in layer_figure.pictures(table)])
-    which = Table("", columns("row", "layer", words=["layer"]), rows)
-    first, *rest = blocks(table)
-    return Section("layers", title, [first, drawn, *rest, Fold("Which rows have which layers", [which])])
+def sections(table: LayerTable | None, rows: Sequence[tuple[str, str]]) -> list[Section]:
+    """Of a page: the pictures, which answer Table 1, and the numbers. `rows`: (row, its layer type and sizes)."""
+    shown: list[list[Block]] = [[], []]
+    if table is not None:
+        about = "Ring: self-attention begins to cost more than the layer of that line."
+        drawn = Figures([(picture, about) for _, picture in layer_figure.pictures(table)])
+        which = Table("", columns("row", "layer", words=["layer"]), rows)
+        shown = [[drawn, Text(_paths(table))], [*blocks(table), Fold("Which rows have which layers", [which])]]
+    titles = {"layers": "What layer types cost", "costs": "What layer types cost, in numbers"}
+    return [Section(key, title, own) for (key, title), own in zip(titles.items(), shown, strict=True)]
+
+
+def dearer_from(table: LayerTable) -> str:
+    """From which length on self-attention takes longer than the first and the last other layer, in a sentence; empty
+    where it was not measured beside another."""
+    others = [row for row in table.rows if row.layer != "attention"]
+    if not 0 < len(others) < len(table.rows):
+        return ""
+    found = sorted((n, row.short) for row in others if (n := dearer(table, row)[0]) is not None)
+    parts = [f"{name} {f'from n = {n:,.0f}' if n else 'at every n measured'}" for n, name in found]
+    never = ", ".join(row.short for row in others if dearer(table, row)[0] is None)
+    ends = [*parts[:1], *parts[1:][-1:], *[f"{never} at no n measured"] * bool(never)]
+    return f"A layer of self-attention takes longer than {', than '.join(ends)}."
+
+
+def _paths(table: LayerTable) -> list[str]:
+    """How long the longest chains of operators are, and how many layers until every position sees every other."""
+    n = max(table.rows[0].chain)
+    chains = ", ".join(f"{row.short} {row.chain[n]:,}" for row in table.rows)
+    layers = ", ".join(f"{row.short} {row.layers[n] or NOTHING}" for row in table.rows)
+    return [f"At n = {n}, operators that wait for one another: {chains}; layers until all positions see all: {layers}."]
 
 
 def blocks(table: LayerTable) -> list[Block]:

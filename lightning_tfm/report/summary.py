@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from lightning_tfm.measure.record import LayerTable
 from lightning_tfm.metrics import OF_TEXT
 from lightning_tfm.report.agreement import Agreement, LastEighth
 from lightning_tfm.report.beyond import BeyondSummary
@@ -88,6 +89,8 @@ class Summary:
     """of added metrics"""
     beyond: BeyondSummary | None = field(default=None, metadata={"key": "beyond the training length", **OPTIONAL})
     regime: Regime | None = field(default=None, metadata=OPTIONAL)
+    layers: LayerTable | None = field(default=None, metadata={"key": ""})
+    """what layer types cost, where it was measured for the study"""
     title: str = field(default="", metadata={"key": ""})
     """of the study, as its question"""
     question: str = field(default="", metadata={"key": ""})

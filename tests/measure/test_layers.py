@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +24,7 @@ from lightning_tfm.measure.layers import (
 from lightning_tfm.measure.record import PAPER, Exponent, LayerMeasures, LayerTable, crossing
 from lightning_tfm.parts import LAYERS
 from lightning_tfm.report.layer_figure import to_svg
-from lightning_tfm.report.layer_table import blocks, read, to_json
+from lightning_tfm.report.layer_table import blocks, dearer_from, read, to_json
 from lightning_tfm.report.render.text import to_text
 
 NARROW = {"d_model": 16, "h": 2, "d_k": 8, "d_v": 8, "neighbourhood": 4}
@@ -153,6 +154,15 @@ def table() -> LayerTable:
             )
         )
     return LayerTable(512, 8, 3, 32, "AMD EPYC 7763, 2 threads, torch 2.13.0", 61.0, rows)
+
+
+def test_a_sentence_says_from_which_length_self_attention_takes_longer():
+    seconds = {"attention": (1, 4), "gru": (2, 3), "dilated": (1.5, 1.6), "restricted": (0.5, 2), "lstm": (9, 9)}
+    rows = {row.layer: row for row in table().rows}
+    made = [replace(rows[layer], seconds=dict(zip((64, 128), cost, strict=True))) for layer, cost in seconds.items()]
+    said = "than restricted at every n measured, than gru from n = 107, than lstm at no n measured."
+    assert dearer_from(replace(table(), rows=made)) == f"A layer of self-attention takes longer {said}"
+    assert dearer_from(replace(table(), rows=made[1:])) == dearer_from(replace(table(), rows=made[:1])) == ""
 
 
 def test_the_text_fits_a_terminal_and_says_what_is_not_measured():

@@ -287,6 +287,11 @@ def test_softmaxes_by_d_k_stand_in_the_summary_and_its_json(asking):
     assert headline(report.summary)[0] == f"Softmaxes saturated at the end of the training: {said}."
     page = report.render("html")
     assert page.index('id="section-softmax"') < page.index('id="section-forest"'), "the study's own question first"
+    places = [page.index(f'id="section-{key}"') for key in ("forest", "layers", "table", "costs")]
+    assert places == sorted(places), "headline, pictures, table, the rest"
+    pictures, numbers = (page[start:][: page[start:].index("</section>")] for start in (places[1], places[3]))
+    assert "<table" not in pictures and pictures.count("<svg") == 2 and "<svg" not in numbers
+    assert "A layer of self-attention takes longer than MyVeryLongL at every n" in headline(report.summary)[2]
     assert page.count(">wide unscaled keys</bdi> <small><code><bdi>S-dk256-unscaled<") == 2, "of lengths, too"
     alike = replace(report.summary.softmax, rows=[end["base"]])
     assert (
