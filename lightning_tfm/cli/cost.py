@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.yaml_files import find_file
 
@@ -43,7 +44,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     print(f"memory   {peak:.2f} GiB a device at this micro-batch, {state:.2f} of them weights, gradients and Adam")
     for cost in costs:
         speed = f"{cost.seconds_step:8.3g} s a step, {cost.target_tokens_per_second:10,.0f} target tokens/s"
-        print(f"{cost.devices:2} devices {speed}, {duration(cost.seconds)} in all")
+        print(f"{plural(cost.devices, 'device'):10} {speed}, {duration(cost.seconds)} in all")
     print(
         "without validation, decoding and checkpoints" + (f"; devices of {rate:.3g} FLOP/s as stated" if rate else "")
     )

@@ -11,6 +11,7 @@ from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.config import Data
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import CORPORA
+from lightning_tfm.plurals import plural
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
@@ -98,7 +99,7 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
             from lightning_tfm.data.bundle import pack
 
             index = pack(data, prepare(data, root, say), bundle)
-            print(f"{bundle}: {len(index['files'])} files, {bundle.stat().st_size / 2**20:.1f} MiB")
+            print(f"{bundle}: {plural(len(index['files']), 'file')}, {bundle.stat().st_size / 2**20:.1f} MiB")
         case "unpack":
             from lightning_tfm.data.bundle import unpack
 
@@ -123,7 +124,7 @@ def _verify(data: Data, root: Path) -> int:
             good, wrong = good + (not fault), wrong + bool(fault and fault != "absent")
             if fault:
                 print(f"{folder / name}: {fault}")
-    print(f"{good} files as recorded, {wrong} not")
+    print(f"{plural(good, 'file')} as recorded, {wrong} not")
     return 1 if wrong else 0
 
 

@@ -8,6 +8,7 @@ from time import sleep
 from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
 from lightning_tfm.cli.score import find
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 
 WEIGHTS = ("safetensors", "ctranslate2")
 RECORDS = ("csv", "tensorboard", "mlflow")
@@ -87,7 +88,7 @@ def _records(verb: str, argv: Sequence[str]) -> int:
                 target.write(runs)
     finally:
         target.close()
-    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {how}")
+    print(f"{plural(len(runs), 'run')}: {how}")
     return 0
 
 

@@ -10,6 +10,7 @@ from lightning_tfm.cli.output import write_to
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.parts import LAYERS
+from lightning_tfm.plurals import plural
 from lightning_tfm.runs.environment import cpu_model
 from lightning_tfm.study.study import check_exists
 
@@ -74,5 +75,5 @@ def measure_layers(models: Sequence[Model], d: int, options: Mapping[str, int]) 
         torch.set_num_threads(options["threads"])
     for model in models:
         find_layer(model.layer)
-    machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__.partition('+')[0]}"
+    machine = f"{cpu_model()}, {plural(torch.get_num_threads(), 'thread')}, torch {torch.__version__.partition('+')[0]}"
     return measure([sized(model, d) for model in models], options["longest"], machine)

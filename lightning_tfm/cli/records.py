@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -23,8 +24,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if action == "pack":
         study, file = load_as(Ablation, root, names[0]), Path(names[1])
         count = archive.pack(read_cells(study, root, collect(study, root)), file, folder_of(root, study.name))
-        print(f"{file}: {count} runs of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
+        print(f"{file}: {plural(count, 'run')} of {study.name}, {file.stat().st_size / 2**20:.1f} MiB")
     else:
         name, new, there = archive.unpack(Path(names[0]), root)
-        print(f"{name}: {new} runs unpacked, {there} were already there")
+        print(f"{name}: {plural(new, 'run')} unpacked, {there} already there")
     return 0

@@ -11,6 +11,7 @@ from lightning_tfm.cli.arguments import check_action, make_parser, parse_plain
 from lightning_tfm.cli.terminal import aligned, fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import OF_TEXT, PRINTED, Metric, chief
+from lightning_tfm.plurals import plural
 from lightning_tfm.strict import infinite_as_text
 
 BELONGS = {
@@ -87,9 +88,9 @@ def _query(root: Path, options: dict[str, Any]) -> str:
         plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in found]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not found:
-        return f"none of {len(runs)} runs"
+        return f"none of {plural(len(runs), 'run')}"
     rows = [[field.name for field in columns], *([value_in_words(value) for value in values] for values in found)]
-    return fitted(f"{aligned(rows)}\n{len(found)} of {len(runs)} runs", indent=18)
+    return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
 
 
 SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
@@ -99,7 +100,7 @@ SHOWN = ("run", "state", *PRINTED, "study", "row", "seed")
 def _retried(queued: int) -> str:
     if not queued:
         return "no study holds a failed cell of this run: nothing to queue again"
-    return f"{queued} cell{'s' * (queued > 1)} queued; to run what is queued, repeat the command that started the study"
+    return f"{plural(queued, 'cell')} queued; to run what is queued, repeat the command that started the study"
 
 
 def _list(found: list[Any], as_json: bool) -> str:

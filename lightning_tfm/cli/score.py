@@ -9,6 +9,7 @@ from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.score import score_set
 from lightning_tfm.metrics import METRICS, OF_TEXT, in_print
+from lightning_tfm.plurals import plural
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.folders import run_folders
 from lightning_tfm.runs.record import Measure, RunRecord
@@ -81,7 +82,8 @@ def _add(argv: Sequence[str]) -> int:
             done += not why
             if why:
                 print(f"{row}, seed {seed}: {why}")
-    print(f"{study.name}: {done} runs have {', '.join(options['add'])}; lightning-tfm table {study.name} prints it")
+    have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(options['add'])}"
+    print(f"{study.name}: {have}; lightning-tfm table {study.name} prints it")
     return 0
 
 

@@ -12,6 +12,7 @@ from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
 from lightning_tfm.parts import OWN_WEIGHTS
+from lightning_tfm.plurals import plural
 from lightning_tfm.queue.command import Command, command_of, going_on, remember
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.study.mistakes import check_classes, check_peak, check_trainable
@@ -157,7 +158,7 @@ def _run(settings: Settings, file: SearchFile, resources: Resources, command: Co
 def introduction(file: SearchFile, search: Search, points: int, refused: int) -> list[str]:
     """What the words of the sweep file mean on this engine."""
     meant = f" (the sweep file's '{file.method}')" if file.method != search.sampler else ""
-    count = f"{points} runs" if not search.budget else f"{search.trials} trials"
+    count = plural(points, "run") if not search.budget else plural(search.trials, "trial")
     count += ", base the first" if search.based else ", without base: begun before it was the first run"
     aims = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
     lines = [f"{search.name}: {count} by {search.sampler}{meant}, {aims}"]
@@ -169,7 +170,7 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
         )
     if refused:
         why = "above the limit, or their tied sizes are not whole" if search.ties else "above the limit"
-        lines.append(f"{search.name}: {refused} points of the grid are left out: {why}")
+        lines.append(f"{search.name}: {plural(refused, 'point')} of the grid {'is' if refused == 1 else 'are'} left out: {why}")
     if len(search.trial_seeds) > 1:
         seeds = ", ".join(map(str, search.trial_seeds))
         lines.append(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.wandb_mirror import Verdicts
@@ -33,7 +34,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         cells = [run for state in states for run in state.cell.runs]
     folder = folder_of(root, name)
     replay(folder, options["mode"], name, root, cells, _verdicts(root, name))
-    print(f"{len(cells)} runs of '{options['study']}' checked: {folder / 'wandb'}")
+    print(f"{plural(len(cells), 'run')} of '{options['study']}' checked: {folder / 'wandb'}")
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import NotHere, UserError
+from lightning_tfm.plurals import plural
 
 TOGETHER = "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
 
@@ -52,7 +53,7 @@ def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
     found = visible_gpus() if gpu else [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     each = per_run if gpu else per_run * max(1, threads)
     if len(found) < each:
-        kind = "GPUs" if gpu else f"CPUs ({max(1, threads)} threads for each process)"
+        kind = "GPUs" if gpu else f"CPUs ({plural(max(1, threads), 'thread')} for each process)"
         raise NotHere(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
     return Devices(found, gpu, each, runs)
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from lightning_tfm.config import Experiment, from_dict
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 from lightning_tfm.queue.open import has_queue, open_queue
 from lightning_tfm.queue.queue import another_experiment, linked
 from lightning_tfm.queue.sampling import draw
@@ -40,7 +41,7 @@ class Pace:
         return cost / self.rate if self.rate else seconds_at(cost, self.known)
 
     def __str__(self) -> str:
-        runs = f"{len(self.known)} finished run{'s' * (len(self.known) != 1)}"
+        runs = plural(len(self.known), "finished run")
         return f"at {self.rate:.2e} FLOP/s each, as stated" if self.rate else f"as {runs} here took"
 
 
@@ -137,9 +138,8 @@ def text(
         )
     ahead, whole, runs = [*ahead, *coming], whole + sum(coming), len(firsts) + len(coming)
     no_more = f", {ended} stopped early or failed" * bool(ended)
-    lines.append(
-        f"{runs} runs: {there} finished, {runs - there - ended} to run{no_more}; {sum(ahead):.2e} of {whole:.2e} FLOP"
-    )
+    done = f"{there} finished, {runs - there - ended} to run{no_more}"
+    lines.append(f"{plural(runs, 'run')}: {done}; {sum(ahead):.2e} of {whole:.2e} FLOP")
     if pace is None:
         lines.append(
             "time unknown: no finished run here to estimate it from; train the smallest row, or state --rate FLOP/s"

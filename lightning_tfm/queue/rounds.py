@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 from lightning_tfm.queue.join import announce
 from lightning_tfm.queue.launch import work
 from lightning_tfm.queue.resources import Resources
@@ -93,7 +94,8 @@ def rounds(
         study = _save(course, asked, seeds, root)
         cells = _cells(study, course.asked)
         if most is not None and len(cells) > most:
-            print(f"{study.name}: the next look needs {len(cells)} runs, --max-runs={most}: stopped", file=sys.stderr)
+            need = plural(len(cells), "run")
+            print(f"{study.name}: the next look needs {need}, --max-runs={most}: stopped", file=sys.stderr)
             break
         work(study, cells, root, resources, start=True)
         course, found = look(course, study, root, seeds)

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.durable import write_atomic
+from lightning_tfm.plurals import plural
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sampling import BY_SEED
@@ -102,7 +103,8 @@ def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Pat
     points = search.finite()
     lines = [f"{search.name}: {', '.join(states)}" + f", {refused} proposals above a limit" * bool(refused)]
     if search.budget and points is not None and len(points) < search.trials - search.based:
-        lines.append(f"the space has {len(points)} points: a search of {search.trials} trials ends when all are tried")
+        space, trials_asked = plural(len(points), "point"), plural(search.trials, "trial")
+        lines.append(f"the space has {space}: a search of {trials_asked} ends when all are tried")
     for path, trial in chosen.items():
         scores = ", ".join(
             f"{aim} {value:.6g}" + (f" ± {sd:.2g}" if (sd := trial.sd(aim)) is not None else "")
@@ -129,7 +131,7 @@ def importances(search: Search, trials: list[FrozenTrial]) -> list[Importance]:
     for index, name in enumerate(search.objectives):
         why_not, explained = None, None
         if len(done) < LEAST:
-            why_not = f"{len(done)} finished trials are too few to tell (at least {LEAST} are needed)"
+            why_not = f"too few to tell: {plural(len(done), 'finished trial')}, at least {LEAST} are needed"
         elif len({t.values[index] for t in done}) == 1:
             why_not = f"all {len(done)} finished trials have the same value"
         else:
@@ -152,4 +154,4 @@ def importance_text(found: Importance) -> str:
         return f"importance for {found.objective}: {found.why_not}"
     parts = ", ".join(f"{key} {value:.0%}" for key, value in found.importance.items())
     without = f", without {found.stopped} stopped ones" if found.stopped else ""
-    return f"importance for {found.objective} (PED-ANOVA on {found.trials} finished trials{without}): {parts}"
+    return f"importance for {found.objective} (PED-ANOVA on {plural(found.trials, 'finished trial')}{without}): {parts}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.plurals import plural
 from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
 from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
@@ -91,7 +92,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     if comparison.shared:
         rows = [f"{row.name} {row.same_runs}" for row in comparison.rows if row.same_runs]
         said = "their differences share noise"
-        yield f"{len(comparison.shared)} runs are shared ({', '.join(rows) or 'of base'}): {said}"
+        yield f"{plural(len(comparison.shared), 'run')} shared ({', '.join(rows) or 'of base'}): {said}"
     yield from comparison.left_out
 
 
@@ -113,6 +114,6 @@ def data(comparison: Comparison) -> Iterator[dict[str, object]]:
 def analysis(comparison: Comparison) -> Analysis:
     """For every format."""
     studies = [side.study for side in comparison.sides]
-    asked, head = comparison.asked, f"{len(comparison.rows)} rows in {len(studies)} studies"
+    asked, head = comparison.asked, f"{plural(len(comparison.rows), 'row')} in {len(studies)} studies"
     words = asked.heading(studies, "side by side"), asked.question, "comparison", head
     return Analysis(*words, sections(comparison), list(data(comparison)), comparison, schema=2)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
+from lightning_tfm.plurals import plural
 from lightning_tfm.report import choice, power, resampling, statistics
 from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
 from lightning_tfm.report.records import Cells, FilledCell
@@ -113,7 +114,7 @@ def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
     if min(n, n_base) < statistics.LEAST:
         few = min(n, n_base)
         whose = "" if n == few else f" of {reference or 'base'}"
-        return f"{few} seed{'s' * (few > 1)}{whose}, {FEWER} {statistics.LEAST}"
+        return f"{plural(few, 'seed')}{whose}, {FEWER} {statistics.LEAST}"
     return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
 
 

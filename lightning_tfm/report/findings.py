@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
+from lightning_tfm.plurals import plural
 from lightning_tfm.report import agreement_text, factors, far_above, layer_table
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
@@ -63,7 +64,7 @@ def untested(report: Summary) -> str:
 def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
     by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
     parts = [_counted(word, names) for word, names in by_word.items() if names]
-    rows = f"{len(tested)} row{'s' * (len(tested) != 1)}" + f" beside {report.reference}" * bool(report.reference)
+    rows = plural(len(tested), "row") + f" beside {report.reference}" * bool(report.reference)
     where = f"In {metric.called}, of" if metric is not PPL else "Of"
     return f"{where} {rows} {listed(parts)} ({SCOPE})."
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lightning_tfm.metrics import PPL
+from lightning_tfm.plurals import plural
 from lightning_tfm.report.blocks import Block, Notes, Section, Table, columns
 from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison_text import signed
@@ -100,5 +101,5 @@ def data(found: Ladder) -> Iterator[dict[str, object]]:
 def analysis(found: Ladder) -> Analysis:
     """For every format."""
     title, studies = found.asked.heading([*found.studies], "as a ladder"), len(found.studies)
-    words = title, found.asked.question, "ladder", f"{len(found.rows)} rows at {studies} scales"
+    words = title, found.asked.question, "ladder", f"{plural(len(found.rows), 'row')} at {studies} scales"
     return Analysis(*words, sections(found), list(data(found)), found, schema=1)

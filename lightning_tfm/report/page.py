@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning_tfm.metrics import METRICS, PRINTED, Metric
+from lightning_tfm.plurals import plural
 from lightning_tfm.report import (
     columns,
     factor_figure,
@@ -163,5 +164,5 @@ def _runs(report: Summary, cells: Cells, texts: bool, link: Link) -> list[dict[s
 
 def _state(r: SummaryRow) -> str:
     empty = len(r.missing)
-    said = f", {empty} cell{'s' * (empty != 1)} empty or refused" if empty else ""
-    return f"{r.n} run{'s' * (r.n != 1)}{said}"
+    said = f", {plural(empty, 'cell')} empty or refused" if empty else ""
+    return plural(r.n, "run") + said

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from statistics import median
 
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.plurals import plural
 from lightning_tfm.report.blocks import Block, Notes, Section, Table, columns
 from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison_text import signed
@@ -58,7 +59,7 @@ def _notes(pool: Pool) -> Iterator[str]:
         f"{', '.join(of)} are of one family of texts, so that they say less than as many corpora" for of in shared
     )
     if pool.shared:
-        yield f"{len(pool.shared)} runs are shared by studies, which are then no different corpora"
+        yield f"studies that share runs ({len(pool.shared)}) are no different corpora"
     for metric in _metrics(pool):
         found = [row.by_metric[metric] for row in pool.rows if metric in row.by_metric]
         half = median((one.unseen_upper - one.unseen_lower) / 2 for one in found)
@@ -91,5 +92,6 @@ def data(pool: Pool) -> Iterator[dict[str, object]]:
 
 def analysis(pool: Pool) -> Analysis:
     """For every format."""
-    title, head = pool.asked.heading(pool.studies, "pooled"), f"{len(pool.rows)} rows over {len(pool.studies)} studies"
+    title, head = pool.asked.heading(pool.studies, "pooled"), plural(len(pool.rows), "row")
+    head += f" over {len(pool.studies)} studies"
     return Analysis(title, pool.asked.question, "pool", head, sections(pool), list(data(pool)), pool, schema=1)

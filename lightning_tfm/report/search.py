@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.report.latex import Layout
 from lightning_tfm.report.links import Link, nowhere
@@ -151,7 +152,7 @@ def blocks(report: SearchSummary) -> list[Block]:
     notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
-        notes.append(f"importance for {record.objective} on {record.trials} finished trials: {parts}")
+        notes.append(f"importance for {record.objective} on {plural(record.trials, 'finished trial')}: {parts}")
     return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lightning_tfm.plurals import plural
 from lightning_tfm.report.curves import falls
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.search_summary import SearchSummary
@@ -66,7 +67,7 @@ def importance(record: Importance) -> str:
     width, left, line, top = 640, 170, 24, 8
     bottom = top + line * len(found)
     x = Scale(0.0, 1.0, left, width - 60)
-    body = bottom_axis(x, bottom, top, f"share explained (PED-ANOVA on {record.trials} finished trials)")
+    body = bottom_axis(x, bottom, top, f"share explained (PED-ANOVA on {plural(record.trials, 'finished trial')})")
     for i, (name, share) in enumerate(found.items()):
         y = top + line * i
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
+from lightning_tfm.plurals import plural
 from lightning_tfm.report import search_figures as figures
 from lightning_tfm.report.blocks import Table
 from lightning_tfm.report.contour import contour, pairs
@@ -108,7 +109,7 @@ def _mattered(report: SearchSummary) -> list[str]:
 def _head(report: SearchSummary) -> list[str]:
     states = ", ".join(f"{count} {word}" for word, count in report.states.items() if count)
     return [
-        f"{len(report.trials)} trials of {report.sampler}: {states or 'none yet'}",
+        f"{plural(len(report.trials), 'trial')} of {report.sampler}: {states or 'none yet'}",
         ", ".join(f"{direction} {name}" for name, direction in report.objectives.items()),
         *(f"{key} follows: {tie}" for key, tie in (report.ties or {}).items()),
         *([f"{len(report.seeds)} runs a trial, seeds {', '.join(map(str, report.seeds))}"] if report.seeds else []),

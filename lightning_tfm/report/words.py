@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
+from lightning_tfm.plurals import plural
 from lightning_tfm.report import (
     agreement_text,
     beyond_text,
@@ -107,7 +108,8 @@ def word_counts(report: Summary) -> list[str]:
     for metric in report.metrics:
         found = counted(report.rows, metric)
         parts = [f"{n} {word}" for word, n in found.items()]
-        lines.append(f"{METRICS[metric].label}, {sum(found.values())} rows: {'; '.join(parts) or 'none'} ({SCOPE})")
+        rows = plural(sum(found.values()), "row")
+        lines.append(f"{METRICS[metric].label}, {rows}: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines
 
 

@@ -21,6 +21,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.keys import generator
 from lightning_tfm.model.flops import AttentionPairs, training_flops
 from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.plurals import plural
 from lightning_tfm.training.memory import peak_bytes
 from lightning_tfm.training.module import TransformerModule
 
@@ -112,7 +113,7 @@ def measure(exact: Experiment, hardware: Hardware, root: Path, say: Callable[[st
     state = sum(4 * p.numel() * p.element_size() for p in module.parameters())
     peak = torch.cuda.max_memory_allocated() if gpu else peak_bytes() - before + state // 4
     return Measured(
-        device=f"{torch.cuda.get_device_name()}" if gpu else f"CPU, {torch.get_num_threads()} threads{by}",
+        device=f"{torch.cuda.get_device_name()}" if gpu else f"CPU, {plural(torch.get_num_threads(), 'thread')}{by}",
         text=text,
         V=V,
         parameters=parameters,

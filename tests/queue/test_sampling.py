@@ -352,7 +352,7 @@ def test_runs_that_trials_share_count_once_in_importance(tmp_path: Path) -> None
         queue.enqueue([cell], shown=shown(search(space=SPACE[:1])))
         queue.finish(queue.claim(), 1.0 + i % 2)
     found = importances(search(space=SPACE[:1]), queue.trials())
-    assert found[0].why_not == "2 finished trials are too few to tell (at least 10 are needed)"
+    assert found[0].why_not == "too few to tell: 2 finished trials, at least 10 are needed"
 
 
 def test_a_base_outside_the_space_is_no_evidence_for_the_sampler(tmp_path: Path) -> None:
