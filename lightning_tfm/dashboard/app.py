@@ -152,7 +152,8 @@ class Dashboard:
         return PlainTextResponse(text, headers={"Cache-Control": "no-store", "Content-Security-Policy": "sandbox"})
 
     def _study(self, request: Request) -> Page:
-        return self._studies.page(self.board.look(), request.path_params["name"])
+        asked = request.query_params.get("columns", "")
+        return self._studies.page(self.board.look(), request.path_params["name"], asked)
 
     def _run(self, request: Request) -> Page:
         return self._runs.page(self.board.look(), request.path_params["name"])

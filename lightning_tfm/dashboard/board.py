@@ -11,6 +11,7 @@ from lightning_tfm.dashboard.marks import Mark, Marks
 from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
+from lightning_tfm.metrics import METRICS
 from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.memory import Memory
 from lightning_tfm.watch.run_state import Runs, RunState, name_of
@@ -42,7 +43,7 @@ class Seen:
     since: dict[str, int] = field(default_factory=dict)
     """run/NAME or study/NAME -> version"""
     notes: tuple[str, ...] = ()
-    """what is wrong with the storage, or with the file of marks"""
+    """what is wrong with the storage, the file of marks, or a user-defined metric"""
     marks: dict[str, Mark] = field(default_factory=dict)
     """run/NAME or study/NAME -> its star and note"""
 
@@ -84,6 +85,8 @@ class Board:
         self._seen = Seen()
         self._alone: dict[str, RunState] = {}
         """the runs as shown only by their folders"""
+        self._lost: tuple[str, ...] = ()
+        """what is wrong with user-defined metrics that runs are scored by"""
 
     def look(self) -> Seen:
         """The newest state, or that of a moment ago."""
@@ -135,9 +138,10 @@ class Board:
             marks = dict(self.marks.look())
         except UserError as error:
             marks, notes = old.marks, (*notes, str(error))
-        if outlines == old.outlines and runs == self._alone and (notes, marks) == (old.notes, old.marks):
+        same = outlines == old.outlines and runs == self._alone and marks == old.marks
+        if same and (*notes, *self._lost) == old.notes:
             return
-        self._alone = dict(runs)
+        self._alone, self._lost = dict(runs), _lost_metrics(runs)
         studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
@@ -151,7 +155,7 @@ class Board:
                 same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
                 same = same and marks.get(key) == old.marks.get(key)
                 since[key] = old.since[key] if same else version
-        self._seen = Seen(version, runs, studies, outlines, homes, since, notes, marks)
+        self._seen = Seen(version, runs, studies, outlines, homes, since, (*notes, *self._lost), marks)
 
     def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
         if outline.study is None:
@@ -172,6 +176,20 @@ class _Here:
     def __getitem__(self, training_hash: str) -> RunState:
         name = training_hash[:16]
         return self.runs.get(name) or RunState(name=name, state="waiting")
+
+
+def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:
+    """Makes METRICS know the user-defined ones that runs are scored by; why it cannot, of each that is gone."""
+    records = [run.record for run in runs.values() if run.record]
+    names = {name for record in records for score in record.scores.values() for name in score.measures if ":" in name}
+    lost = []
+    for name in sorted(names):
+        try:
+            METRICS[name]
+        except Exception as error:  # it imports a module of the user's, which may do anything
+            said = str(error) if isinstance(error, UserError) else f"metric '{name}': {type(error).__name__}: {error}"
+            lost.append(f"{said}; it is a column by its class's name")
+    return tuple(lost)
 
 
 def _merged(there: dict[str, RunState], here: dict[str, RunState]) -> dict[str, RunState]:

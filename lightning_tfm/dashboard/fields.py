@@ -1,33 +1,40 @@
 """What runs may be chosen, sorted, listed and grouped by: what they train, their scores, and where they are."""
 
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields as fields_of
-from functools import partial
+from functools import cache, partial
 from itertools import product
-from typing import Any, Literal, cast
+from statistics import fmean
+from types import NoneType
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.marks import Mark
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.dashboard.markup import NOTHING
+from lightning_tfm.metrics import CHARACTER, METRICS, PRINTED
+from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.query import Field
 from lightning_tfm.watch.run_state import STATES, RunState
 
 Kind = Literal["number", "text", "truth", "time"]
-KINDS: dict[Any, Kind] = {int: "number", float: "number", bool: "truth"}
-"""of a field of the experiment by its type; text otherwise"""
-OF_STATE: dict[str, Kind] = {"words": "text", "started": "time", "changed": "time"}
-OF_STATE |= dict.fromkeys("step steps ppl best_ppl loss parameters seconds attempts".split(), "number")
-OF_STATE |= {"tokens_per_second": "number"}
-"""attributes of RunState"""
-OF_RECORD = ("flops", "target_tokens", "source_tokens", "V", "utilisation")
-"""numbers of a finished run's record"""
-OF_SCORE = (*PRINTED, "nll", "nll_per_word", "nll_per_character")
+KINDS: dict[Any, Kind] = {int: "number", float: "number", bool: "truth", str: "text"}
+"""of a field by its type"""
+TIMES = ("started", "changed", "written", "ended")
+"""numbers that are seconds since 1970"""
+OTHERWISE = ("name", "schema", "train")
+"""of a run or its record, what is known by another name here, or taken for a field of the experiment"""
+OF_SCORE = ("nll", *(m.field for m in (*METRICS.values(), CHARACTER) if m.printed or m.beside))
+"""what every score has a place for"""
 
 
 def fields(seen: Seen) -> dict[str, Field]:
     """All that are known of the runs seen, by name."""
     runs = seen.runs.values()
-    found = [
+    found = [Field(name, kind, partial(_of_record, name)) for name, kind in _held(RunRecord).items() if kind != "text"]
+    found += [Field(name, kind, partial(_attribute, name)) for name, kind in _held(RunState).items()]
+    found += [
         Field("run", "text", lambda run: run.name),
         Field("state", "text", lambda run: run.state, STATES),
         Field("study", "text", lambda run: _studies(seen, run), tuple(seen.studies)),
@@ -38,22 +45,44 @@ def fields(seen: Seen) -> dict[str, Field]:
         Field("note", "text", lambda run: _mark(seen, run).note or None),
         Field("host", "text", lambda run: run.record.hardware.host or None if run.record else None),
     ]
-    found += [Field(name, kind, partial(_attribute, name)) for name, kind in OF_STATE.items()]
-    found += [Field(name, "number", partial(_of_record, name)) for name in OF_RECORD]
     records = [run.record for run in runs if run.record]
     measured = {(text, name) for record in records for text, score in record.scores.items() for name in score.measures}
     scored = {*PRINTED, *(name for text, name in measured if text == "dev")}
     metrics = [metric for name, metric in METRICS.items() if metric.counted and name in scored]
-    found += [Field(metric.name, "number", partial(RunState.score, metric=metric)) for metric in metrics]
+    short = _short_names([name for _, name in measured])
+    found += [
+        Field(short.get(one.name, one.name), "number", partial(RunState.score, metric=one), mean=one.mean)
+        for one in metrics
+    ]
     texts = sorted({text for record in records for text in record.scores})
-    held = [*product(texts, OF_SCORE), *sorted(measured)]
-    found += [Field(f"{text}.{one}", "number", partial(_score, text, one)) for text, one in held]
+    for text, one in [*product(texts, OF_SCORE), *sorted(measured)]:
+        mean = METRICS[one].mean if one in METRICS else fmean
+        found.append(Field(f"{text}.{short.get(one, one)}", "number", partial(_score, text, one), mean=mean))
     for section in fields_of(Experiment):
         if section.name != "miniature":  # of sizes that are true ones here
             for own in fields_of(cast(Any, section.type)):
                 get = partial(_trained, section.name, own.name, own.default)
                 found.append(Field(f"{section.name}.{own.name}", KINDS.get(own.type, "text"), get))
     return {field.name: field for field in found}
+
+
+@cache
+def _held(of: type) -> dict[str, Kind]:
+    """The numbers, texts and truths of a dataclass."""
+    found: dict[str, Kind] = {}
+    for name, hint in get_type_hints(of).items():
+        types = {*(get_args(hint) or (hint,))} - {NoneType}
+        kinds = {KINDS.get(one) for one in types} if get_origin(hint) not in (dict, list, tuple) else {None}
+        if len(kinds) == 1 and (kind := kinds.pop()) is not None and name not in OTHERWISE:
+            found[name] = "time" if name in TIMES else kind
+    return found
+
+
+def _short_names(metrics: Collection[str]) -> Mapping[str, str]:
+    """Path of a user-defined metric, which a condition cannot hold -> the name of its class, if no other has it."""
+    ends = {name: name.rpartition(":")[2] for name in set(metrics) if ":" in name}
+    several = Counter(ends.values())
+    return {name: end for name, end in ends.items() if several[end] == 1}
 
 
 def _mark(seen: Seen, run: RunState) -> Mark:
@@ -92,6 +121,23 @@ def _score(text: str, name: str, run: RunState) -> Any:
 def _trained(section: str, name: str, default: Any, run: RunState) -> Any:
     """What a run was trained with before there was the field, is its default."""
     return run.experiment.get(section, {}).get(name, default) if run.experiment else None
+
+
+def over_runs(field: Field, runs: Iterable[RunState]) -> Any:
+    """What they hold: of numbers the mean, else every text or truth; None for nothing."""
+    values = [value for run in runs if (value := field.of(run)) is not None]
+    if field.kind == "number" and values:
+        return field.mean(values)
+    return ", ".join(dict.fromkeys(map(value_in_words, values))) or None
+
+
+def as_column(field: Field) -> tuple[str, str, Callable[[Any], str]]:
+    """Its head, what it is, and how a value is written: as in the report's tables, where it is a column of these."""
+    from lightning_tfm.report.facts import FACTS  # with numpy: only for those who ask for a column
+
+    fact = next((fact for fact in FACTS if fact.name == field.name and not fact.interval), None)
+    head, about, written = (fact.head, fact.about, fact.written) if fact else (field.name, "", value_in_words)
+    return head, about, lambda value: NOTHING if value is None else written(value)
 
 
 def value_in_words(value: Any) -> str:

@@ -13,7 +13,7 @@ from lightning_tfm.dashboard.markup import clock
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.texts import of_the_end, over_time
 from lightning_tfm.errors import UserError
-from lightning_tfm.metrics import in_words
+from lightning_tfm.metrics import METRICS, in_words
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
@@ -187,8 +187,9 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
         (f"{name}, {score.weights} weights", in_words(score) + f" ({score.signature})" * bool(score.signature))
         for name, score in record.scores.items()
     ]
-    added = [(f"{name}, {key}", one) for name, score in record.scores.items() for key, one in score.measures.items()]
-    found += [(name, f"{one.value:.2f} ({one.signature})") for name, one in added]
+    added = [(name, key, one) for name, score in record.scores.items() for key, one in score.measures.items()]
+    called = {key: METRICS[key].label if key in METRICS else key for _, key, _ in added}
+    found += [(f"{name}, {called[key]}", f"{one.value:.2f} ({one.signature})") for name, key, one in added]
     found.append(("parameters", f"{record.parameters.total:,}"))
     found.append(("trained on", f"{record.target_tokens or 0:,} target tokens, {record.flops:.3g} FLOPs"))
     if record.utilisation is not None:

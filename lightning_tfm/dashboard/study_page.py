@@ -1,25 +1,33 @@
 """A study's page while it runs."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
+from lightning_tfm.dashboard.fields import as_column, fields, over_runs
 from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.studies import Outline
+from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
 from lightning_tfm.study.study import Ablation, Search, file_of
 from lightning_tfm.watch.folder import Kept, tail
+from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
 from lightning_tfm.watch.study_state import CellState, StudyState
 
 BAD = ("failed", "damaged", "interrupted")
 LOG_LINES = 12
 PARTS = ["head", "cells", "failures"]
+Asked = tuple[Field, str, str, Callable[[Any], str]]
+"""a field that the reader asked for, its head, what it is, and how a value is written"""
+Shown = tuple[Any, str]
+"""a value to sort by, and in print"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class RowView:
     against: float | None
     """by how many percent its mean perplexity differs from base's; None for other pieces than base's, and a row whose
     runs are another's"""
+    more: "list[Shown]"
+    """of its finished runs"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,7 @@ class TrialView:
     values: list[Any]
     scores: list[float | None]
     """means over its seeds once all have finished"""
+    more: "list[Shown]"
 
     @property
     def view(self) -> RunState | None:
@@ -81,14 +92,15 @@ class StudyPages:
         self._root = root
         self._log = Kept(lambda path: tail(path, LOG_LINES), 200)
 
-    def page(self, seen: Seen, name: str) -> Page:
-        """Raises NoSuchPage."""
+    def page(self, seen: Seen, name: str, columns: str = "") -> Page:
+        """`columns`: fields that its table shows, too, by commas. Raises NoSuchPage."""
         if name not in seen.studies:
             raise NoSuchPage(f"there is no study '{name}'")
         view, outline = seen.studies[name], seen.outlines[name]
-        rows = self._rows(outline, view, seen) if isinstance(outline.study, Ablation) else []
+        more, wrong = _more(seen, columns)
+        rows = self._rows(outline, view, seen, more) if isinstance(outline.study, Ablation) else []
         search = outline.study if isinstance(outline.study, Search) else None
-        trials = [_trial(search, state, seen) for state in view.cells] if search else []
+        trials = [_trial(search, state, seen, more) for state in view.cells] if search else []
         data = {
             "view": view,
             "mark": seen.marks.get(f"study/{name}"),
@@ -103,12 +115,17 @@ class StudyPages:
             "parameters": [p.name for p in search.space] if search else [],
             "objectives": list(search.objectives) if search else [],
             "failures": self._failures(outline, seen),
+            "columns": columns,
+            "more": [column[1:3] for column in more],
+            "wrong": wrong,
+            "fields": lambda: fields(seen),
         }
         charts = _charts(outline, seen, trials)
         busy = bool(view.counts.get("running"))
-        return Page("study.html", outline.called, f"/study/{quote(name, safe='')}/news", PARTS, data, charts, busy)
+        live = f"/study/{quote(name, safe='')}/news" + f"?{urlencode({'columns': columns})}" * bool(columns)
+        return Page("study.html", outline.called, live, PARTS, data, charts, busy)
 
-    def _rows(self, outline: Outline, now: StudyState, seen: Seen) -> list[RowView]:
+    def _rows(self, outline: Outline, now: StudyState, seen: Seen, more: list[Asked]) -> list[RowView]:
         study = outline.study
         assert isinstance(study, Ablation)
         places = {(run.row, run.seed): now.runs[name_of(run)] for run in outline.runs if name_of(run) in seen.runs}
@@ -127,7 +144,8 @@ class StudyPages:
             first = group is not None and row.group != group
             group = row.group
             own = [*zip(metrics, scores, strict=True)]
-            made.append(RowView(row.name, change, first, found[row.name], ppl, own, against))
+            asked = _shown(more, [view for _, view in found[row.name]])
+            made.append(RowView(row.name, change, first, found[row.name], ppl, own, against, asked))
         return made
 
     def _failures(self, outline: Outline, seen: Seen) -> list[tuple[RunState, str, str]]:
@@ -137,14 +155,30 @@ class StudyPages:
         return [(view, f"{run.row}, seed {run.seed}", log[view.name]) for run, view in bad]
 
 
-def _trial(study: Search, state: CellState, seen: Seen) -> TrialView:
+def _more(seen: Seen, columns: str) -> tuple[list[Asked], str]:
+    """The fields asked for, or what is wrong with them."""
+    names, known = [name.strip() for name in columns.split(",") if name.strip()], fields(seen) if columns else {}
+    try:
+        return [(field, *as_column(field)) for field in (find_field(name, known) for name in names)], ""
+    except UserError as error:
+        return [], str(error)
+
+
+def _shown(more: list[Asked], views: Sequence[RunState | None]) -> list[Shown]:
+    done = [view for view in views if view is not None and view.state == "finished"]
+    values = [over_runs(field, done) for field, *_ in more]
+    return [(value, written(value)) for value, (*_, written) in zip(values, more, strict=True)]
+
+
+def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> TrialView:
     runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
     plain = runs[0][1].experiment if runs[0][1] else {}
     keys = [parameter.name.partition(".") for parameter in study.space]
     values = [plain.get(section, {}).get(key) for section, _, key in keys]
     shown = [NOTHING if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in values]  # None: not begun
     done = state.state == "done" and len(state.values) == len(study.objectives)
-    return TrialView(state.cell.row, runs, shown, list(state.values) if done else [None] * len(study.objectives))
+    scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
+    return TrialView(state.cell.row, runs, shown, scores, _shown(more, [view for _, view in runs]))
 
 
 def mean_of(cells: list[tuple[int, RunState | None]], metric: Metric) -> Mean:

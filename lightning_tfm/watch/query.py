@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import eq, ge, gt, le, lt, ne
+from statistics import fmean
 from typing import Any, Literal, NoReturn
 
 from lightning_tfm.errors import UserError, nearest
@@ -43,6 +44,8 @@ class Field:
     """its value for a run; None if there is none"""
     known: tuple[str, ...] = ()
     """texts that it may hold, whether or not a run does"""
+    mean: Callable[[Collection[float]], float] = fmean
+    """of its values, over the runs of a row"""
 
 
 @dataclass(frozen=True)

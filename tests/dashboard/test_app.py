@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.dashboard import index_page
+from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.dashboard.marks import Mark
 from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import HOST
+from lightning_tfm.metrics import METRICS
+from lightning_tfm.report import facts
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
+from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
 from tests.dashboard.made import BASE, Folder
 from tests.report.test_page import HOSTILE, Parser
@@ -140,6 +146,112 @@ def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serv
     assert re.search(r">BLEU</?.*>F1<", served.get("/study/trees").text)
     assert "dev F1" in (page := served.get(f"/diff?run={one}&run={other}").text) and "71.25 (+0.00)" in page
     assert "71.25" in served.get("/query?where=f1+%3E+70&column=dev.f1").text
+
+
+OWN = """
+from lightning_tfm.counting import Summed
+
+class RightWords(Summed):
+    label, digits, WIDTH = "right words", 1, 2
+    def counts(self, hypotheses): ...
+    @staticmethod
+    def score(sums_X): ...
+"""
+
+
+def scored_by(root: Path, metric: str) -> list[str]:
+    """Two rows whose runs were also scored by it: 61.25, 62.25, 63.25, 64.25. Names of the runs."""
+    made = Folder(root)
+    made.fill(made.table("own", ["base", "A-h1"], seeds=[1, 2]))
+    runs = Board(root, every=0).look().studies["own"].runs
+    for i, name in enumerate(runs):
+        result = root / "runs" / name / "result.json"
+        plain = json.loads(result.read_text())
+        plain["scores"]["dev"] |= {metric: 61.25 + i, f"{metric}_signature": metric}
+        result.write_text(json.dumps(plain))
+    return list(runs)
+
+
+def test_a_metric_of_the_user_s_is_a_column_a_condition_and_a_number_of_every_page(serve, tmp_path, monkeypatch):
+    (tmp_path / "own_words.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = scored_by(tmp_path / "out", "own_words:RightWords")
+    served = serve(tmp_path / "out")
+    try:
+        assert 'value="RightWords"' in (index := served.get("/").text) and "warn" not in re.sub("warn wrong", "", index)
+        found = served.get("/query?where=RightWords+%3E+63&column=RightWords&column=dev.RightWords").json
+        assert dict(zip(found["name"], found["columns"]["RightWords"], strict=True)) == {
+            names[2]: 63.25,
+            names[3]: 64.25,
+        }
+        assert found["columns"]["dev.RightWords"] == found["columns"]["RightWords"]
+        study = served.get("/study/own?columns=RightWords").text
+        heads = re.findall(r"<button type=.button.>([^<]*)</button></th>", study)
+        assert heads.count("right words") == heads.count("RightWords") == 1
+        assert re.search(r'data-v="61.75">61.8 <span class="soft">± 0.7', study), "as the report prints it"
+        assert '<td data-v="61.75"><bdi>61.75</bdi></td>' in study and '<td data-v="63.75"><bdi>63.75' in study
+        assert "right words" in served.get(f"/run/{names[0]}").text
+        assert "62.25 (+1.00)" in served.get(f"/diff?run={names[0]}&run={names[1]}").text
+        curves = served.get("/curves/news?by=RightWords").json["charts"]["chart-curves"]["series"]
+        assert [one["name"] for one in curves] == ["61.25 (1)", "62.25 (1)", "63.25 (1)", "64.25 (1)"]
+    finally:
+        METRICS.pop("own_words:RightWords", None)
+
+
+@pytest.mark.parametrize("source", [None, "raise ValueError('on <b>Sundays</b>')", "class RightWords: ..."])
+def test_a_metric_whose_class_is_gone_or_broken_is_named_and_stays_a_column(serve, tmp_path, monkeypatch, source):
+    if source:
+        (tmp_path / "own_gone.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    scored_by(tmp_path / "out", "own_gone:RightWords")
+    served = serve(tmp_path / "out")
+    assert "metric &#39;own_gone:RightWords&#39;" in (page := served.get("/").text) and "<b>Sundays" not in page
+    assert served.get("/query?where=dev.RightWords+%3E+63.5").json["name"] and served.get("/study/own").status == 200
+    version = served.board.look().version
+    assert served.board.look().version == version, "that it is gone is nothing new"
+    sys.modules.pop("own_gone", None)
+
+
+def test_two_metrics_of_one_class_name_keep_their_paths(tmp_path):
+    names = scored_by(tmp_path, "one:Words")
+    result = tmp_path / "runs" / names[0] / "result.json"
+    plain = json.loads(result.read_text())
+    plain["scores"]["dev"] |= {"two:Words": 5.0, "two:Words_signature": "s"}
+    result.write_text(json.dumps(plain))
+    assert {"dev.one:Words", "dev.two:Words"} <= fields(Board(tmp_path, every=0).look()).keys()
+
+
+def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(serve, tmp_path, monkeypatch):
+    made = Folder(tmp_path)
+    made.fill(made.table("table", ["base", "A-h1"], seeds=[1, 2]))
+    search = made.search("search", 3)
+    made.trial(search, 0, "finished", training__lr_factor=0.7)
+    monkeypatch.setattr(
+        facts, "FACTS", [*facts.FACTS, facts.Fact("padding", "wasted", "of all cells", "{:.0%}".format)]
+    )
+    for result in tmp_path.glob("runs/*/result.json"):
+        result.write_text(json.dumps(json.loads(result.read_text()) | {"padding": 0.125, "flops": 3 * 10**11}))
+    served = serve(tmp_path)
+    page = served.get("/study/table?columns=padding,+flops,h,dev.ppl,note").text
+    assert ">wasted</button>" in page and ">12%</bdi>" in page and 'title="of all cells"' in page
+    assert ">FLOPs</button>" in page and page.count(">3.00e+11</bdi>") == 2
+    assert ">model.h</button>" in page and '<td data-v="8.0"><bdi>8</bdi></td>' in page
+    (ppl,) = {float(text) for text in re.findall(r'<td data-v="([\d.]+)"><strong>', page)[:1]}
+    assert f'<td data-v="{ppl}"><bdi>{ppl:.6g}' in page, "the same mean as in the table's own column"
+    assert '<td data-v=""><bdi>–</bdi></td>' in page, "no run has a note"
+    assert served.get("/study/table/news?columns=padding").json["parts"]["cells"].count("12%") == 2
+    assert ">12%</bdi>" in served.get("/study/search?columns=padding").text
+    wrong = served.get("/study/table?columns=paddin").text
+    assert "no run has a field &#39;paddin&#39;: did you mean &#39;padding&#39;?" in wrong and "A-h1" in wrong
+
+
+def test_every_number_of_a_run_its_record_and_its_scores_is_a_field(served):
+    known = fields(served.board.look())
+    assert {"padding", "flops_per_second", "V", "dev.nll_per_byte", "kept", "loss", "utilisation"} <= known.keys()
+    assert known["started"].kind == known["ended"].kind == "time" and known["abandoned"].kind == "truth"
+    assert find_field("tokens", known).name == "training.tokens" and find_field("train", known).name == "data.train"
 
 
 def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served):

@@ -61,7 +61,7 @@ document.addEventListener('click', event => {
 
 // --- the runs: all of them as data, and as rows those that are looked at ---
 
-const COLUMNS = [null, 'said', 'study', 'state', 'step', null, 'ppl', 'score', 'rate', 'seconds', 'changed'], CHUNK = 100;
+const CHUNK = 100;
 const runs = new Map(), table = one('#table-runs');
 let listed = [], most = CHUNK, drawing = 0;
 let chosen = null, own = [], asking = 0;
@@ -83,8 +83,7 @@ function arrange(from) {
   const words = one('.find').value.toLowerCase().split(/\s+/).filter(Boolean), by = Object.fromEntries(all('select.by').map(s => [s.dataset.key, s.value]));
   listed = [...runs.values()].filter(run => words.every(word => run.text.includes(word))
     && (!by.state || run.word === by.state) && (!by.study || run.study.split('|').includes(by.study)) && (!chosen || chosen.has(run.name)));
-  const th = one('th[aria-sort=ascending], th[aria-sort=descending]', table), key = th && (COLUMNS[th.cellIndex] ?? own[th.cellIndex - COLUMNS.length]);
-  const mine = th?.cellIndex >= COLUMNS.length;
+  const th = one('th[aria-sort=ascending], th[aria-sort=descending]', table), key = th?.dataset.key, mine = th?.className === 'own';
   const sign = th?.getAttribute('aria-sort') === 'descending' ? -1 : 1, none = value => value === undefined || value === null || value === '';
   const compare = new Intl.Collator(undefined, {numeric: true}).compare;
   listed.sort((a, b) => {
@@ -120,6 +119,7 @@ async function ask() {
     one('thead tr', table).append(...own.map(name => {
       const th = document.createElement('th'), button = document.createElement('button');
       Object.assign(th, {className: 'own', scope: 'col'}).setAttribute('aria-sort', 'none');
+      th.dataset.key = name;
       Object.assign(button, {type: 'button', textContent: name});
       th.append(button);
       return th;
