@@ -38,6 +38,8 @@ wheel:
 table3: install
 	$(VENV)/bin/lightning-tfm sweep sweeps/table3.yaml $(ARGS)
 
+# what one process has compiled, asserts included, is there for the next one, whatever the shell says
+test test-long: export PYTHONDONTWRITEBYTECODE =
 TOGETHER = -n auto --dist loadfile --no-loadscope-reorder
 test: install
 	$(VENV)/bin/python -m pytest -q $(TOGETHER) $(ARGS)

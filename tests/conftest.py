@@ -145,7 +145,7 @@ def cluster() -> Iterator[Server]:
     """A PostgreSQL server of our own, without a network port."""
     programs = _server_programs()
     if programs is None:
-        pytest.skip("no PostgreSQL server programs on this machine")
+        pytest.skip("NOT TESTED: no PostgreSQL server programs (apt-get install postgresql)")
     user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     if user:

@@ -21,9 +21,11 @@ FOLDER = re.compile(r"(?<![\w.:/$~}-])/(?:home|root|work|tmp|mnt|media|scratch|U
 
 def committed() -> Iterator[tuple[str, str]]:
     """Name and content of every text in the repository but tests, which make folders up; inside archives too."""
-    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"NOT TESTED, not a checkout: {done.stderr.strip()}")
+    if not (ROOT / ".git").exists():
+        pytest.skip("NOT TESTED: not a checkout, and git knows what is committed")
+    trusted = ["-c", f"safe.directory={ROOT}"]  # whoever owns it
+    done = subprocess.run(["git", *trusted, "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     for name in filter(None, done.stdout.split("\0")):
         path = ROOT / name
         if path.is_file() and not (name.startswith("tests/") and name.endswith(".py")):

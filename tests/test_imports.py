@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import lightning_tfm
 
 PACKAGE = Path(lightning_tfm.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_files" not in path.parts)
-TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+NAMES = {path.relative_to(PACKAGE).as_posix() for path in FILES}
 
 BASE = {"config", "errors", "keys", "metrics", "model.config", "parts", "pieces", "plurals", "strict"}
 MAY = {  # room or file -> rooms and files of ours that it may import
@@ -134,18 +135,23 @@ def at_the_top(tree: ast.Module) -> Iterator[str]:
             yield from imports(node)
 
 
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
+
+
 def room(name: str) -> str:
     return name.split("/")[0].removesuffix(".py")
 
 
 def test_imports_go_one_way():
-    assert {room(name) for name in TREES} - {"__init__"} <= MAY.keys(), "a new room: say in MAY what it may import"
-    assert [wrong for name in TREES if name != "__init__.py" for wrong in wrong_ways(name)] == []
+    assert {room(name) for name in NAMES} - {"__init__"} <= MAY.keys(), "a new room: say in MAY what it may import"
+    assert [wrong for name in sorted(NAMES) if name != "__init__.py" for wrong in wrong_ways(name)] == []
 
 
 def wrong_ways(name: str) -> Iterator[str]:
     own = room(name)
-    for target in imports(TREES[name]):
+    for target in imports(tree(name)):
         first, _, rest = target.partition(".")
         if first == "lightning_tfm" and rest:
             there = rest.split(".")[0]
@@ -168,11 +174,11 @@ def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:
     while todo:
         here = todo.pop()
         seen.add(here)
-        for target in at_the_top(TREES[here]):
+        for target in at_the_top(tree(here)):
             if f"{target}.".startswith(tuple(f"{one}." for one in foreign)):
                 yield here
             path = target.removeprefix("lightning_tfm.").replace(".", "/")
-            todo += [f for f in (f"{path}.py", f"{path}/__init__.py") if f in TREES and f not in seen]
+            todo += [f for f in (f"{path}.py", f"{path}/__init__.py") if f in NAMES and f not in seen]
 
 
 # --- what nobody uses ---
@@ -180,13 +186,7 @@ def reached(name: str, foreign: tuple[str, ...]) -> Iterator[str]:
 ROOT = PACKAGE.parent
 STAND_INS = {"TextSet", "LongText"}
 """classes with the methods of another one (Prepared), whose parameters are not theirs to choose"""
-WORDS = Counter(
-    word
-    for path in [*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), ROOT / "README.md"]
-    for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
-)
-"""how often each word stands in what runs and in what tells people to run it; tests do not keep a name alive"""
-ROOMS = sorted(name for name in TREES if room(name) != "report")
+ROOMS = sorted(name for name in NAMES if room(name) != "report")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -227,13 +227,16 @@ def _says_nothing(statement: ast.stmt) -> bool:
 
 
 def test_nothing_is_defined_that_nobody_uses():
-    """pytest calls the checks of lightning_tfm.testing, and Python reads `__all__`."""
-    unused = {(name, word) for name in ROOMS for word in defined(TREES[name]) if WORDS[word] < 2}
+    """In what runs and in what tells people to run it: tests do not keep a name alive. pytest calls the checks of
+    lightning_tfm.testing, and Python reads `__all__`."""
+    where = [*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py"), ROOT / "README.md"]
+    words = Counter(word for path in where for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    unused = {(name, word) for name in ROOMS for word in defined(tree(name)) if words[word] < 2}
     assert {(name, word) for name, word in unused if not word.startswith(("test_", "__"))} == set()
 
 
 def test_no_parameter_is_taken_that_nobody_reads():
-    found = {(name, function.name): unread(function) for name in ROOMS for function in ours(TREES[name])}
+    found = {(name, function.name): unread(function) for name in ROOMS for function in ours(tree(name))}
     assert {function: names for function, names in found.items() if names} == {}
 
 
@@ -273,7 +276,7 @@ def is_constant(node: ast.AST, value: object) -> bool:
 
 
 def test_no_call_that_is_known_to_break_exactness():
-    assert {name: found for name, tree in TREES.items() if (found := [*offences(tree)])} == {}
+    assert {name: found for name in NAMES if (found := [*offences(tree(name))])} == {}
 
 
 @pytest.mark.parametrize(
@@ -307,6 +310,6 @@ def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
 
 
 def test_no_imports_go_in_a_circle_those_inside_functions_included():
-    graph = {name: {other for other in imported(tree, set(TREES)) if other != name} for name, tree in TREES.items()}
+    graph = {name: {other for other in imported(tree(name), NAMES) if other != name} for name in NAMES}
     assert sum(map(len, graph.values())) > 900, "they are seen"
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

@@ -177,7 +177,7 @@ class CorpusSuite:
         yield replace(data, pairs=data.pairs + 1)
         yield replace(data, corpus_seed=data.corpus_seed + 1)
         yield replace(data, source=data.target, target=data.source)
-        yield self.altered()
+        yield (other := self.altered()) and replace(other, corpus=self.corpus)
 
 
 def _digest(pairs: Iterable[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from lightning_tfm.config import Data
-from lightning_tfm.data.corpora import make_corpus
+from lightning_tfm.data.corpora import corpus_fingerprint, make_corpus
 from lightning_tfm.data.scan import commands, phrases
 from lightning_tfm.testing import CorpusSuite
 
@@ -22,6 +22,10 @@ SIZES = {
 class TestScan(CorpusSuite):
     corpus = "scan"
     data = Data(train="simple-train", dev="simple-test", test="", vocab_size=60)
+
+    def test_the_fingerprint_follows_the_text(self):
+        """No setting changes what a grammar makes."""
+        assert len({corpus_fingerprint(self._make(), split) for split in SIZES}) == len(SIZES)
 
 
 @pytest.fixture(scope="module")

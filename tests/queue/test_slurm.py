@@ -181,7 +181,7 @@ class Cluster:
 def test_a_study_on_a_real_slurm_outlives_a_requeue_a_time_limit_and_a_cancellation(tmp_path: Path, cluster) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "cluster.yaml").write_text(SWEEP)
-    out, text = tmp_path / "out", write_corpus(tmp_path / "text")
+    out, text = tmp_path / "out", write_corpus(tmp_path / "text", longest=22)
     environment = cluster | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "80"}
     options = [f"--{key}={value}" for key, value in (TINY | {"data.folder": str(text), "out": str(out)}).items()]
     options += ["--workers=1", "--launcher=slurm", "--slurm.jobs=3", "--slurm.minutes=1", "--slurm.stop_seconds=20"]

@@ -19,8 +19,9 @@ from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.queue.storage import find_storage
-from lightning_tfm.runs import nodes
+from lightning_tfm.runs import further_node, nodes
 from lightning_tfm.watch.study_state import CellState
+from tests.calling import Call
 from tests.cluster import NoSlurm, slurm
 from tests.family import offspring
 from tests.queue.test_slurm import SLOW, TINY
@@ -84,14 +85,18 @@ def test_a_job_of_another_size_is_refused(monkeypatch) -> None:
         nodes.check_allocation(2)
 
 
-def test_a_node_that_does_not_see_the_run_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lightning_tfm.runs.further_node", str(tmp_path / "nodes.json")]
-    node = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"SLURM_PROCID": "0"}, stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert node.wait(120) == 2 and b"node 1: " in (said := node.stderr.read()) and b"see the same files" in said
-    node.stdin.close()
-    node.stderr.close()
+def test_a_node_that_does_not_see_the_run_is_refused(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    read, write = os.pipe()  # what srun holds open for as long as the first node lives
+
+    def action() -> int:
+        os.dup2(read, 0)
+        return further_node.main(str(tmp_path / "nodes.json"))
+
+    said = Call(action).wait()
+    assert said.code == 2 and "node 1: " in said.err and "see the same files" in said.err
+    os.close(read)
+    os.close(write)
 
 
 @pytest.fixture
@@ -129,7 +134,7 @@ def states(folder: Path) -> list[CellState]:
 def test_runs_over_two_nodes_are_those_of_two_processes_and_outlive_a_death_on_either(tmp_path: Path, cluster) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "nodes.yaml").write_text(SWEEP)
-    text, here, there = write_corpus(tmp_path / "text"), tmp_path / "here", tmp_path / "there"
+    text, here, there = write_corpus(tmp_path / "text", longest=22), tmp_path / "here", tmp_path / "there"
     environment = cluster | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "80"}
 
     def command(out: Path, *more: str) -> list[str]:

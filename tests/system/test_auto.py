@@ -9,11 +9,9 @@ import pytest
 
 from tests.calling import Call, begin
 from tests.family import leads_group, offspring
+from tests.tiny import miniature
 from tests.waiting import wait_for
 
-TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
-TINY += ["--training.steps", "600", "--training.warmup", "5", "--trainer.threads", "1"]
-TINY += ["--evaluation.beam", "1", "--evaluation.extra_len", "4"]
 SWEEP = """name: tiny
 method: grid
 parameters:
@@ -25,7 +23,7 @@ AUTO = ["--seeds", "auto", "--first-seeds", "2", "--max-seeds", "3", "--workers"
 
 
 def start(folder: Path, *more: str) -> Call:
-    return begin("sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), *more)
+    return begin("sweep", str(folder / "tiny.yaml"), *miniature(folder), "--out", str(folder), *more)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.calling import call
+from tests.tiny import miniature
 
-TINY = ["--miniature.width", "64", "--miniature.depth", "6", "--data.pairs", "300", "--data.vocab_size", "300"]
-TINY += ["--training.steps", "600", "--training.warmup", "5", "--trainer.threads", "1"]
-TINY += ["--evaluation.beam", "1", "--evaluation.extra_len", "4"]  # untrained models do not end their sentences
 SWEEP = """name: tiny
 method: grid
 parameters:
@@ -24,7 +22,7 @@ def out(tmp_path_factory):
     """A results folder with a finished study of three rows."""
     folder = tmp_path_factory.mktemp("study")
     (folder / "tiny.yaml").write_text(SWEEP)
-    done = call("sweep", str(folder / "tiny.yaml"), *TINY, "--out", str(folder), "--workers", "2")
+    done = call("sweep", str(folder / "tiny.yaml"), *miniature(folder), "--out", str(folder), "--workers", "2")
     assert "E-learned" in done.out and "–" not in done.out
     report = folder / "studies" / "tiny" / "report.html"
     assert done.out.splitlines()[-1] == str(report) and "3 of 3 runs finished" in report.read_text()
@@ -47,20 +45,20 @@ def test_every_cell_ran_once_and_the_table_is_reproduced(out):
 
 
 def test_a_seed_added_later_runs_alone_and_rows_may_be_picked(out):
-    call("sweep", str(out / "tiny.yaml"), *TINY, "--out", str(out), "--seeds", "1,2", "--only", "D-Pdrop0.0")
+    call("sweep", str(out / "tiny.yaml"), *miniature(out), "--out", str(out), "--seeds", "1,2", "--only", "D-Pdrop0.0")
     assert len(results(out)) == 5, "the second seed of base and of the row"
-    done = call("sweep", str(out / "tiny.yaml"), *TINY, "--out", str(out), "--seeds", "1,2")
+    done = call("sweep", str(out / "tiny.yaml"), *miniature(out), "--out", str(out), "--seeds", "1,2")
     assert "± " in done.out
     assert [r["attempts"] for r in results(out)] == [1] * 6
 
 
 def test_another_base_under_the_same_name_is_refused(out):
-    done = call("sweep", str(out / "tiny.yaml"), *TINY, "--training.warmup", "6", "--out", str(out), code=2)
+    done = call("sweep", str(out / "tiny.yaml"), *miniature(out), "--training.warmup", "6", "--out", str(out), code=2)
     assert "training.warmup is 6, the study has 5" in done.err and "--name" in done.err
 
 
 def test_the_same_row_by_fit_is_the_same_run(out):
-    argv = ["--config", "experiments/miniature.yaml", *TINY, "--row", "D-Pdrop0.0", "--out", str(out)]
+    argv = ["--config", "experiments/miniature.yaml", *miniature(out), "--row", "D-Pdrop0.0", "--out", str(out)]
     before = len(results(out))
     assert "is already trained" in call("fit", *argv).err
     assert len(results(out)) == before
@@ -78,7 +76,7 @@ def test_scoring_with_another_beam_retrains_nothing(out):
 def test_a_study_that_scores_otherwise_scores_finished_runs_anew_and_trains_nothing(out):
     before = {r["training_hash"]: r["steps"] for r in results(out)}
     scored = {path: path.read_bytes() for path in out.glob("runs/*/scores/*/val.json")}
-    wide = [*TINY, "--evaluation.beam", "3", "--name", "wide", "--out", str(out)]
+    wide = [*miniature(out), "--evaluation.beam", "3", "--name", "wide", "--out", str(out)]
     done = call("sweep", str(out / "tiny.yaml"), *wide)
     assert "–" not in done.out and "3 of 3 runs finished" in (out / "studies/wide/report.html").read_text()
     table = json.loads((out / "studies/wide/table.json").read_bytes())
@@ -117,7 +115,7 @@ command: [lightning-tfm, fit, --config, experiments/miniature.yaml, "${args}"]
 
 def test_a_search_ends_with_its_best_configuration_and_its_page(tmp_path):
     (tmp_path / "found.yaml").write_text(SEARCH)
-    asked = ["tune", str(tmp_path / "found.yaml"), *TINY, "--trials", "3", "--out", str(tmp_path)]
+    asked = ["tune", str(tmp_path / "found.yaml"), *miniature(tmp_path), "--trials", "3", "--out", str(tmp_path)]
     done = call(*asked, "--workers", "2")
     page = tmp_path / "studies" / "found" / "report.html"
     assert done.out.splitlines()[-1] == str(page)

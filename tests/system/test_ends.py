@@ -20,7 +20,7 @@ EXACT = {"training__steps": STEPS, "training__precision": "float64"}
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("corpus")
-    write_corpus(root / "text")
+    write_corpus(root / "text", longest=22)
     return root
 
 

@@ -128,10 +128,12 @@ def kill_and_finish(forks, e: Experiment, root: Path, hardware: Hardware, strike
     return path
 
 
-def kill_by_the_clock(forks, e: Experiment, root: Path, hardware: Hardware, draw: random.Random) -> Path:
-    """As above, but at a time that nobody chose, and on two ranks the launcher, too."""
+def kill_by_the_clock(
+    forks, e: Experiment, root: Path, hardware: Hardware, draw: random.Random, expected: Path
+) -> Path:
+    """As above, but at a time that nobody chose while it lasts, and on two ranks the launcher, too."""
     pid = start(forks, root, e, root, hardware, Strike(), root / "pids")
-    time.sleep(draw.uniform(0.0, 1.5))
+    time.sleep(draw.uniform(0.0, json.loads((expected / "result.json").read_bytes())["seconds"]["total"]))
     victims = [pid]
     if hardware.devices > 1 and (root / "pids").exists():
         victims += [pid for pid in map(int, (root / "pids").read_text().split()) if not gone(pid)]
@@ -203,7 +205,7 @@ def test_a_rank_of_two_killed(corpus, unbroken, tmp_path, forks):
 def test_one_process_killed_at_every_moment(corpus, unbroken, tmp_path, forks, number):
     draw = random.Random(number)
     if number % 2:
-        run = kill_by_the_clock(forks, make(corpus), tmp_path, Hardware(**HARDWARE), draw)
+        run = kill_by_the_clock(forks, make(corpus), tmp_path, Hardware(**HARDWARE), draw, unbroken[0])
     else:
         moment = MOMENTS[number // 2 % len(MOMENTS)]
         strike = Strike(moment, nth(draw, unbroken[2], moment))
@@ -220,7 +222,7 @@ def test_a_rank_of_two_killed_at_every_moment(corpus, unbroken, tmp_path, forks,
     draw = random.Random(100 + number)
     hardware = Hardware(devices=2, **HARDWARE)
     if number % 3 == 2:
-        run = kill_by_the_clock(forks, make(corpus), tmp_path, hardware, draw)
+        run = kill_by_the_clock(forks, make(corpus), tmp_path, hardware, draw, unbroken[1])
     else:
         rank = draw.randint(0, 1)
         moment = draw.choice(ON_ALL_RANKS if rank else MOMENTS)

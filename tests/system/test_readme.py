@@ -29,6 +29,7 @@ import yaml
 from lightning_tfm.cli.main import VERBS, main
 from lightning_tfm.data.wmt import download
 from lightning_tfm.errors import UserError
+from lightning_tfm.inference import syntax
 from lightning_tfm.study.sweeps import is_search, read_sweep
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 from tests.calling import Call
@@ -568,6 +569,7 @@ def called(action: Callable[[], object], folder: Path, given: str = "") -> tuple
     def alone() -> object:
         os.environ |= {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "PATH": ""}
         download.PAUSE = 0.0
+        syntax.UNTRAINED = 8  # as demo alone asks for; tests/system/test_demo.py has all of them
         return action()
 
     said = Call(alone, given, folder).wait(900)
