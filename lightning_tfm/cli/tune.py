@@ -170,7 +170,9 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
         )
     if refused:
         why = "above the limit, or their tied sizes are not whole" if search.ties else "above the limit"
-        lines.append(f"{search.name}: {plural(refused, 'point')} of the grid {'is' if refused == 1 else 'are'} left out: {why}")
+        lines.append(
+            f"{search.name}: {plural(refused, 'point')} of the grid {'is' if refused == 1 else 'are'} left out: {why}"
+        )
     if len(search.trial_seeds) > 1:
         seeds = ", ".join(map(str, search.trial_seeds))
         lines.append(
