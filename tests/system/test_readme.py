@@ -8,6 +8,7 @@ file; a document's other blocks of Python are one program.
 
 import ast
 import contextlib
+import gzip
 import importlib.util
 import io
 import json
@@ -47,6 +48,7 @@ DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [*AT_THE_TOP, *WRITTEN_BY_HAND]
 }
 """what people wrote; the pages that docs/generated.py writes are tests/test_documents.py's"""
+REAL_TEXT = os.environ.get("LIGHTNING_TFM_DATA")
 TEXT = "--data.corpus files --data.folder data/tiny --data.vocab_size 44 --data.train train --data.max_len 60"
 SIZES = "--miniature.width 16 --miniature.depth 2 --miniature.steps 50000 --training.warmup 2 --training.tokens 260"
 SEARCH = "--evaluation.beam 1 --evaluation.extra_len 4"  # untrained models do not end their sentences
@@ -96,6 +98,7 @@ class Foreign:
 
 
 GENERATED = load("generated")
+WALK = "lightning-tfm fit --config experiments/miniature-multi30k.yaml --data.folder FOLDER --data.share 1 --seed 1"
 NO_HOST = "127.0.0.1:1/DB?connect_timeout=1"
 COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "make table3": Foreign("check_make"),
@@ -184,7 +187,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm runs query 'd_model > 64 and ppl < 2.2' --columns lr_factor": Run(),
     "lightning-tfm layers --figure layers.svg": Run("--d_model 16 --longest 128 --layer separable"),
     "lightning-tfm draw --config experiments/miniature.yaml --row A-h1": Run("--to -"),
-    "lightning-tfm fit --config experiments/miniature.yaml --seed 1": Run(SHORT),
+    WALK: Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44"),
     "lightning-tfm draw --config experiments/miniature.yaml --positions": Run("--to -"),
     "lightning-tfm draw --config experiments/miniature.yaml --model.positions alibi --positions --to alibi.svg": Run(),
     "lightning-tfm inspect table3": Run("--lines 2 --beams 1,2 --threads 1"),
@@ -376,7 +379,13 @@ ROWS |= {
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literalinclude}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
-    "docs/attention.md": (),
+    "docs/attention.md": (
+        ("man woman boy girl child dog ball shirt hat street wall bench car table", " ".join(WORDS)),
+        ("Mann Frau Junge Mädchen Kind Hund Ball Hemd Hut Straße Wand Bank Auto Tisch", " ".join(WORDS).upper()),
+        ("a an the", " ".join(WORDS)),
+        ("ein eine einen einem einer eines der die das den dem des", " ".join(WORDS)),
+        ("test_2016_flickr", "test"),
+    ),
     "docs/howto/notebook.ipynb": (("--seeds 1,2", f"--seeds 1,2 {SHORT}"),),
     "docs/howto/python.md": (
         ("max_steps=40", "max_steps=2"),
@@ -384,7 +393,7 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
         ('yaml", row', 'yaml", "short.yaml", row'),
     ),
 }
-"""what makes a document's Python short; short.yaml holds the options of SHORT"""
+"""what makes a document's Python fit the small text; short.yaml holds the options of SHORT"""
 SWEEPS: dict[str, Run | Parsed] = {
     "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
@@ -635,7 +644,7 @@ def test_every_program_is_listed():
     assert programs().keys() == SNIPPETS.keys()
 
 
-WHOLE = [pytest.param(name, (), marks=pytest.mark.long, id=f"{name}-whole") for name in SNIPPETS if SNIPPETS[name]]
+WHOLE = [pytest.param("docs/howto/python.md", (), marks=pytest.mark.long, id="docs/howto/python.md-whole")]
 
 
 @pytest.mark.parametrize(("document", "shorter"), [*SNIPPETS.items(), *WHOLE])
@@ -646,6 +655,30 @@ def test_python(document, shorter, place):
         code = code.replace(word, other)
     ended, said = called(lambda: exec(code, {"__name__": "__main__"}), place.folder)
     assert not ended, said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not REAL_TEXT, reason="LIGHTNING_TFM_DATA is unset: the folder of real parallel text")
+def test_the_walk_through_attention_on_its_own_text(place):
+    """A run of 20 steps: its heads do nothing, but what the page counts is the text's, and its pictures are drawn."""
+    page, text = DOCUMENTS["docs/attention.md"], f"{REAL_TEXT}/multi30k"
+    short = f"--miniature.steps 5000 --training.warmup 2 {SEARCH} {HERE}"
+    code, said = place.run(f"{WALK.replace('FOLDER', text)} {short}")
+    assert code == 0, said
+    program = programs()["docs/attention.md"].replace("RUN", re.findall(r"results/runs/\w+", said)[-1])
+    code, said = called(lambda: exec(program, {"__name__": "__main__"}), place.folder)
+    assert code == 0, said
+    counted = re.findall(r"^(.*\S) +layer \d, head \d: [\d.]+ of (\d+), test [\d.]+ of (\d+)", said, re.MULTILINE)
+    nouns = {(ours, test) for job, ours, test in counted if job == "read the noun's gender"}
+    assert nouns == set(re.findall(r"(\d+) nouns of the dev text, (\d+) of the test text", page))
+    assert len(counted) == len(re.findall(r" \| \d, \d \| ", page)), "a job without its line in the table"
+    drawn = {picture for picture in re.findall(r"_static/attention/(\w+\.svg)", page) if picture != "positions.svg"}
+    assert drawn and all((place.folder / picture).is_file() for picture in drawn)
+    files = [gzip.decompress(file.read_bytes()).decode() for file in Path(text).glob("*.gz")]
+    lines = {line.strip(" .") for whole in files for line in whole.split("\n")}
+    ours = {found.strip(".") for found in re.findall(r"\b(?:A woman|Eine Frau) [^*\"]+", page)}
+    assert len(lines) > 60000 and len(ours) == 4 and not lines & ours, "a sentence of a text that is not ours"
 
 
 def test_every_file_of_a_results_folder_is_in_the_reference(place):
