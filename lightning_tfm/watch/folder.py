@@ -71,7 +71,7 @@ class Lines:
         if now is None or self._stamp is None or now[2] != self._stamp[2] or now[1] < self._read:
             self._begin()
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", buffering=0) as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from lightning_tfm.metrics import METRICS, Metric, chief
+from lightning_tfm.metrics import METRICS, Metric, chief, numbers
 from lightning_tfm.runs.divergence import Divergence, Undefined, diverged
 from lightning_tfm.runs.record import CURVES, Called, Outcome, Progress, RunRecord, read, read_small
 from lightning_tfm.strict import INFINITE
@@ -92,18 +92,13 @@ class Curve:
 
     def every(self, key: str) -> Points:
         """Its finite values; a perplexity is above 0."""
-        found = [(float(line["step"]), line[key]) for line in self.lines if _is_number(line.get(key))]
+        held = [line for line in self.lines if key in line]
+        found = [(float(line["step"]), line[key]) for line in held if _is_number(line[key])]
         return [(step, float(value)) for step, value in found if math.isfinite(value) and (key != DEV or value > 0)]
 
     def points(self, key: str, most: int = 400) -> Points:
         """`every`; where that is more than `most`, means over as many neighbours as needed, and the last unchanged."""
-        found = self.every(key)
-        if len(found) <= most:
-            return found
-        *before, last = found
-        size = -(-len(before) // (most - 1))
-        parts = [before[i : i + size] for i in range(0, len(before), size)]
-        return [*((round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts), last]
+        return _fewer(self.every(key), most)
 
     def last(self, key: str) -> float | None:
         """The last value, infinite ones too; None if there is none."""
@@ -123,9 +118,11 @@ class Curve:
         course = self.course(V)
         lost = isinstance(course, Divergence)
         words = self.words or (str(course) if lost else "")
-        loss = next((value for _, value in reversed(self.every("loss"))), None)
-        best = min((value for _, value in self.every(DEV)), default=None)
-        return CurveSummary(words, lost, self.damaged, thinned(self.points(DEV)), loss, best)
+        losses = (line.get("loss") for line in reversed(self.lines))
+        loss = next((float(value) for value in losses if _is_number(value) and math.isfinite(value)), None)
+        validated = self.every(DEV)
+        best = min((value for _, value in validated), default=None)
+        return CurveSummary(words, lost, self.damaged, thinned(_fewer(validated)), loss, best)
 
     @property
     def per_step(self) -> float | None:
@@ -133,6 +130,16 @@ class Curve:
         times = [(0.0, 0.0), *self.every("seconds")][-RECENT - 1 :]
         found = [(t1 - t0) / (s1 - s0) for (s0, t0), (s1, t1) in pairwise(times) if s1 > s0]
         return median(found) if found else None
+
+
+def _fewer(found: Points, most: int = 400) -> Points:
+    """See Curve.points."""
+    if len(found) <= most:
+        return found
+    *before, last = found
+    size = -(-len(before) // (most - 1))
+    parts = [before[i : i + size] for i in range(0, len(before), size)]
+    return [*((round(fmean(x for x, _ in part), 1), fmean(y for _, y in part)) for part in parts), last]
 
 
 def _is_number(value: Any) -> bool:
@@ -238,9 +245,8 @@ class RunState:
     def scores(self) -> dict[str, float]:
         """Metric -> score of the translations of its dev text."""
         dev = self.record.scores.get("dev") if self.record else None
-        metrics = [m for m in METRICS.values() if m.counted]
-        held = {m.name: m.of(dev) if dev else self.aims.get(f"dev/{m.name}") for m in metrics}
-        return {name: found for name, found in held.items() if found is not None}
+        held = numbers(dev) if dev else {aim.removeprefix("dev/"): value for aim, value in self.aims.items()}
+        return {name: found for name, found in held.items() if name in METRICS and METRICS[name].counted}
 
     @property
     def metric(self) -> Metric:
