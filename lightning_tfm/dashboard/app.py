@@ -19,7 +19,6 @@ from lightning_tfm.dashboard.access import HOSTS, POLICY, OwnOrigin, Token, poli
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.curves_page import CurvesPages
 from lightning_tfm.dashboard.diff_page import DiffPages
-from lightning_tfm.dashboard.marks import Mark
 from lightning_tfm.dashboard.markup import asset, dumped, render, static
 from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
 from lightning_tfm.dashboard.reports import Reports
@@ -106,12 +105,9 @@ class Dashboard:
         return Response(status_code=204, headers=_fresh(""))
 
     def _mark(self, asked: "Asked") -> None:
-        seen = self.board.look()
-        if asked.key not in seen.since:
+        if asked.key not in self.board.look().since:
             raise UserError(f"there is no {asked.key}")
-        old = seen.marks.get(asked.key, Mark())
-        star, note = (old.star if asked.star is None else asked.star, old.note if asked.note is None else asked.note)
-        self.board.marks.set(asked.key, Mark(star, note))
+        self.board.marks.set(asked.key, asked.star, asked.note)
 
     def query(self, request: Request) -> Response:
         """What runs a condition finds, with more fields of each; 400 with the words for what is wrong."""

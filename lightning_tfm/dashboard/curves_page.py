@@ -73,7 +73,11 @@ class CurvesPages:
         if len(groups) > KEYED:
             raise UserError(f"{by.name} has {len(groups)} values here, more than {KEYED}: narrow the condition")
         shown = []
-        for value in sorted(groups, key=lambda value: (value is None, isinstance(value, str | tuple), value or 0)):
+        order = (
+            dict.fromkeys((home.row,) for homes in seen.homes.values() for home in homes) if by.name == "row" else {}
+        )
+        ranks = {value: rank for rank, value in enumerate(order)}  # rows in their study's order, so in its colours
+        for value in sorted(groups, key=lambda v: (v is None, ranks.get(v, -1), isinstance(v, str | tuple), v or 0)):
             done = [view for view in groups[value] if view.state == "finished"] or groups[value]
             name = f"{value_in_words(value) or 'none'} ({len(done)})"
             shown.append(self._curve(name, len(shown), done, measure, len(found)))

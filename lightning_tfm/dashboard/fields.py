@@ -58,6 +58,7 @@ def fields(seen: Seen) -> dict[str, Field]:
     for text, one in [*product(texts, OF_SCORE), *sorted(measured)]:
         mean = METRICS[one].mean if one in METRICS else fmean
         found.append(Field(f"{text}.{short.get(one, one)}", "number", partial(_score, text, one), mean=mean))
+    found += [Field(one, "number", partial(_score, "dev", one)) for one in OF_SCORE if one not in PRINTED]
     for section in fields_of(Experiment):
         if section.name != "miniature":  # of sizes that are true ones here
             for own in fields_of(cast(Any, section.type)):

@@ -44,16 +44,18 @@ class Marks:
             self._found, self._stamp = found.marks if found else {}, now
         return self._found
 
-    def set(self, key: str, mark: Mark) -> None:
-        """Replace the mark on run/NAME or study/NAME. Raises UserError."""
+    def set(self, key: str, star: bool | None = None, note: str | None = None) -> None:
+        """Change the mark on run/NAME or study/NAME; None leaves what is there, whoever wrote it. Raises UserError."""
         if self._file is None:
             raise UserError("this dashboard has no file for stars and notes")
-        if len(mark.note) > LONGEST:
-            raise UserError(f"a note has at most {LONGEST:,} characters; this one has {len(mark.note):,}")
+        if note and len(note) > LONGEST:
+            raise UserError(f"a note has at most {LONGEST:,} characters; this one has {len(note):,}")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._lock, locked(self._file.with_suffix(".lock"), timeout=5):
-                marks = self.look() | {key: mark}
+                marks = dict(self.look())
+                old = marks.get(key, Mark())
+                marks[key] = Mark(old.star if star is None else star, old.note if note is None else note)
                 kept = {name: one for name, one in sorted(marks.items()) if one != Mark()}
                 write_atomic(self._file, (json.dumps(asdict(File(kept)), indent=1) + "\n").encode())
         except (OSError, LockTimeout) as error:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 import lightning_tfm.report
+from lightning_tfm.dashboard.chart import KEYED
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"
@@ -51,7 +52,7 @@ def environment() -> Environment:
         "symbol": lambda state: SYMBOLS[state],
         "state_class": lambda state: f"s-{CLASSES.get(state, state)}",
     }
-    found.globals |= {"style": static("css"), "script": static("js")}
+    found.globals |= {"style": static("css"), "script": static("js"), "most": KEYED}
     found.globals["ui"] = found.get_template("macros.html").module
     return found
 

@@ -85,7 +85,7 @@ class RunPages:
         data: dict[str, Any] = {
             "view": view,
             "said": seen.called(name),
-            "homes": seen.homes.get(name, ()),
+            "homes": [(home, *seen.outlines[home.study].words(home.row)) for home in seen.homes.get(name, ())],
             "mark": seen.marks.get(f"run/{name}"),
             "base": _base(seen, name),
             "folder": str(folder),

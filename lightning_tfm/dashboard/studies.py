@@ -34,6 +34,11 @@ class Outline:
     def question(self) -> str:
         return self.study.question if self.study else ""
 
+    def words(self, row: str) -> tuple[str, str]:
+        """What people call the study, and one of its rows; empty for a row without a label."""
+        rows = self.study.rows if isinstance(self.study, Ablation) else []
+        return self.called, next((one.label for one in rows if one.name == row), "")
+
     @property
     def runs(self) -> list[Cell]:
         """A cell for each run."""

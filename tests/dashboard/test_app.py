@@ -6,15 +6,17 @@ import os
 import re
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lightning_tfm.dashboard import index_page
+from lightning_tfm.dashboard.app import Asked, Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
-from lightning_tfm.dashboard.marks import Mark
+from lightning_tfm.dashboard.marks import Mark, Marks
 from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
@@ -107,7 +109,7 @@ def test_the_first_page_is_made_once_for_all_who_ask_and_again_when_anything_is_
     with (running / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2000, "dev_ppl": 1.2345}\n')
     assert "1.2345" in served.get("/").text and len(times) == 2
-    served.board.marks.set("study/table", Mark(True, "worth a look"))
+    served.board.marks.set("study/table", True, "worth a look")
     assert "worth a look" in served.get("/").text and len(times) == 3
 
 
@@ -334,6 +336,52 @@ def test_a_damaged_file_of_marks_is_named_and_not_written_over(serve, tmp_path):
     body = json.dumps({"key": f"run/{run}", "star": True}).encode()
     answer = served.get("/mark", "POST", body, Origin=served.url)
     assert answer.status == 400 and str(file) in answer.text and file.read_text() == '{"marks": '
+
+
+def test_of_two_dashboards_neither_takes_away_what_the_other_has_just_written(tmp_path):
+    made, own = Folder(tmp_path), OwnFiles.of(tmp_path)
+    made.table("table", ["base"])
+    one, other = (Dashboard(Board(made.root, every=3600, own=own)) for _ in range(2))
+    key = "study/table"
+    one.board.look(), other.board.look()
+    one._mark(Asked(key, note="at the wrong rate"))
+    other._mark(Asked(key, star=True))
+    one._mark(Asked("study/table", star=False, note=None))
+    assert Marks(own.marks).look() == {key: Mark(False, "at the wrong rate")}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: (one, other)[i % 2].board.marks.set(f"run/{i}", note=f"note {i}"), range(40)))
+    assert Marks(own.marks).look() == {key: Mark(False, "at the wrong rate")} | {
+        f"run/{i}": Mark(False, f"note {i}") for i in range(40)
+    }
+
+
+def test_where_no_star_can_be_kept_the_answer_says_so(serve, tmp_path, monkeypatch):
+    (tmp_path / "full").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "full"))
+    Folder(tmp_path / "out").table("table", ["base"])
+    served = serve(tmp_path / "out")
+    body = json.dumps({"key": "study/table", "star": True}).encode()
+    answer = served.get("/mark", "POST", body, Origin=served.url)
+    assert answer.status == 400 and "it cannot be kept" in answer.text
+
+
+def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_people_call_them(serve, tmp_path):
+    made = Folder(tmp_path)
+    study = made.table("table", ["big", "base", "A-h1"], seeds=[1])
+    rows = [replace(row, label="one head") if row.name == "A-h1" else row for row in study.rows]
+    made.fill(save(replace(study, rows=rows, title="Heads"), tmp_path))
+    served = serve(tmp_path)
+    chart = served.get("/curves/news?by=row").json["charts"]["chart-curves"]
+    assert [one["name"] for one in chart["series"]] == [f"{row.name} (1)" for row in study.rows]
+    (name,) = served.get("/query?where=row+%3D%3D+'A-h1'").json["name"]
+    page = served.get(f"/run/{name}").text
+    assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>: <bdi>one head</bdi>" in page
+
+
+def test_a_score_s_short_name_means_the_dev_text_where_several_texts_have_it(served):
+    known = fields(served.board.look())
+    known |= {"test.nll": replace(known["dev.nll"], name="test.nll")}
+    assert find_field("nll", known).name == "nll" and find_field("ppl", known).name == "ppl"
 
 
 def test_with_a_token_only_who_has_the_address_is_answered(serve, made):

@@ -1,6 +1,7 @@
 """The dashboard in a real browser: every page accessible, no wider than a phone, live, and quick at 1,000 runs."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -384,6 +385,60 @@ def test_a_star_and_a_note_are_kept_and_found_again(open_page, served):
     assert shown(page) == [f"run-{name}"] and "look at <b>this</b>" in page.locator("#table-runs").inner_text()
     page.locator("#table-runs button.star").click()
     page.locator("#table-runs button.star[aria-pressed=false]").first.wait_for()
+
+
+def test_a_star_that_cannot_be_kept_says_why_and_stays_as_it_was(open_page, served):
+    page, said = open_page("index"), []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
+    file = served.board.marks._file
+    before = file.read_bytes() if file.is_file() else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file.write_text("{")
+        page.locator("#table-runs button.star").first.click()
+        page.wait_for_timeout(1500)
+        (words,) = said
+        assert str(file) in words and "not the stars and notes" in words
+        assert page.locator("#table-runs button.star").first.get_attribute("aria-pressed") == "false"
+    finally:
+        file.unlink() if before is None else file.write_bytes(before)
+
+
+def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(browser, serve, tmp_path):
+    made = Folder(tmp_path)
+    made.fill(made.table("table", ["base", "A-h1"], seeds=range(16)))
+    page = browser.new_page()
+    served = serve(tmp_path)
+    name = next(iter(served.board.look().runs))
+    page.goto(f"{served.url}/run/{name}")
+    shutil.rmtree(tmp_path / "runs" / name)
+    page.get_by_text("no longer there").wait_for(timeout=30_000)
+    page.goto(served.url)
+    boxes = page.locator("#table-runs tbody input")
+    assert boxes.count() == 31
+    for i in range(31):
+        boxes.nth(i).check()
+    button = page.locator("form:has(#table-runs) button:text-matches('Compare')")
+    assert button.is_disabled() and button.inner_text() == "Compare at most 30"
+    boxes.nth(0).uncheck()
+    button.click()
+    page.get_by_role("heading", name="Configuration").wait_for()
+    assert page.locator("#part-scores thead th").count() == 30
+    page.close()
+
+
+@pytest.mark.parametrize("width", [400, 768, 1280, 1920])
+def test_what_a_study_asks_and_found_is_seen_without_scrolling_sideways(open_page, width):
+    page = open_page("index")
+    page.set_viewport_size({"width": width, "height": 900})
+    shown_at = "(e) => e.getClientRects().length ? e.getBoundingClientRect().right : 0"
+    edge = page.locator(".scroll").first.evaluate("e => e.getBoundingClientRect().right")
+    row = page.locator("#table-studies #study-table")
+    assert 0 < row.locator("td").nth(3).evaluate(shown_at) <= edge + 1, "the best"
+    assert (row.locator(".question").evaluate(shown_at) > 0) == (width > 700)
+    page.goto(page.url + "study/table")
+    caption = page.locator("#table-cells caption span").first
+    assert caption.evaluate(shown_at) <= page.locator("#part-cells .scroll").evaluate(shown_at) + 1, "its words wrap"
 
 
 def test_a_report_s_own_script_runs_under_its_policy_and_no_other(open_page):

@@ -61,7 +61,7 @@ document.addEventListener('click', event => {
 
 // --- the runs: all of them as data, and as rows those that are looked at ---
 
-const CHUNK = 100;
+const CHUNK = 100, MOST = +document.body.dataset.most;
 const runs = new Map(), table = one('#table-runs');
 let listed = [], most = CHUNK, drawing = 0;
 let chosen = null, own = [], asking = 0;
@@ -210,9 +210,9 @@ function condition() {
 
 function ready(form) {
   const count = all('input[type=checkbox]:checked', form).length, button = one('.above button:not(.curves)', form);
-  button.disabled = count < 2;
-  button.classList.toggle('ready', count > 1);
-  button.textContent = count ? 'Compare ' + count : 'Compare';
+  button.disabled = count < 2 || count > MOST;
+  button.classList.toggle('ready', !button.disabled);
+  button.textContent = count > MOST ? 'Compare at most ' + MOST : count ? 'Compare ' + count : 'Compare';
 }
 
 // --- charts ---
@@ -534,6 +534,10 @@ async function news() {
       if (found.rows) rows(found.rows);
       tag = version = found.tag;
       pause = found.pause ?? 2000;
+    } else if (answer.status === 404) {
+      said.textContent = 'no longer there';
+      said.className = 'bad';
+      return;
     } else if (answer.status !== 304) throw new Error(answer.status);
     wrong = 0;
     const word = pause > 2000 ? 'up to date' : 'live';
@@ -572,22 +576,26 @@ one('button.curves')?.addEventListener('click', () => { location.href = '/curves
 
 // --- stars and notes, which the server keeps ---
 
-const mark = (key, values) => fetch('/mark', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({key, ...values})});
+// why it was not kept; empty where it was
+async function mark(key, values) {
+  try {
+    const answer = await fetch('/mark', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({key, ...values})});
+    return answer.ok ? '' : await answer.text();
+  } catch { return 'it cannot be kept: the server does not answer'; }
+}
 document.addEventListener('click', async event => {
   const star = event.target.closest('button.star');
   if (!star) return;
-  const now = star.getAttribute('aria-pressed') !== 'true', answer = await mark(star.dataset.mark, {star: now});
-  if (answer.ok) {
-    star.setAttribute('aria-pressed', String(now));
-    star.textContent = now ? '★' : '☆';
-  } else star.title = await answer.text();
+  const now = star.getAttribute('aria-pressed') !== 'true', failed = await mark(star.dataset.mark, {star: now});
+  if (failed) return alert(failed);
+  star.setAttribute('aria-pressed', String(now));
+  star.textContent = now ? '★' : '☆';
 });
 document.addEventListener('submit', async event => {
   const form = event.target.closest('form.noting');
   if (!form) return;
   event.preventDefault();
-  const answer = await mark(form.dataset.mark, {note: form.elements.note.value});
-  one('[role=status]', form).textContent = answer.ok ? 'kept' : await answer.text();
+  one('[role=status]', form).textContent = await mark(form.dataset.mark, {note: form.elements.note.value}) || 'kept';
 });
 
 all('form.compare').forEach(ready);
