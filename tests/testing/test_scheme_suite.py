@@ -1,6 +1,5 @@
 """The suite for users' schemes: a sound one passes, and every check fails on a scheme that breaks what it is about."""
 
-import subprocess
 import sys
 import types
 from typing import Any
@@ -222,38 +221,3 @@ def test_every_check_is_seen_to_fail():
 def test_a_count_that_cannot_be_checked_is_skipped_and_says_so():
     with pytest.raises(SkipTest, match=r"override parameters\(model\)"):
         run(f"{__name__}.Blind", "test_parameter_count")
-
-
-OWN = """
-from lightning_tfm.data.corpora import FilesCorpus
-from lightning_tfm.model.positions import Learned
-
-class Mine(Learned):
-    pass
-"""
-OWN_TEST = """
-from lightning_tfm.testing import SchemeSuite
-
-class TestMine(SchemeSuite):
-    scheme = "my_module.Mine"
-"""
-
-
-def test_they_run_in_a_folder_of_the_users_own(tmp_path):
-    """Without any configuration of ours, the class beside its test."""
-    (tmp_path / "my_module.py").write_text(OWN)
-    (tmp_path / "test_mine.py").write_text(OWN_TEST)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "identified or count",
-        "test_mine.py",
-    ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed, 1 skipped" in done.stdout

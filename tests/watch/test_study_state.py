@@ -20,7 +20,6 @@ from lightning_tfm.study.row_data import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row
 from lightning_tfm.study.study import Ablation, Search
 from lightning_tfm.study.sweeps import Pruner
-from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import Best, CellState, Watch
 from lightning_tfm.watch.time_left import Left
 from tests.records import leave
@@ -223,15 +222,3 @@ def test_perplexities_of_different_pieces_have_no_best(tmp_path: Path) -> None:
     states = [finished(tmp_path, 0, 10.0)]
     assert Watch(tmp_path, 1, study).look(states).best is None
     assert Watch(tmp_path, 1, replace(study, rows=[], data={})).look(states).best is not None
-
-
-def test_a_damaged_line_is_named_left_out_and_ends_nothing(tmp_path: Path) -> None:
-    """One such line ended the launcher with a bare JSONDecodeError and killed every worker."""
-    path = tmp_path / "metrics.jsonl"
-    good = [{"step": 10, "loss": 5.0, "seconds": 1.0}, {"step": 20, "dev_ppl": 7.0}, {"step": 30, "dev_ppl": 6.0}]
-    lines = [json.dumps(line) for line in good]
-    path.write_text("\n".join([lines[0], lines[1][:9], "[1, 2]", '{"dev_ppl": "x"}', lines[2]]) + "\n")
-    curve = Curve(path).look()
-    assert (curve.last("loss"), curve.last("dev_ppl"), curve.per_step, curve.damaged) == (5.0, 6.0, 0.1, 3)
-    assert curve.words == "metrics.jsonl: 3 damaged lines left out, the first is line 2"
-    assert curve.look().damaged == 3 and len(curve.lines) == 2
