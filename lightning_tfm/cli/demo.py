@@ -15,6 +15,7 @@ from lightning_tfm.metrics import in_print
 from lightning_tfm.queue.command import command_of, remember
 from lightning_tfm.queue.resources import make_resources
 from lightning_tfm.runs.directory import RunFolder
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation, save
 from lightning_tfm.yaml_files import find_file
@@ -39,7 +40,7 @@ Next:
   a single row
     lightning-tfm fit --config experiments/miniature.yaml --row A-h1
   in the browser
-    lightning-tfm dashboard
+    {dashboard}
   all verbs
     lightning-tfm --help"""
 """no line is broken on an 80-column terminal: a name over two lines cannot be copied"""
@@ -53,7 +54,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     try:
         return _demo(out, began, argv)
     except (KeyboardInterrupt, SystemExit):
-        print("Stopped. `lightning-tfm demo` resumes from the last checkpoint.", file=sys.stderr)
+        print(f"Stopped. `{with_out('lightning-tfm demo', out)}` resumes from the last checkpoint.", file=sys.stderr)
         raise
 
 
@@ -72,7 +73,7 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
 
     states = work(study, cells, settings.out, resources, start=True)
     if any(state.state == "failed" for state in states):
-        print(f"the run failed: lightning-tfm runs list --out {out} says why", file=sys.stderr)
+        print(f"the run failed: {with_out('lightning-tfm runs list', out)} says why", file=sys.stderr)
         return 1
     source = _show(study, cells[0], settings.out)
     collect_study(NAME, settings.out, lambda line: None)
@@ -80,7 +81,8 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
     print(f"\nIn {time.monotonic() - began:.0f} seconds. Its page, with curves, translations and attention:")
     reported = write_page(NAME, settings.out, lambda: make(NAME, settings.out))
     folder = RunFolder(settings.out, cells[0].training_hash).path
-    print(NEXT.format(source=source, run=folder.name if out == "results" else folder))
+    dashboard = with_out("lightning-tfm dashboard", out)
+    print(NEXT.format(source=source, run=folder.name if out == "results" else folder, dashboard=dashboard))
     return 0 if reported else 1
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.durable import write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import folder_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def write_page(name: str, root: Path, make: "Callable[[], Report | SearchReport]
     try:
         write_atomic(path, make().render("html", link=beside(path, root)).encode())
     except Exception as error:  # whatever the error, it must not look like a failed training
-        again = f"lightning-tfm report {name} --out {root}"
+        again = with_out(f"lightning-tfm report {name}", root)
         print(f"{path} could not be written: {type(error).__name__}: {error}; to try again: {again}", file=sys.stderr)
         return False
     print(path)

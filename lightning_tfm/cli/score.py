@@ -15,6 +15,7 @@ from lightning_tfm.runs.folders import run_folders
 from lightning_tfm.runs.record import Measure, RunRecord
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.classes import user_classes
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.mistakes import check_asked, check_scoring
 from lightning_tfm.study.settings import Settings, checked
 
@@ -83,7 +84,7 @@ def _add(argv: Sequence[str]) -> int:
             if why:
                 print(f"{row}, seed {seed}: {why}")
     have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(options['add'])}"
-    print(f"{study.name}: {have}; lightning-tfm table {study.name} prints it")
+    print(f"{study.name}: {have}; {with_out(f'lightning-tfm table {study.name}', root)} prints it")
     return 0
 
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,9 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
     names = text.split(",")
     if unknown := [name for name in names if name not in sweep.rows]:
-        why = nearest(unknown[0], sweep.rows) if sweep.rows else "it varies fields and names no rows"
+        near = get_close_matches(unknown[0], sweep.rows, n=4, cutoff=0.6)
+        why = f"near it: {', '.join(near)}" if near else nearest(unknown[0], sweep.rows)
+        why = why if sweep.rows else "it varies fields and names no rows"
         raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
     return [row for row in rows if row.name in (*names, base_of(rows))]
 

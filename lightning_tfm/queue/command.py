@@ -18,6 +18,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import read_json
 from lightning_tfm.runs.outcome import STOPPED, say_how
 from lightning_tfm.strict import Kept, read_kept
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.kinds import kind_of
 from lightning_tfm.study.rows import TABLE3, all_rows, find_row
 from lightning_tfm.study.settings import Settings
@@ -90,7 +91,8 @@ def recorded(root: Path, name: str) -> Command:
         return command
     parent = name.removesuffix("-tuning")
     if parent != name and (folder_of(root, parent) / FILE).is_file():
-        raise UserError(f"'{name}' belongs to the study '{parent}': lightning-tfm resume {parent}")
+        again = with_out(f"lightning-tfm resume {parent}", root)
+        raise UserError(f"'{name}' belongs to the study '{parent}': {again}")
     check_exists(root, name)
     raise UserError(
         f"{path} is missing: this study was started by a version that did not write down how, or came without it; "
@@ -126,7 +128,7 @@ def say_kept(study: Study, root: Path) -> None:
         of_row = f"{study.name} {shlex.quote(kept[0])}"
         print(
             f"{study.name}: kept, though {found[0]} does not name {'them' if kept[1:] else 'it'}: {', '.join(kept)} "
-            f"(lightning-tfm study drop {of_row}; study rename {of_row} NEW)",
+            f"({with_out(f'lightning-tfm study drop {of_row}', root)}; study rename {of_row} NEW)",
             file=sys.stderr,
         )
 

@@ -31,6 +31,7 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.outcome import EXIT_CODES, say
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import Study, folder_of, link
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.study_state import CellState, Watch
@@ -118,7 +119,8 @@ def _submit(job: Job, cells: Sequence[Cell], slurm: Slurm) -> list[CellState]:
     queue = _fill(job, cells, True, view)
     jobs = submit(slurm, name, job_arguments(job.root, resources), job.folder)
     ids = ", ".join(one.job_id for one in jobs)
-    print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: lightning-tfm status {name}", file=sys.stderr)
+    again = with_out(f"lightning-tfm status {name}", job.root)
+    print(f"{name}: jobs {ids}; Ctrl-C ends this view, not the jobs: {again}", file=sys.stderr)
     asked = time.monotonic()
 
     def check() -> None:

@@ -26,6 +26,7 @@ from lightning_tfm.runs.processes import children, forked, let_come
 from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
 from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.cell import Cell
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.watch.run_state import Curve
 
@@ -277,7 +278,8 @@ def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Ca
     mirror = Mirror(folder, mode, group)
     trouble = _end_of(forked(lambda: _apart(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
-        say(f"W&B: the table of verdicts {trouble}; to send it: lightning-tfm wandb replay {group}")
+        again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
+        say(f"W&B: the table of verdicts {trouble}; to send it: {again}")
 
 
 def _apart(mirror: Mirror, send: Callable[[], None]) -> int:
@@ -327,7 +329,8 @@ def mirrored(
         if trouble == DIED:
             trouble = _end_mirror(start())
         if trouble:
-            later = f"to send what is missing there: lightning-tfm wandb replay {target or group}"
+            again = f"lightning-tfm wandb replay {target or group}"
+            later = f"to send what is missing there: {again if target else with_out(again, root)}"
             say(f"W&B: the mirror {trouble}; no run was harmed; {later}")
 
 

@@ -1,13 +1,15 @@
 """The main table for a paper: what each row changes, scores, differences to base, verdicts or p."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from lightning_tfm.metrics import METRICS
+from lightning_tfm.metrics import METRICS, Metric
 from lightning_tfm.report import columns, factors, table, tuning, worth
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.facts import brief
-from lightning_tfm.report.render.latex import Tex, latex, to_table
+from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.verdict import SCOPE, Word
@@ -17,6 +19,8 @@ PERCENT = r" ($\pm$\,\%)"
 TESTS = ("verdict", "p", "none")
 WIDE = 6
 """fields that still have their own columns; more share one column, in words"""
+WORDS = 32
+"""characters that such columns may take together"""
 
 
 @dataclass(frozen=True)
@@ -46,20 +50,32 @@ def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
             table.names() if columns.of_the_paper(rows) else replace(table.names(), cell=lambda row: Cell(row.called))
         )
         found = [called, *change]
-    for metric in (METRICS[name] for name in report.metrics):
-        theirs = [table.papers(metric)] * (paper and metric.printed)
-        ours = table.score(metric, report.foreign or [])
-        found += [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
-        if tests != "none" and isinstance(report, Summary):
-            made = table.differences(report, metric)
-            found += [made["d"], made["p" if tests == "p" else "word"]]
     size, *more = table.facts(brief(rows))
-    found += [size, *[table.paper_size()] * paper, *more, replace(table.seeds(), latex="$n$")]
+    end = [size, *[table.paper_size()] * paper, *more, replace(table.seeds(), latex="$n$")]
+    by_metric = [_of(report, METRICS[name], tests, paper) for name in report.metrics]
+    each = len(by_metric)
+    while each > 1 and width(table.table(rows, [*found, *chain(*by_metric[:each]), *end])) > MOST:
+        each -= 1
+    each = math.ceil(len(by_metric) / math.ceil(len(by_metric) / each))
+    parts = [[*found, *chain(*by_metric[i : i + each])] for i in range(0, len(by_metric), each)]
     caption, label = layout.caption or _caption(report, tests, paper), layout.label or "tab:" + _name(report.study)
-    text = to_table(table.table(rows, found), caption, label)
+    text = to_table(table.table(rows, parts[0] + end), caption, label)
+    for i, part in enumerate(parts[1:], 2):
+        text += "\n" + to_table(table.table(rows, part), rf"More metrics of Table~\ref{{{label}}}.", f"{label}-{i}")
     if grid and grid.effects and tests != "none":
         text += "\n" + to_table(factors.table(grid), _of_effects(report), f"{label}-effects")
     return text
+
+
+def _of(report: Summary | Table, metric: Metric, tests: str, paper: bool) -> list[table.Shown]:
+    """The columns of a metric."""
+    theirs = [table.papers(metric)] * (paper and metric.printed)
+    ours = table.score(metric, report.foreign or [])
+    found = [ours if theirs else replace(ours, latex="mean" + PERCENT * metric.log), *theirs]
+    if tests == "none" or not isinstance(report, Summary):
+        return found
+    made = table.differences(report, metric)
+    return [*found, made["d"], made["p" if tests == "p" else "word"]]
 
 
 def _of_effects(report: Summary | Table) -> str:
@@ -73,11 +89,14 @@ def _name(study: str) -> str:
 
 def _change(rows: Sequence[SummaryRow]) -> table.Shown:
     names = columns.shown(rows)
-    return replace(table.change(rows), cell=lambda row: Cell(Tex("" if row.base else _changes(row, names))))
+    said = {row.name: "" if row.base else _changes(row, names).replace(r"\_", r"\_\allowbreak{}") for row in rows}
+    return replace(table.change(rows), cell=lambda row: Cell(Tex(said[row.name])))
 
 
 def _in_words(rows: Sequence[SummaryRow]) -> bool:
-    return len(columns.shown(rows)) > WIDE
+    names = columns.shown(rows)
+    wide = sum(max(len(columns.label(name)), *(len(columns.value(row, name)) for row in rows)) for name in names)
+    return len(names) > WIDE or wide > WORDS
 
 
 def _changes(row: SummaryRow, names: Sequence[str]) -> str:

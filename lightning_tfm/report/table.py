@@ -55,9 +55,10 @@ def group() -> Shown:
     return Shown("group", True, cell=lambda row: Cell(row.group))
 
 
-def change(rows: Sequence[SummaryRow]) -> Shown:
+def change(rows: Sequence[SummaryRow], labelled: bool = False) -> Shown:
+    """What rows change, `labelled` in the words of their labels where they have one."""
     fields = columns.shown(rows)
-    return Shown("change", True, cell=lambda row: Cell(columns.changes(row, fields)))
+    return Shown("change", True, cell=lambda row: Cell((labelled and row.label) or columns.changes(row, fields)))
 
 
 def fields(of: Sequence[str], value: Callable[[SummaryRow, str], str] = columns.value, on: bool = True) -> list[Shown]:
@@ -252,10 +253,11 @@ def _terminal(table_: Untested) -> list[Block]:
     full = [names("\n "), *fields(columns.shown(rows), columns.brief)]
     tables = []
     for first, nll, some in (
+        ([full[0], *labels(rows), *full[1:]], both, every),
         (full, both, every),
         (full, fewer, every),
         (full, fewer, kept),
-        ([replace(names(), cell=lambda row: Cell(row.name)), change(rows)], fewer, every),
+        ([replace(names(), cell=lambda row: Cell(row.name)), change(rows, labelled=True)], fewer, every),
     ):
         n = [seeds()] * (len(table_.seeds) > 1)
         made = table(rows, [*first, *facts(some), *n, *_scores(table_, nll), *_paper(rows, unit="")])

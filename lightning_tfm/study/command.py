@@ -2,6 +2,7 @@
 
 import shlex
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import Experiment, to_dict
@@ -17,6 +18,11 @@ def fit_command(e: Experiment) -> str:
         if value != default[section][key]
     ]
     return " ".join(["lightning-tfm", "fit", *map(shlex.quote, parts)])
+
+
+def with_out(command: str, root: Path | str) -> str:
+    """A command that looks for results in `root`, which is named where it is not the default."""
+    return command if Path(root) == Path("results") else f"{command} --out {shlex.quote(str(root))}"
 
 
 @cache

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.report import archive
 from lightning_tfm.report.build import make, write_table
 from lightning_tfm.report.latex import TESTS, Layout, to_latex
 from lightning_tfm.report.render.latex import latex
 from lightning_tfm.study.rows import Paper, Row, all_rows
+from tests.calling import ROOT
 from tests.report.synthetic import Generator
 
 MINE = Row("_&%$#{~^\\é", "group_1", {"model.h": 2}, Paper(None, None, None), "mine.yaml:1")
@@ -96,22 +98,43 @@ def test_names_are_harmless():
     assert latex("é中 x ≤ ±") == r"é? x ? $\pm$"
 
 
-def test_pdftex_takes_it(made, report, tmp_path):
+def compiled(tables, folder):
+    """By how many points they are wider than the page, and what pdflatex says."""
     program = shutil.which("pdflatex")
     if program is None:
         warnings.warn("NO LATEX WAS COMPILED: pdflatex is missing", stacklevel=1)
         pytest.skip("pdflatex is missing: apt-get install texlive-latex-recommended")
+    (folder / "t.tex").write_text(DOCUMENT % "\n\\clearpage\n".join(tables))
+    done = subprocess.run(
+        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=folder, capture_output=True, text=True
+    )
+    said = (folder / "t.log").read_text(errors="replace")
+    assert done.returncode == 0, said[-2000:]
+    return re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) in (?:alignment|paragraph)", said), said
+
+
+def test_pdftex_takes_it(made, report, tmp_path):
     tables = [to_latex(report, Layout(tests=tests, paper=paper)) for tests in TESTS for paper in (True, False)]
     tables.append(to_latex(write_table(made.study, made.root)))
-    (tmp_path / "t.tex").write_text(DOCUMENT % "\n\\clearpage\n".join(tables))
-    done = subprocess.run(
-        [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True
-    )
-    said = (tmp_path / "t.log").read_text(errors="replace")
-    assert done.returncode == 0, said[-2000:]
-    wide = [float(by) for by in re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\) in (?:alignment|paragraph)", said)]
+    wide, said = compiled(tables, tmp_path)
     assert not wide, f"wider than the page by {wide} pt"
     assert re.search(rf"Output written on t.pdf \({len(tables)} pages", said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["norm", "parsing", "layers", "modern", "miniature-8-epochs"])
+def test_published_studies_fit_the_page(name, tmp_path):
+    """A grid with its effects, seven metrics, long fields, long words, the paper's numbers beside ours."""
+    study, _, _ = archive.unpack(ROOT / f"experiments/results/{name}/records.tar.xz", tmp_path)
+    summary = make(study, tmp_path).summary
+    tables = [to_latex(summary, Layout(tests=tests)) for tests in TESTS]
+    wide, _ = compiled(tables, tmp_path)
+    assert not wide, f"wider than the page by {wide} pt"
+    heads = "".join(tables)
+    if name == "norm":
+        assert r"\label{tab:norm-effects}" in heads and "\nrow &" not in heads
+    if name == "parsing":
+        assert heads.count("exact (dev)") == len(TESTS) and r"More metrics of Table~\ref{tab:parsing}." in heads
 
 
 def test_a_caption_explains_no_marks_where_there_are_none(generator):

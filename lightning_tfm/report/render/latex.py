@@ -1,5 +1,6 @@
 """Blocks as LaTeX. Needs \\usepackage{array,booktabs}, nothing else."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -9,7 +10,8 @@ from lightning_tfm.report.verdict import WORDS
 
 LONG = 20
 """characters of a column's words beyond which they are folded"""
-FOLDED = r">{\raggedright\arraybackslash}p{24mm}"
+FOLDED, FOLD = r">{\raggedright\arraybackslash}p{8.6em}", 18
+"""such a column, and about how many characters a line of it holds"""
 
 ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -21,6 +23,10 @@ ONE = 56
 """characters of a table that fits one of two columns; wider ones span both"""
 ENDS = 4
 """characters of an interval's ends, one above the other"""
+SIZES = ((100, r"\small"), (118, r"\footnotesize"), (138, r"\scriptsize\setlength{\tabcolsep}{1.7pt}"))
+"""(most characters of a table over both columns, 170 mm, in it; size of letters)"""
+MOST = SIZES[-1][0]
+"""characters of the widest table that fits"""
 
 
 class Tex(str):
@@ -70,7 +76,7 @@ def to_table(table: Table, caption: str = "", label: str = "") -> str:
         at += count
     by_column = [list(_cells(c, cells)) for c, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)]
     forms = [_form(column, cells) for column, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)]
-    kind = "table" if _width(table) <= ONE else "table*"
+    kind = "table" if width(table) <= ONE else "table*"
     lines = [
         "% needs \\usepackage{array,booktabs}",
         *_replaced(table),
@@ -80,7 +86,7 @@ def to_table(table: Table, caption: str = "", label: str = "") -> str:
         *[rf"\label{{{label}}}"] * bool(label),
         r"\setlength{\tabcolsep}{2.7pt}",
         r"\renewcommand{\arraystretch}{1.2}",
-        _size(len(forms)),
+        next((size for most, size in SIZES if width(table) <= most), SIZES[-1][1]),
         r"\begin{tabular}{@{}" + "".join(forms) + "@{}}",
         r"\toprule",
         *[" & ".join(heads) + r" \\", " ".join(rules)] * bool(rules),
@@ -92,26 +98,26 @@ def to_table(table: Table, caption: str = "", label: str = "") -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}"]) + "\n"
 
 
-def _width(table: Table) -> int:
+def width(table: Table) -> int:
     """In characters, about."""
     by_column = zip(table.columns, zip(*table.rows, strict=True), strict=True)
-    return sum(2 + max(_characters(cell, column) for cell in cells) for column, cells in by_column)
+    return sum(2 + max(_characters(cell, column) for cell in (column.head, *cells)) for column, cells in by_column)
 
 
 def _characters(cell: str | Cell, column: Column) -> int:
+    if column.kind == "word":
+        return 1
     if not isinstance(cell, Cell):
-        return len(cell)
-    return 1 if column.kind == "word" else len(cell.main) + (ENDS if cell.ends else len(cell.small))
+        said = cell if cell != column.head or column.latex is None else re.sub(r"\\[A-Za-z]*|[${}]", "", column.latex)
+        return min(len(said), FOLD if column.words else len(said))
+    most = FOLD if column.words else MOST
+    return min(len(re.sub(r"\\[A-Za-z]+", "", cell.main)) + (ENDS if cell.ends else len(cell.small)), most)
 
 
 def _replaced(table: Table) -> list[str]:
     """A comment on the characters of names that are shown as question marks."""
     found = sorted({c for row in table.rows for c in str(row[0]) if c != UNKNOWN and _character(c) == UNKNOWN})
     return [f"% not in pdfTeX's default fonts, so {UNKNOWN} stands for: {' '.join(found)}"] * bool(found)
-
-
-def _size(count: int) -> str:
-    return r"\small" if count <= 9 else r"\footnotesize" if count <= 12 else r"\scriptsize"
 
 
 def _form(column: Column, cells: Sequence[str | Cell]) -> str:

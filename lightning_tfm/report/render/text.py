@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from lightning_tfm.report.blocks import Block, Fold, Notes, Table, Text, Widest
 
 LEAST, NAME = 12, 24
-"""columns that words keep however narrow the terminal; longer text is broken only beyond this many"""
+"""columns that words keep unless single ones are shorter; longer text is broken only beyond this many"""
 Lines = Sequence[str]
 """of one cell"""
 
@@ -62,12 +62,12 @@ def _table(table: Table, width: int | None) -> list[str]:
 def _folded(rows: list[list[Lines]], left: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
     """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps."""
     of_words = [i for i in range(len(left) - 1, -1, -1) if left[i]]
-    for i, most in [*((i, NAME) for i in of_words), *((i, LEAST) for i in of_words)]:
+    for i, most, least in [*((i, NAME, LEAST) for i in of_words), *((i, LEAST, 1) for i in of_words)]:
         widths = _widths(rows)
         excess = sum(widths) + gap * (len(widths) - 1) - width
         if excess > 0:
             longest = max(len(word) for row in rows for line in row[i] for word in line.split(" "))
-            room = max(widths[i] - excess, LEAST, min(longest, most))
+            room = max(widths[i] - excess, least, min(longest, most))
             rows = [[*row[:i], _lines(row[i], room), *row[i + 1 :]] for row in rows]
     return rows
 
