@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
+from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.errors import UserError
 from lightning_tfm.plurals import plural
 from lightning_tfm.queue.devices import check_accelerator
@@ -35,17 +36,18 @@ def main(verb: str, argv: Sequence[str]) -> int:
     found = measure(exact, settings.hardware, settings.out, say)
     costs = [predict(exact, found, count, rate) for count in sorted({1, devices})]
     how = f"at most {found.micro_tokens:,} padded tokens" if found.micro_tokens else "a whole step"
-    print(f"{found.parameters / 1e6:.1f} M parameters, {found.V:,} pieces, {found.text}")
     passes = f"{found.seconds_micro:.3g} s for {how} ({found.target_tokens_micro:,.0f} target tokens)"
     adam = f"{found.seconds_optimizer:.3g} s for Adam"
-    print(f"measured on {found.device}, {exact.training.precision}: {passes}, {adam}")
-    print(f"FLOPs    {found.flops:.3g} a step, {costs[0].flops:.3g} in {exact.training.steps:,} steps")
     state, peak = found.state_bytes / 2**30, found.peak_bytes / 2**30
-    print(f"memory   {peak:.2f} GiB a device at this micro-batch, {state:.2f} of them weights, gradients and Adam")
+    lines = [
+        f"{found.parameters / 1e6:.1f} M parameters, {found.V:,} pieces, {found.text}",
+        f"measured on {found.device}, {exact.training.precision}: {passes}, {adam}",
+        f"FLOPs    {found.flops:.3g} a step, {costs[0].flops:.3g} in {exact.training.steps:,} steps",
+        f"memory   {peak:.2f} GiB a device at this micro-batch, {state:.2f} of them weights, gradients and Adam",
+    ]
     for cost in costs:
         speed = f"{cost.seconds_step:8.3g} s a step, {cost.target_tokens_per_second:10,.0f} target tokens/s"
-        print(f"{plural(cost.devices, 'device'):10} {speed}, {duration(cost.seconds)} in all")
-    print(
-        "without validation, decoding and checkpoints" + (f"; devices of {rate:.3g} FLOP/s as stated" if rate else "")
-    )
+        lines.append(f"{plural(cost.devices, 'device'):10} {speed}, {duration(cost.seconds)} in all")
+    stated = f"; devices of {rate:.3g} FLOP/s as stated" if rate else ""
+    print(fitted("\n".join([*lines, f"without validation, decoding and checkpoints{stated}"]), indent=9))
     return 0

@@ -5,8 +5,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from lightning_tfm.study.study import load
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.studies import StudyInfo
+    from lightning_tfm.study.study import Study
     from lightning_tfm.watch.study_state import CellState, Running, StudyState
 
 
@@ -48,7 +49,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not has_queue(root, name, options["storage"]) and (
         found := recorded(study := load(root, name), root, Runs(root))
     ):
-        _show(name, found, options["json"])
+        _show(name, found, options["json"], study)
         say_kept(study, root)
         return 0
     queue = open_queue(root, name, options["storage"])
@@ -57,14 +58,28 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if options["watch"]:
         follow(queue, watch, View(name, sys.stdout), every=0.1)
         return 0
-    _show(name, watch.look(queue.states()), options["json"])
+    _show(name, watch.look(queue.states()), options["json"], watch.study)
     if watch.study is not None:
         say_kept(watch.study, root)
     return 0
 
 
-def _show(name: str, found: "StudyState", json_asked: bool) -> None:
-    print(as_json(name, found) if json_asked else fitted(as_text(name, found), indent=9))
+def _show(name: str, found: "StudyState", json_asked: bool, study: "Study | None") -> None:
+    labels = {row.name: row.label for row in getattr(study, "rows", []) if row.label}
+    print(as_json(name, found) if json_asked else fitted(as_text(name, labelled(found, labels)), indent=9))
+
+
+def labelled(found: "StudyState", labels: Mapping[str, str]) -> "StudyState":
+    """Rows by their labels with their codes beside them; where they wait, they are many, and codes are enough."""
+
+    def called(row: str) -> str:
+        return f"{labels[row]} ({row})" if row in labels else row
+
+    running = [replace(r, row=called(r.row)) for r in found.running]
+    best = found.best and replace(found.best, row=called(found.best.row))
+    named = {id(s): replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in found.cells}
+    cells = [s if s.state == "waiting" else named[id(s)] for s in found.cells]
+    return replace(found, running=running, best=best, cells=cells)
 
 
 def _list(root: Path, json_asked: bool) -> int:

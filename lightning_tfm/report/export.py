@@ -204,7 +204,7 @@ class Csv(Target):
         of_runs, of_steps = self.folder / "runs.csv", self.folder / "curves.csv"
         write_atomic(of_runs, to_csv(lines).encode())
         write_atomic(of_steps, to_csv(curves).encode())
-        return f"{of_runs}, {of_steps}"
+        return f"{of_runs}, {of_steps.name}"
 
 
 def _where(run: Exported) -> dict[str, Any]:

@@ -145,8 +145,11 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
     out = tmp_path / "out"
     assert call("sweep", tmp_path, table, "--only", "A-h1") == call("sweep", tmp_path, table) == 0
     assert "kept" not in capsys.readouterr().err, "what --only leaves out is in the file"
+    assert call("sweep", tmp_path, table, "--only", "A-h3") == 2
+    assert "small.yaml has no row 'A-h3': near it: A-h4, A-h1" in capsys.readouterr().err
     make_queue(load(out, "small"), out, Resources(), print)
-    words = f"small: kept, though {tmp_path}/small.yaml does not name it: A-h1 (lightning-tfm study drop small A-h1; "
+    words = f"small: kept, though {tmp_path}/small.yaml does not name it: A-h1 "
+    words += f"(lightning-tfm study drop small A-h1 --out {out}; "
     assert call("sweep", tmp_path, table.replace("A-h1, ", "")) == 0 and words in capsys.readouterr().err
     assert "metric" not in capsys.readouterr().err
     assert call("sweep", tmp_path, table.replace("dev/ppl, goal: minimize", "dev/bleu").replace("A-h1, ", "")) == 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.status import short
+from lightning_tfm.cli.status import as_text, labelled, short
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.storage import find_storage
@@ -18,6 +18,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row, apply
 from lightning_tfm.study.study import LOOKS, link, load, save
+from lightning_tfm.watch.study_state import Best, CellState, StudyState
 from tests.dashboard.made import FAR, Folder
 from tests.launching import ablation
 from tests.records import leave, record
@@ -204,6 +205,15 @@ def test_nothing_is_wider_than_the_terminal_and_other_programs_read_whole_lines(
         assert " ".join(lines).split() == " ".join(whole).split(), "the same words"
     assert said("status", study.name, *out)[-1].startswith("waiting  A-h1/1, A-h4/2, ")
     assert len(said("status", study.name, *out)[-1]) > 80
+
+
+def test_rows_go_by_their_labels_with_their_codes_beside_them():
+    cells = [CellState(Cell("A-h1", seed, "0" * 64, 1.0), state, "out of memory") for seed, state in ((1, "failed"),)]
+    cells.append(CellState(Cell("A-h1", 2, "1" * 64, 1.0), "waiting"))
+    found = StudyState("made", cells=cells, best=Best("A-h1", None, "dev/ppl", 2.5))
+    head, failed, waiting = as_text("made", labelled(found, {"A-h1": "one head"})).splitlines()
+    assert head.endswith("best: dev/ppl 2.5 (one head (A-h1))") and waiting == "waiting  A-h1/2"
+    assert failed == "failed   one head (A-h1) seed 1  out of memory"
 
 
 def test_waiting_cells_of_combined_fields_are_named_by_their_values():

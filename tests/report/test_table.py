@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
 
 from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.report import parameters
+from lightning_tfm.report.blocks import Column, Table
 from lightning_tfm.report.build import render_table
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.summarise import tabulate
@@ -76,17 +78,36 @@ def test_one_seed_fits_eighty_columns_with_every_column_of_the_paper():
 
 
 @pytest.mark.parametrize(("seeds", "miniature"), [((1, 2, 3), True), ((1,), False), ((1, 2), False)])
-def test_where_it_does_not_fit_the_changes_are_spelled_out(seeds, miniature):
+def test_where_it_does_not_fit_changes_are_spelled_out_in_words_of_their_labels(seeds, miniature):
     text = render_table(tabulate(*full(seeds, miniature)), "text", 80)
     assert max(map(len, text.splitlines())) <= 80
-    assert "pos=learned" in text
-    assert "h=16" in text and "4.91 25.8" in text
+    assert " learned positions " in " ".join(text.split())
+    assert " 16 heads " in text and "4.91 25.8" in text
+    unlabelled, records = full(seeds, miniature)
+    unlabelled = replace(unlabelled, rows=[replace(row, label="") for row in unlabelled.rows])
+    assert "pos=learned" in render_table(tabulate(unlabelled, records), "text", 80)
 
 
 def test_a_wide_terminal_shows_all_columns_of_the_full_size():
     text = render_table(tabulate(*full(miniature=False)), "text", 120)
     (big,) = [line for line in text.splitlines() if line.startswith("big ")]
-    assert big.split() == ["big", "1024", "4096", "16", "0.3", "300K", "176.8M", "3.41", "59.1", "4.33", "26.4", "213"]
+    assert big.split() == [
+        "big",
+        "the",
+        "big",
+        "model",
+        "1024",
+        "4096",
+        "16",
+        "0.3",
+        "300K",
+        "176.8M",
+        "3.41",
+        "59.1",
+        "4.33",
+        "26.4",
+        "213",
+    ]
 
 
 def test_several_seeds_are_mean_and_deviation():
@@ -153,3 +174,11 @@ def test_parameter_counts_say_which_agree():
     assert sum(c.agrees is True for c in found) == 0  # facts: none of 11 with the paper's own vocabulary
     assert "0 of 11 printed counts with 37,000 pieces" in terminal.to_text(parameters.blocks(found, 37000))
     assert json.loads(parameters.to_json(found, 37000))["rows"][0]["computed"] == 63_045_632
+
+
+def test_a_terminal_of_60_columns_is_not_exceeded_by_one():
+    """A name, seeds, a score, an interval, and a verdict whose words are shorter than its room."""
+    heads = [Column("row", True), Column("n"), Column("PPL"), Column("Δ, %"), Column("word", True)]
+    line = ["C-dmodel1024", "5", "1.73 ± 0.4 %", "+18.7 [+16.1, +21.4]", "same direction, × 1.02 [0.81, 1.23]"]
+    text = terminal.to_text([Table("", heads, [line], dense=True)], 60)
+    assert max(map(len, text.splitlines())) <= 60 and "direction," in text

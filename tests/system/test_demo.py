@@ -32,7 +32,8 @@ def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
 
 
 def test_no_line_of_it_is_broken_on_80_columns():
-    said = BEGIN + NEXT.format(source="Ta kupin no bilsened.", run="6c9988d847327cac")
+    names = {"run": "6c9988d847327cac", "dashboard": "lightning-tfm dashboard"}
+    said = BEGIN + NEXT.format(source="Ta kupin no bilsened.", **names)
     assert max(map(len, said.splitlines())) <= 80
 
 
