@@ -72,7 +72,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     """The runs that a condition finds, with the fields that it names."""
     from lightning_tfm.cli.dashboard import keep
     from lightning_tfm.dashboard.board import Board
-    from lightning_tfm.dashboard.fields import fields, value_in_words
+    from lightning_tfm.dashboard.fields import fields, said
     from lightning_tfm.dashboard.own import OwnFiles
     from lightning_tfm.watch.query import find_field, parse
 
@@ -89,7 +89,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
         return json.dumps(infinite_as_text(plain), indent=1)
     if not found:
         return f"none of {plural(len(runs), 'run')}"
-    rows = [[field.name for field in columns], *([value_in_words(value) for value in values] for values in found)]
+    rows = [[field.name for field in columns], *([*map(said, columns, values)] for values in found)]
     return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields as fields_of
+from datetime import datetime
 from functools import cache, partial
 from itertools import product
 from statistics import fmean
@@ -125,10 +126,10 @@ def _trained(section: str, name: str, default: Any, run: RunState) -> Any:
 
 
 def over_runs(field: Field, runs: Iterable[RunState]) -> Any:
-    """What they hold: of numbers the mean, else every text or truth; None for nothing."""
+    """What they hold: of numbers the mean, of times the latest, else every text or truth; None for nothing."""
     values = [value for run in runs if (value := field.of(run)) is not None]
-    if field.kind == "number" and values:
-        return field.mean(values)
+    if field.kind in ("number", "time") and values:
+        return max(values) if field.kind == "time" else field.mean(values)
     return ", ".join(dict.fromkeys(map(value_in_words, values))) or None
 
 
@@ -137,12 +138,19 @@ def as_column(field: Field) -> tuple[str, str, Callable[[Any], str]]:
     from lightning_tfm.report.facts import FACTS  # with numpy: only for those who ask for a column
 
     fact = next((fact for fact in FACTS if fact.name == field.name and not fact.interval), None)
-    head, about, written = (fact.head, fact.about, fact.written) if fact else (field.name, "", value_in_words)
+    head, about, written = (fact.head, fact.about, fact.written) if fact else (field.name, "", partial(said, field))
     return head, about, lambda value: NOTHING if value is None else written(value)
 
 
-def value_in_words(value: Any) -> str:
+def said(field: Field, value: Any) -> str:
     """For a table; empty for none."""
+    if field.kind == "time" and value is not None:
+        return f"{datetime.fromtimestamp(value):%Y-%m-%d %H:%M}"
+    return value_in_words(value)
+
+
+def value_in_words(value: Any) -> str:
+    """Empty for none."""
     if isinstance(value, tuple):
         return ", ".join(value)
     if isinstance(value, bool):

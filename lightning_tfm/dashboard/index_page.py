@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from lightning_tfm.dashboard.board import Seen
-from lightning_tfm.dashboard.fields import fields, value_in_words
+from lightning_tfm.dashboard.fields import fields, said
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
 from lightning_tfm.metrics import OF_TEXT, Metric, chief
-from lightning_tfm.watch.query import find_field, parse
+from lightning_tfm.watch.query import Field, find_field, parse
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
 
@@ -69,14 +69,14 @@ def chosen(seen: Seen, where: str, columns: Sequence[str]) -> dict[str, Any]:
     known, runs = fields(seen), list(seen.runs.values())
     found = list(filter(parse(where, known, runs), runs)) if where.strip() else runs
     asked = [find_field(name, known) for name in columns]
-    values = {field.name: [_plain(field.of(run)) for run in found] for field in asked}
+    values = {field.name: [_plain(field, field.of(run)) for run in found] for field in asked}
     return {"name": [run.name for run in found], "columns": values}
 
 
-def _plain(value: Any) -> Any:
-    return (
-        value if isinstance(value, bool | int) else _short(value) if isinstance(value, float) else value_in_words(value)
-    )
+def _plain(field: Field, value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return value
+    return _short(value) if field.kind == "number" and isinstance(value, float) else said(field, value)
 
 
 def _row(seen: Seen, view: RunState) -> str:

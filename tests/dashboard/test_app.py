@@ -8,10 +8,12 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.app import Asked, Dashboard
 from lightning_tfm.dashboard.board import Board
@@ -376,6 +378,16 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
     (name,) = served.get("/query?where=row+%3D%3D+'A-h1'").json["name"]
     page = served.get(f"/run/{name}").text
     assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>: <bdi>one head</bdi>" in page
+
+
+def test_a_time_is_written_as_one_in_every_table(served, capsys):
+    served.board.look()
+    root, day = served.board.root, f"{datetime.now():%Y-%m-%d}"
+    found = served.get("/query?where=state+%3D%3D+finished&column=started").json["columns"]["started"]
+    assert found and all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", one) for one in found)
+    assert re.search(r"<bdi>\d{4}-\d\d-\d\d \d\d:\d\d</bdi>", served.get("/study/table?columns=changed").text)
+    assert main(["runs", "query", "state == finished", "--columns", "started", "--out", str(root)]) == 0
+    assert "e+09" not in (said := capsys.readouterr().out) and day[:8] in said
 
 
 def test_a_score_s_short_name_means_the_dev_text_where_several_texts_have_it(served):
