@@ -14,7 +14,7 @@ from scipy import stats
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report import agreement, agreement_text
+from lightning_tfm.report import agreement_text
 from lightning_tfm.report.agreement import (
     CALIBRATED_ON,
     STILL_FALLING,
@@ -400,8 +400,3 @@ def test_unfinished_base_shows_nothing(generator, capsys):
     made.write_all(skip=[("base", 1)])
     assert make("made", made.root).summary.agreement is None
     assert "clear rows" not in table(made, capsys)
-
-
-def test_the_same_records_give_the_same_figures(study):
-    first, second = (make("made", study.root).summary.agreement for _ in range(2))
-    assert first == second and agreement.SEED == 2017

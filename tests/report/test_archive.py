@@ -90,20 +90,6 @@ def test_unpacked_runs_belong_to_their_study(packed, tmp_path, capsys):
         remove(tmp_path, found[0].run)
 
 
-def test_what_is_no_archive_is_refused(made, tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        archive.unpack(tmp_path / "none", tmp_path)
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(UserError, match="not an archive"):
-        archive.unpack(tmp_path / "text", tmp_path)
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w") as opened:
-        opened.addfile(tarfile.TarInfo("runs/../../escaped"), io.BytesIO(b""))
-    (tmp_path / "evil").write_bytes(lzma.compress(raw.getvalue()))
-    with pytest.raises(UserError, match="escaped"):
-        archive.unpack(tmp_path / "evil", tmp_path)
-
-
 def test_runs_that_two_rows_share_count_once_and_no_run_is_no_archive(tmp_path, capsys):
     same = Row("also", "X", {"model.h": 8}, Paper(None, None, None), "mine.yaml:1")
     twice = Generator(tmp_path, [all_rows()["base"], all_rows()["A-h1"], same], [1, 2])
@@ -196,14 +182,16 @@ def test_a_hostile_archive_is_refused_in_a_line_and_leaves_nothing(packed, tmp_p
     assert left_by(tmp_path) == before
 
 
-@pytest.mark.parametrize("bad", ["half of one", "nothing", "zeros", "no tar"])
+@pytest.mark.parametrize("bad", ["half of one", "nothing", "zeros", "no tar", "none"])
 def test_what_is_no_archive_is_refused_in_a_line(packed, tmp_path, capsys, bad):
     good = packed.read_bytes()
     made_of = {"half of one": good[: len(good) // 2], "nothing": b"", "zeros": bytes(500)}
-    (tmp_path / "bad.xz").write_bytes(made_of.get(bad, lzma.compress(b"no tar")))
+    if bad != "none":
+        (tmp_path / "bad.xz").write_bytes(made_of.get(bad, lzma.compress(b"no tar")))
     capsys.readouterr()
     assert main(["records", "unpack", str(tmp_path / "bad.xz"), "--out", str(tmp_path / "there")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and ("no such file" if bad == "none" else "not an archive") in said
 
 
 def test_a_small_file_that_unpacks_to_a_gibibyte_is_refused_before_it_fills_the_memory(made, tmp_path, capsys):

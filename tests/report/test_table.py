@@ -148,15 +148,6 @@ def test_empty_cells_say_why():
     assert h1.split()[-4:] == ["–", "–", "5.29", "24.9"]
 
 
-def test_a_record_of_another_seed_or_evaluation_is_refused():
-    s, found = full()
-    found["base", 1] = record(s, all_rows()["base"], 2, 1.0, 99.0)
-    found["A-h1", 1] = record(s, all_rows()["A-h1"], 1, 1.0, 99.0, evaluation_hash="other")
-    rows = {row.name: row for row in tabulate(s, found).rows}
-    assert "training.seed is 2" in rows["base"].missing["1"]
-    assert "a different evaluation" in rows["A-h1"].missing["1"]
-
-
 def test_csv_and_markdown_hold_every_row_and_column():
     built = tabulate(*full())
     rows = list(csv.DictReader(io.StringIO(render_table(built, "csv"))))

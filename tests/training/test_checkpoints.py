@@ -29,17 +29,11 @@ def test_one_snapshot_is_itself(tmp_path):
 def test_none_or_strangers_are_refused(tmp_path):
     with pytest.raises(UserError, match="average_last"):
         average([], "")
-    torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
-    torch.save({"v": torch.ones(2)}, tmp_path / "b.pt")
-    with pytest.raises(UserError, match=r"b\.pt"):
-        average([tmp_path / "a.pt", tmp_path / "b.pt"], "")
-
-
-def test_strangers_of_another_shape_are_refused(tmp_path):
     torch.save({"w": torch.ones(2, 3)}, tmp_path / "a.pt")
-    torch.save({"w": torch.ones(3)}, tmp_path / "b.pt")
-    with pytest.raises(UserError, match=r"b\.pt"):
-        average([tmp_path / "a.pt", tmp_path / "b.pt"], "")
+    for stranger in ({"v": torch.ones(2, 3)}, {"w": torch.ones(3)}):
+        torch.save(stranger, tmp_path / "b.pt")
+        with pytest.raises(UserError, match=r"b\.pt"):
+            average([tmp_path / "a.pt", tmp_path / "b.pt"], "")
 
 
 def test_a_checkpoint_from_a_gpu_is_read_without_one(tmp_path, monkeypatch):
