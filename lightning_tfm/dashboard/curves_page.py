@@ -1,5 +1,6 @@
 """Curves of the runs that a condition finds: one each, or the means of groups by a field."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -73,11 +74,10 @@ class CurvesPages:
         if len(groups) > KEYED:
             raise UserError(f"{by.name} has {len(groups)} values here, more than {KEYED}: narrow the condition")
         shown = []
-        order = (
-            dict.fromkeys((home.row,) for homes in seen.homes.values() for home in homes) if by.name == "row" else {}
-        )
-        ranks = {value: rank for rank, value in enumerate(order)}  # rows in their study's order, so in its colours
-        for value in sorted(groups, key=lambda v: (v is None, ranks.get(v, -1), isinstance(v, str | tuple), v or 0)):
+        ranks = _rows_in_order(seen, found) if by.name == "row" else {}
+        for value in sorted(
+            groups, key=lambda v: (v is None, ranks.get(v, len(ranks)), isinstance(v, str | tuple), v or 0)
+        ):
             done = [view for view in groups[value] if view.state == "finished"] or groups[value]
             name = f"{value_in_words(value) or 'none'} ({len(done)})"
             shown.append(self._curve(name, len(shown), done, measure, len(found)))
@@ -97,3 +97,10 @@ class CurvesPages:
         of_all = {axis: mean_curve("", 0, found).points for axis, found in across.items() if len(found) == len(known)}
         curve = mean_curve(name, colour, [course.points(measure) for _, course in known], mean)
         return replace(curve, across={axis: list(points) for axis, points in of_all.items()})
+
+
+def _rows_in_order(seen: Seen, found: Sequence[RunState]) -> dict[tuple[str, ...], int]:
+    """As the study has them that most of these runs are of, so that they have the colours of its page; then others."""
+    studies = Counter(home.study for view in found for home in seen.homes.get(view.name, ()))
+    rows = [run.row for study, _ in studies.most_common() for run in seen.outlines[study].runs]
+    return {(row,): rank for rank, row in enumerate(dict.fromkeys(rows))}

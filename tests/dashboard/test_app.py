@@ -372,8 +372,9 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
     study = made.table("table", ["big", "base", "A-h1"], seeds=[1])
     rows = [replace(row, label="one head") if row.name == "A-h1" else row for row in study.rows]
     made.fill(save(replace(study, rows=rows, title="Heads"), tmp_path))
+    made.table("earlier", ["A-h4", "A-h1", "base"], seeds=[1])
     served = serve(tmp_path)
-    chart = served.get("/curves/news?by=row").json["charts"]["chart-curves"]
+    chart = served.get("/curves/news?by=row&where=study+%3D%3D+table").json["charts"]["chart-curves"]
     assert [one["name"] for one in chart["series"]] == [f"{row.name} (1)" for row in study.rows]
     (name,) = served.get("/query?where=row+%3D%3D+'A-h1'").json["name"]
     page = served.get(f"/run/{name}").text
