@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch  # noqa: F401  for the children
+
 from lightning_tfm.config import Experiment, Hardware, override, training_hash, training_identity
 from lightning_tfm.runs.processes import forked, let_come
 
