@@ -95,8 +95,9 @@ def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -
 
 
 def _sentence(report: SearchSummary, gain: str) -> str:
-    of_a_trial = gain.partition(":")[0] in report.best
-    return f"Best is {gain}." if of_a_trial else f"{gain[:1].upper()}{gain[1:]}."
+    name, _, more = gain.partition(": ")
+    best = next((t for t in report.trials if t.trial == name and name in report.best), None)
+    return f"{gain[:1].upper()}{gain[1:]}." if best is None else f"Best is {figures.said(best)}. Gain: {more}."
 
 
 def _mattered(report: SearchSummary) -> list[str]:

@@ -118,7 +118,7 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     found = compare([make("one", tmp_path), make("again", tmp_path)])
     assert len(found.shared) == 6 and found.rows[0].same_runs == 3
     assert found.rows[0].places[1].against["ppl"].why == "the same runs"
-    assert "6 runs are shared (A-h1 3)" in " ".join(render(comparison_text.analysis(found), "text").split())
+    assert "6 runs shared (A-h1 3)" in " ".join(render(comparison_text.analysis(found), "text").split())
     page = render(comparison_text.analysis(found), "html")
     assert "the same runs" in page and page.count("<svg") == 2
 

@@ -1,6 +1,7 @@
 """A search's report: every finished trial in every picture, harmless, the same bytes."""
 
 import csv
+import html
 import io
 import json
 import math
@@ -12,7 +13,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.report import contour
+from lightning_tfm.report import contour, search_page
 from lightning_tfm.report import search_figures as figures
 from lightning_tfm.report.links import beside
 from lightning_tfm.report.search import make
@@ -124,6 +125,16 @@ def test_trials_lead_to_their_runs_where_these_lie_beside_the_page(root, tmp_pat
     assert len(set(links)) == 39 and all((page.parent / link / "metrics.jsonl").is_file() for link in links)
     elsewhere = beside(tmp_path_factory.mktemp("x") / "report.html", root)
     assert not [link for link in Parser(make("found", root).render("html", link=elsewhere)).links if ".." in link]
+
+
+def test_the_lead_says_the_best_trial_with_its_values_then_its_gain(root):
+    report = make("found", root).summary
+    trial = next(t for t in report.trials if t.values["dev/ppl"] is not None)
+    gains = [f"{trial.trial}: dev/ppl 0.7 (41.2%) better than base's 1.7", "no trial beats base"]
+    shown = search_page.page(replace(report, best=[trial.trial], gains=gains))
+    lead = html.unescape(shown.split('class="headline"')[1].split("</div>")[0])
+    assert f"Best is {trial.trial}: dev/ppl {trial.values['dev/ppl']:.4g}, " in lead
+    assert "Gain: dev/ppl 0.7 (41.2%) better than base's 1.7." in lead and "No trial beats base." in lead
 
 
 def test_two_listed_parameters_have_a_heat_map_of_means(root):

@@ -23,7 +23,7 @@ ONE = 56
 """characters of a table that fits one of two columns; wider ones span both"""
 ENDS = 4
 """characters of an interval's ends, one above the other"""
-SIZES = ((100, r"\small"), (118, r"\footnotesize"), (138, r"\scriptsize\setlength{\tabcolsep}{1.7pt}"))
+SIZES = ((100, r"\small"), (118, r"\footnotesize"), (141, r"\scriptsize\setlength{\tabcolsep}{1.5pt}"))
 """(most characters of a table over both columns, 170 mm, in it; size of letters)"""
 MOST = SIZES[-1][0]
 """characters of the widest table that fits"""
