@@ -27,7 +27,8 @@ def test_resume_goes_on_with_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("lightning_tfm.queue.launch.work", stopped)
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--out", "there"]) == main(["resume", "demo", "--out", "there"]) == 130
-    assert "demo: lightning-tfm demo --out there\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "demo: lightning-tfm demo --out there\n" in said and "`lightning-tfm demo --out there` resumes" in said
     assert begun == [Path("there"), tmp_path / "there"]
 
 
