@@ -184,7 +184,7 @@ TABLE = [
     (f"{TABLE3} --launcher slurm --slurm.jobs 0", "", 2, "--slurm.jobs=0: must be at least 1"),
     (f"{TABLE3} --launcher slurm --slurm.minutes -1", "", 2, "--slurm.minutes=-1: must be at least 1"),
     (f"{TABLE3} --runs-per-device -1", "", 2, "--runs-per-device=-1: must not be negative"),
-    (f"{TABLE3} --only A-h2", "", 2, "sweeps/table3.yaml has no row 'A-h2': did you mean 'A-h"),
+    (f"{TABLE3} --only A-h2", "", 2, "sweeps/table3.yaml has no row 'A-h2': near it: A-h32, A-h4, A-h1, A-h16"),
     ("plan sweeps/norm.yaml --only base", "", 2, "it varies fields and names no rows"),
     ("plan sweeps/search.yaml --only base", "", 2, "sweeps/search.yaml is a search and has no rows"),
     (f"{SEARCH} --trials -1", "", 2, "--trials=-1: must be above 0"),

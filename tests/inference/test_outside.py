@@ -186,7 +186,7 @@ def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
     with_file = ["predict-cost", "experiments/miniature.yaml", "--data.pairs", "300", "--data.vocab_size", "400"]
     assert main([*with_file, "--trainer.threads", "1", "--devices", "8", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert " 8 devices" in said and " 1 devices" in said and "GiB a device" in said
+    assert "\n8 devices " in said and "\n1 device " in said and "GiB a device" in said
     # without its text, lengths like those of news stand in
     lost = replace(e, data=replace(e.data, folder=str(tmp_path / "gone")))
     assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path, print).text

@@ -44,12 +44,16 @@ def schemes() -> dict[str, dict[str, str]]:
     return {"light": found[0], "dark": found[0] | found[1]}
 
 
-def lab(colour: str, seen: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of #rrggbb through the eyes of `seen`."""
+def linear(colour: str) -> np.ndarray:
+    """RGB of #rrggbb or #rgb as light."""
     digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
     srgb = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    ratio = XYZ @ np.clip(seen @ linear, 0, 1) / XYZ.sum(axis=1)
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of a colour through the eyes of `seen`."""
+    ratio = XYZ @ np.clip(seen @ linear(colour), 0, 1) / XYZ.sum(axis=1)
     f = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -86,3 +90,22 @@ def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
         for pair in combinations(sorted(group), 2)
     }
     assert {pair: apart for pair, apart in near.items() if apart < LEAST} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_of_verdicts_are_theirs_alone_and_can_be_read(scheme):
+    """2.3 is just noticed in CIE76 (Mahy, Van Eycken and Oosterlinck 1994); WCAG 2 asks for a contrast of 4.5."""
+    sheets, palette = [(TEMPLATES / name).read_text() for name in ("report.css", "pictures.css")], schemes()[scheme]
+    assert (Word.BETTER.style, Word.WORSE.style) == ("found", "worse")
+    coloured = {word.style for word in Word} - {"open", "untested"}
+    for name in coloured:
+        for ground in ("bg", "panel"):
+            dim, bright = sorted(luminance(palette[colour]) for colour in (name, ground))
+            assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)
+        others = {other: distance(palette[name], palette[other], np.eye(3)) for other in palette.keys() - coloured}
+        assert min(others.values()) > 2.5 * 2.3, (name, others)
+        assert sum(sheet.count(f"var(--{name})") for sheet in sheets) == 1, f"{name} is for verdicts"
+
+
+def luminance(colour: str) -> float:
+    return float(XYZ[1] @ linear(colour))

@@ -206,49 +206,6 @@ def test_five_seeds_have_a_word(generator, monkeypatch):
     assert rows["A-h1"].ppl.difference.p < 0.05 and rows["A-h1"].ppl.difference.verdict != UNTESTABLE
 
 
-TEMPLATES = Path(lightning_tfm.__file__).parent / "report" / "templates"
-SEEN = {  # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as those without one kind of cone see it
-    "all": np.eye(3),
-    "protan": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
-    "deutan": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
-    "tritan": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
-}
-TO_LMS = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]])
-TO_LAB = np.array([[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]])
-
-
-def light_of(colour: str) -> np.ndarray:
-    """Linear RGB of #rrggbb or #rgb."""
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    c = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
-    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-
-
-def apart(one: str, other: str, eyes: str) -> float:
-    """100 times the distance in Oklab; 2 is just seen side by side."""
-    lab = [TO_LAB @ np.cbrt(TO_LMS @ np.clip(SEEN[eyes] @ light_of(c), 0, 1)) for c in (one, other)]
-    return 100 * float(np.linalg.norm(lab[0] - lab[1]))
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_better_and_worse_are_told_apart_by_every_eye_and_verdicts_have_their_colours_to_themselves(theme):
-    sheets = [(TEMPLATES / name).read_text() for name in ("report.css", "pictures.css")]
-    root = re.findall(r":root[^{]*\{(.*?)\}", sheets[0], re.DOTALL)[theme == "dark"]
-    colours = dict(re.findall(r"--(\w+): (#\w+)", root))
-    assert (Word.BETTER.style, Word.WORSE.style) == ("found", "worse")
-    for one, other in (("found", "worse"), ("good", "bad")):
-        assert min(apart(colours[one], colours[other], eyes) for eyes in SEEN) > 10, (one, other)
-    of_words = {word.style for word in Word} & colours.keys()
-    assert of_words == {"good", "bad", "found", "worse"}, "the others are grey"
-    for name in of_words:
-        for ground in ("bg", "panel"):
-            dim, bright = sorted(float(light_of(colours[c]) @ [0.2126, 0.7152, 0.0722]) for c in (name, ground))
-            assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)
-        others = {other: apart(colours[name], colours[other], "all") for other in colours if other not in of_words}
-        assert min(others.values()) > 5, (name, others)
-        assert sum(sheet.count(f"var(--{name})") for sheet in sheets) == 1, f"{name} is for verdicts"
-
-
 def test_the_error_rates_of_the_words_are_those_of_the_simulation(generator):
     text = (Path(lightning_tfm.__file__).parents[1] / "benchmarks/results/words.txt").read_text()
     found: dict[Word, list[float]] = {}

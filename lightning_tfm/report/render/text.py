@@ -60,16 +60,25 @@ def _table(table: Table, width: int | None) -> list[str]:
 
 
 def _folded(rows: list[list[Lines]], left: Sequence[bool], width: int, gap: int) -> list[list[Lines]]:
-    """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps."""
+    """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps, and
+    columns of short words made narrow only where the table then fits."""
     of_words = [i for i in range(len(left) - 1, -1, -1) if left[i]]
-    for i, most, least in [*((i, NAME, LEAST) for i in of_words), *((i, LEAST, 1) for i in of_words)]:
-        widths = _widths(rows)
-        excess = sum(widths) + gap * (len(widths) - 1) - width
-        if excess > 0:
-            longest = max(len(word) for row in rows for line in row[i] for word in line.split(" "))
-            room = max(widths[i] - excess, least, min(longest, most))
-            rows = [[*row[:i], _lines(row[i], room), *row[i + 1 :]] for row in rows]
-    return rows
+    kept = rows
+    for most, least in ((NAME, LEAST), (LEAST, LEAST), (LEAST, 1)):
+        kept = rows
+        for i in of_words:
+            excess = _excess(rows, width, gap)
+            if excess > 0:
+                longest = max(len(word) for row in rows for line in row[i] for word in line.split(" "))
+                room = max(_widths(rows)[i] - excess, least, min(longest, most))
+                rows = [[*row[:i], _lines(row[i], room), *row[i + 1 :]] for row in rows]
+    return kept if _excess(rows, width, gap) > 0 else rows
+
+
+def _excess(rows: Sequence[Sequence[Lines]], width: int, gap: int) -> int:
+    """Columns of the terminal that a table is too wide by."""
+    widths = _widths(rows)
+    return sum(widths) + gap * (len(widths) - 1) - width
 
 
 def _lines(cell: Lines, width: int) -> Lines:
