@@ -77,8 +77,9 @@ def labelled(found: "StudyState", labels: Mapping[str, str]) -> "StudyState":
 
     running = [replace(r, row=called(r.row)) for r in found.running]
     best = found.best and replace(found.best, row=called(found.best.row))
-    named = {id(s): replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in found.cells}
-    cells = [s if s.state == "waiting" else named[id(s)] for s in found.cells]
+    cells = [
+        s if s.state == "waiting" else replace(s, cell=replace(s.cell, row=called(s.cell.row))) for s in found.cells
+    ]
     return replace(found, running=running, best=best, cells=cells)
 
 

@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,14 @@ from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.tuned import TUNE_SEEDS, asked_tuning, tuned
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.looks import BUDGET, FIRST, check_fixed
 from lightning_tfm.study.mistakes import check_trainable
-from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row
+from lightning_tfm.study.rows import Fingerprints, Row, apply, base_of, find_row, near_rows
 from lightning_tfm.study.settings import Settings, checked
 from lightning_tfm.study.solve import solved_lines
 from lightning_tfm.study.study import Ablation, check_reference, file_of, folder_of, load_as, save
@@ -133,9 +132,7 @@ def only(sweep: Sweep, rows: list[Row], text: str) -> list[Row]:
     """Those `rows` of the file that --only names, and base, in the file's order. Raises UserError."""
     names = text.split(",")
     if unknown := [name for name in names if name not in sweep.rows]:
-        near = get_close_matches(unknown[0], sweep.rows, n=4, cutoff=0.6)
-        why = f"near it: {', '.join(near)}" if near else nearest(unknown[0], sweep.rows)
-        why = why if sweep.rows else "it varies fields and names no rows"
+        why = near_rows(unknown[0], sweep.rows) if sweep.rows else "it varies fields and names no rows"
         raise UserError(f"--only={text}: {sweep.path} has no row '{unknown[0]}': {why}")
     return [row for row in rows if row.name in (*names, base_of(rows))]
 

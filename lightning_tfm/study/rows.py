@@ -1,6 +1,6 @@
 """Rows: base + a declared change -> an experiment, and its identity."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -142,9 +142,14 @@ def all_rows(extra: Iterable[str | Path] = ()) -> dict[str, Row]:
 def find_row(rows: dict[str, Row], name: str) -> Row:
     """The row of that name. Raises UserError naming those near it."""
     if name not in rows:
-        near = get_close_matches(name, rows, n=4, cutoff=0.6)
-        raise UserError(f"no row '{name}': " + (f"near it: {', '.join(near)}" if near else nearest(name, rows)))
+        raise UserError(f"no row '{name}': {near_rows(name, rows)}")
     return rows[name]
+
+
+def near_rows(name: str, rows: Collection[str]) -> str:
+    """A clause that names the rows near a wrong name, or the valid ones."""
+    near = get_close_matches(name, rows, n=4, cutoff=0.6)
+    return f"near it: {', '.join(near)}" if near else nearest(name, rows)
 
 
 def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:

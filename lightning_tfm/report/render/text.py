@@ -63,7 +63,6 @@ def _folded(rows: list[list[Lines]], left: Sequence[bool], width: int, gap: int)
     """Columns of words in as many lines as they need, the first last; words are broken where nothing else helps, and
     columns of short words made narrow only where the table then fits."""
     of_words = [i for i in range(len(left) - 1, -1, -1) if left[i]]
-    kept = rows
     for most, least in ((NAME, LEAST), (LEAST, LEAST), (LEAST, 1)):
         kept = rows
         for i in of_words:
