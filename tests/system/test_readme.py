@@ -67,7 +67,6 @@ class Run:
     """It comes to its end with `more` appended, once the command `after` has been run."""
 
     more: str = ""
-    long: bool = False
     after: str = ""
 
 
@@ -78,7 +77,6 @@ class Stops:
     at: str
     why: str
     more: str = ""
-    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,6 @@ class Parsed:
     """It would need what is not here (`why`): its options are read and its files found, and nothing is run."""
 
     why: str
-    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,6 @@ class Foreign:
     """Another program's: its arguments are checked by the function of this file."""
 
     check: str
-    long: bool = False
 
 
 GENERATED = load("generated")
@@ -147,7 +143,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
-    "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT, long=True),
+    "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT),
     "lightning-tfm sweep sweeps/modern.yaml --tune training.lr_factor=0.35,0.7,1.4 --tune-seeds 1001": Parsed(
         "176 runs"
     ),
@@ -167,7 +163,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     ),
     "torchrun --nnodes 2 --node-rank N --nproc-per-node 8 --master-addr HOST -m lightning_tfm.cli.main fit "
     "--config experiments/base.yaml": Foreign("check_torchrun"),
-    "lightning-tfm wandb replay table3": Foreign("check_replay", long=True),
+    "lightning-tfm wandb replay table3": Foreign("check_replay"),
     "lightning-tfm table table3 --format markdown": Run(),
     "lightning-tfm validate table3 --add chrf": Run(),
     "lightning-tfm report table3 --reference A-h1": Run(),
@@ -212,7 +208,7 @@ LONG = "--data.long val --data.long_from 8"
 COMMANDS |= {
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-news --config experiments/miniature-wmt-news.yaml "
     "--data.max_len 32 --data.long val": Run(
-        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41 --only P-rotary", long=True
+        f"{SIZES} {SEARCH} {HERE} {LONG} --data.vocab_size 44 --data.share 1 --seeds 41 --only P-rotary"
     ),
 }
 SMALL = "--training.steps 2 --training.warmup 2 --training.tokens 260 --data.pairs 90 --data.vocab_size 150"
@@ -238,14 +234,12 @@ COMMANDS |= {
         "--data.vocab_size 44"
     ),
     "lightning-tfm sweep sweeps/language-model.yaml --name my-text --data.corpus lines --data.folder FOLDER": Run(
-        f"{LINES} --seeds 61 --only A-h1", long=True
+        f"{LINES} --seeds 61 --only A-h1"
     ),
     "lightning-tfm sweep sweeps/language-model.yaml --name tatoeba-lines --data.corpus lines --data.folder FOLDER "
     '--data.test "" --data.max_words 0 --data.vocab_size 2000': Parsed("the same with another text runs above"),
     "lightning-tfm sweep sweeps/extrapolation.yaml --name long-lines --model.stack causal --data.corpus "
-    "builtin-lines": Run(
-        f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary", long=True
-    ),
+    "builtin-lines": Run(f"{SIZES} {HERE} --data.pairs 300 --data.vocab_size 200 --seeds 41 --only P-rotary"),
     'echo "Do kitpris" | lightning-tfm translate results/runs/RUN': Run(),
     "lightning-tfm sweep sweeps/scan.yaml": Parsed("12 runs"),
     f"{SCAN}length --data.train length-train --data.dev length-test": Parsed("21 runs"),
@@ -256,7 +250,7 @@ COMMANDS |= {
 }
 COMMANDS |= {
     "lightning-tfm sweep sweeps/layers.yaml --name distance --only L-near3,L-near7,L-conv,L-dilated,L-lstm "
-    "--seeds 41-43": Run(f"{SHORT} --seeds 41", long=True),
+    "--seeds 41-43": Run(f"{SHORT} --seeds 41"),
 }
 MINE = "lightning-tfm sweep my-sweep.yaml"
 TALKING = "lightning-tfm sweep talking-sweep.yaml"
@@ -265,34 +259,30 @@ PUBLISHED = "lightning-tfm compare table3 tatoeba --out published"
 COMMANDS |= {
     f"{ROW} my-rows.yaml --row both --print_config": Run(),
     "lightning-tfm plan my-sweep.yaml": Run(SHORT),
-    MINE: Run(f"{SHORT} --seeds 51,52", long=True),
-    "lightning-tfm status mine": Run(long=True, after=MINE),
-    "lightning-tfm table mine": Run(long=True, after=MINE),
-    "lightning-tfm report mine --format markdown": Run(long=True, after=MINE),
-    f"{MINE} --seeds 51-55": Run(f"{SHORT} --seeds 51-53", long=True, after=MINE),
-    f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51", long=True),
-    "lightning-tfm report mine --format latex --to table.tex": Run(long=True, after=MINE),
-    "lightning-tfm records pack mine mine.tar.xz": Run(long=True, after=MINE),
+    MINE: Run(f"{SHORT} --seeds 51,52"),
+    "lightning-tfm status mine": Run(after=MINE),
+    "lightning-tfm table mine": Run(after=MINE),
+    "lightning-tfm report mine --format markdown": Run(after=MINE),
+    f"{MINE} --seeds 51-55": Run(f"{SHORT} --seeds 51-53", after=MINE),
+    f"{MINE} --name mine-on-text --data.corpus files --data.folder FOLDER": Run(f"{SHORT} --seeds 51"),
+    "lightning-tfm report mine --format latex --to table.tex": Run(after=MINE),
+    "lightning-tfm records pack mine mine.tar.xz": Run(after=MINE),
     "lightning-tfm runs gc": Run(),
-    "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz": Run(long=True),
+    "lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz": Run(),
     "lightning-tfm report tatoeba": Run(
-        long=True, after="lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz"
+        after="lightning-tfm records unpack experiments/results/tatoeba/records.tar.xz"
     ),
-    f"{UNPACK}/miniature/records.tar.xz --out published": Run(long=True),
-    f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(
-        long=True, after=f"{UNPACK}/miniature/records.tar.xz --out published"
-    ),
-    PUBLISHED: Run(long=True, after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
-    f"{PUBLISHED} --format html": Run(long=True, after=PUBLISHED),
-    f"{UNPACK}/multi30k/records.tar.xz --out published": Run(long=True, after=PUBLISHED),
-    f"{UNPACK}/manpages/records.tar.xz --out published": Run(
-        long=True, after=f"{UNPACK}/multi30k/records.tar.xz --out published"
-    ),
+    f"{UNPACK}/miniature/records.tar.xz --out published": Run(),
+    f"{UNPACK}/tatoeba/records.tar.xz --out published": Run(after=f"{UNPACK}/miniature/records.tar.xz --out published"),
+    PUBLISHED: Run(after=f"{UNPACK}/tatoeba/records.tar.xz --out published"),
+    f"{PUBLISHED} --format html": Run(after=PUBLISHED),
+    f"{UNPACK}/multi30k/records.tar.xz --out published": Run(after=PUBLISHED),
+    f"{UNPACK}/manpages/records.tar.xz --out published": Run(after=f"{UNPACK}/multi30k/records.tar.xz --out published"),
     f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published": Run(
-        long=True, after=f"{UNPACK}/manpages/records.tar.xz --out published"
+        after=f"{UNPACK}/manpages/records.tar.xz --out published"
     ),
     "lightning-tfm pool table3 multi30k manpages tatoeba tatoeba-8-epochs --out published": Run(
-        long=True, after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
+        after=f"{UNPACK}/tatoeba-8-epochs/records.tar.xz --out published"
     ),
     "lightning-tfm sweep sweeps/table3.yaml --name full --config experiments/base.yaml": Parsed("days"),
     "lightning-tfm sweep sweeps/table3.yaml --name wide --config experiments/base.yaml --devices-per-run 8": Parsed(
@@ -303,27 +293,23 @@ COMMANDS |= {
     "lightning-tfm data pack files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
     "--file mine.tar": Run("--data.vocab_size 44 --data.max_len 60"),
     "lightning-tfm fit --config experiments/miniature.yaml --data.corpus my_corpus.Counting --data.pairs 500 "
-    "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''", long=True),
+    "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''"),
     "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "
     "--trainer.compile true": Parsed("a GPU"),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(
-        SHORT, long=True
-    ),
-    "lightning-tfm fit --config experiments/miniature.yaml --model.attention my_attention.Talking": Run(
-        SHORT, long=True
-    ),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.feed_forward my_parts.Squared": Run(SHORT),
+    "lightning-tfm fit --config experiments/miniature.yaml --model.attention my_attention.Talking": Run(SHORT),
     "lightning-tfm fit --config experiments/miniature.yaml --model.attention talking "
     "--model.attention_where cross": Run(SHORT),
-    TALKING: Run(SHORT, long=True),
+    TALKING: Run(SHORT),
     f"{TALKING} --only talking --seeds 51": Run(SHORT),
     f"{ROW} small-rows.yaml --row narrow --print_config": Run(),
-    f"{ROW} small-rows.yaml --row narrow": Run(SHORT, long=True),
-    "python -m pytest test_my_scheme.py": Foreign("check_pytest", long=True),
+    f"{ROW} small-rows.yaml --row narrow": Run(SHORT),
+    "python -m pytest test_my_scheme.py": Foreign("check_pytest"),
     "lightning-tfm fit --config experiments/miniature.yaml --model.positions my_scheme.Near": Run(SHORT),
-    "lightning-tfm export table3 --to tensorboard": Run(long=True),
-    "lightning-tfm export table3 --to tensorboard --live": Run(long=True),
+    "lightning-tfm export table3 --to tensorboard": Run(),
+    "lightning-tfm export table3 --to tensorboard --live": Run(),
     "lightning-tfm export table3 --to csv": Run(),
-    "lightning-tfm export table3 --to mlflow": Run(long=True),
+    "lightning-tfm export table3 --to mlflow": Run(),
     "lightning-tfm export results/runs/RUN --to csv --folder curves": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --wandb offline": Parsed("W&B's service, which check_replay starts"),
     "lightning-tfm sweep sweeps/table3.yaml --wandb online": Parsed("the internet"),
@@ -331,26 +317,37 @@ COMMANDS |= {
     "CUDA_VISIBLE_DEVICES=0 wandb agent SWEEP": Foreign("check_wandb"),
     "CUDA_VISIBLE_DEVICES=1 wandb agent SWEEP": Foreign("check_wandb"),
 }
+FAST = {
+    "lightning-tfm sweep sweeps/table3.yaml",
+    "lightning-tfm fit --config experiments/miniature.yaml --row A-h1",
+    "lightning-tfm plan sweeps/table3.yaml",
+    "lightning-tfm status",
+    "lightning-tfm resume table3",
+    "lightning-tfm table table3 --format markdown",
+    "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation",
+    'echo "Ta torror venla narva ta povens." | lightning-tfm translate results/runs/RUN',
+    "lightning-tfm runs list",
+    "lightning-tfm doctor",
+}
+"""run to their end in every `make test`; of the others options are read and files found; to their end: long"""
 EXPERIMENTS: dict[str, Run] = {
     "base.yaml": Run(FULL),
-    "base-bf16.yaml": Run(FULL, long=True),
+    "base-bf16.yaml": Run(FULL),
     "base-bpe.yaml": Run(f"{FULL} --data.vocabulary pieces.en"),
     "base-en-fr.yaml": Run(FULL),
     "big.yaml": Run(BIG),
-    "big-bf16.yaml": Run(BIG, long=True),
-    "big-en-fr.yaml": Run(FULL, long=True),
-    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300", long=True),
+    "big-bf16.yaml": Run(BIG),
+    "big-en-fr.yaml": Run(FULL),
+    "demo.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "first_code.yaml": Run(SHORT),
     "miniature.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
     "miniature-8-epochs.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.pairs 300 --data.vocab_size 300"),
-    "extrapolation.yaml": Run(f"{SHORT} {LONG}", long=True),
+    "extrapolation.yaml": Run(f"{SHORT} {LONG}"),
     "miniature-multi30k.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-wmt-news.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-tatoeba.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
     "miniature-manpages.yaml": Run(f"{SIZES} {SEARCH} {HERE} --data.vocab_size 44 --data.share 1"),
-    "scan.yaml": Run(
-        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1", long=True
-    ),
+    "scan.yaml": Run(f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1"),
     "language-model.yaml": Run(f"{ALONE} --evaluation.extra_len 4"),
     "parsing.yaml": Run(f"{TREES} --miniature.width 32 --data.corpus trees {SPLITS}"),
     "miniature-parsing.yaml": Run(TREES),
@@ -395,35 +392,32 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """what makes a document's Python fit the small text; short.yaml holds the options of SHORT"""
 SWEEPS: dict[str, Run | Parsed] = {
-    "table3.yaml": Run(f"{SHORT} --name all-rows", long=True),
+    "table3.yaml": Run(f"{SHORT} --name all-rows"),
     "positions.yaml": Run(f"{SHORT} --seeds 21"),
     "parsing.yaml": Parsed("it runs above, from docs/"),
     "scan.yaml": Run(
-        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1 --seeds 31", long=True
+        f"{SHORT} --data.source en --data.target de --training.steps 100000 --training.warmup 1 --seeds 31"
     ),
-    "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61", long=True),
-    "modern.yaml": Run(f"{SHORT} --seeds 31", long=True),
-    "relative.yaml": Run(f"{SHORT} --seeds 41", long=True),
-    "layers.yaml": Run(f"{SHORT} --seeds 41", long=True),
-    "scores.yaml": Run(f"{SHORT} --seeds 41", long=True),
-    "claims.yaml": Run(f"{SHORT} --seeds 41", long=True),
+    "language-model.yaml": Run(f"{ALONE} --name all-alone --seeds 61"),
+    "modern.yaml": Run(f"{SHORT} --seeds 31"),
+    "relative.yaml": Run(f"{SHORT} --seeds 41"),
+    "layers.yaml": Run(f"{SHORT} --seeds 41"),
+    "scores.yaml": Run(f"{SHORT} --seeds 41"),
+    "claims.yaml": Run(f"{SHORT} --seeds 41"),
     "stack.yaml": Run(f"{SHORT} --name stacks --seeds 61"),
-    "layers-equal.yaml": Run(f"{SHORT} --seeds 51", long=True),
-    "modern-equal.yaml": Run(f"{SHORT} --seeds 54", long=True),
+    "layers-equal.yaml": Run(f"{SHORT} --seeds 51"),
+    "modern-equal.yaml": Run(f"{SHORT} --seeds 54"),
     "forecast.yaml": Run(f"{SHORT} --miniature.steps 2000 --seeds 31"),
-    "heads.yaml": Run(f"{SHORT} --name all-heads", long=True),
+    "heads.yaml": Run(f"{SHORT} --name all-heads"),
     "ladder.yaml": Run(
         "--scales 32,64 --only A-h1 --seeds 1,2 --miniature.depth 6 --miniature.seen 0.003 --data.vocab_size 120 "
         "--training.tokens 200 --workers 1",
-        long=True,
     ),
     "heads-tuned.yaml": Run(f"{SHORT} --seeds 21"),
-    "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31", long=True),
-    "extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41", long=True),
-    "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41", long=True),
-    "search.yaml": Run(
-        f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2", long=True
-    ),
+    "norm.yaml": Run(f"{SHORT} {WARM} --seeds 31"),
+    "extrapolation.yaml": Run(f"{SHORT} {LONG} --seeds 41"),
+    "data.yaml": Run(f"{SIZES} {SEARCH} --seeds 41"),
+    "search.yaml": Run(f"{SHORT} --name two-trials --miniature.steps 1000 --training.tokens 130 --trials 3 --seed 2"),
 }
 
 
@@ -499,6 +493,7 @@ def test_every_command_is_listed_and_nothing_else():
     text = "".join(DOCUMENTS.values())
     assert not unlisted(text), "say in COMMANDS how they are shortened"
     assert not COMMANDS.keys() - set(commands(text)), "no document has them any more"
+    assert not FAST - COMMANDS.keys()
     for name, text in DOCUMENTS.items():
         assert {language for language, _ in blocks(text)} <= KINDS, f"{name}: a block that nobody runs"
         shown = [content for language, content in blocks(text) if language in ("", "text")]
@@ -618,9 +613,16 @@ def check_replay(line: str, place: Place) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def quick(name: str, how: Run | Stops | Parsed | Foreign) -> bool:
+    """What runs to its end is long, but for FAST."""
+    if isinstance(how, Foreign):
+        return how.check not in ("check_replay", "check_pytest")
+    return name in FAST or not isinstance(how, Run)
+
+
 def listed(table: Mapping[str, Run | Stops | Parsed | Foreign]) -> list[object]:
     long = [pytest.mark.long, pytest.mark.timeout(900)]
-    return [pytest.param(name, marks=long if how.long else [], id=name) for name, how in table.items()]
+    return [pytest.param(name, marks=[] if quick(name, how) else long, id=name) for name, how in table.items()]
 
 
 @pytest.mark.parametrize("line", listed(COMMANDS))
@@ -628,25 +630,47 @@ def test_command(line, place):
     check(line, COMMANDS[line], place)
 
 
+@pytest.mark.parametrize("line", [line for line, how in COMMANDS.items() if isinstance(how, Run)])
+def test_command_is_understood(line):
+    check_mentioned(line.split(" | ")[-1])
+
+
+def of_experiment(name: str) -> str:
+    return f"lightning-tfm fit --config experiments/{name}"
+
+
+def of_sweep(name: str) -> str:
+    path = shipped("sweeps") / name
+    return f"lightning-tfm {'tune' if is_search(read_yaml(path)) else 'sweep'} {path}"
+
+
 @pytest.mark.parametrize("name", listed(EXPERIMENTS))
 def test_experiment(name, place):
-    check(f"lightning-tfm fit --config experiments/{name}", EXPERIMENTS[name], place)
+    check(of_experiment(name), EXPERIMENTS[name], place)
 
 
 @pytest.mark.parametrize("name", listed(SWEEPS))
 def test_sweep(name, place):
-    path = shipped("sweeps") / name
-    verb = "tune" if is_search(read_yaml(path)) else "sweep"
-    check(f"lightning-tfm {verb} {path}", SWEEPS[name], place)
+    check(of_sweep(name), SWEEPS[name], place)
+
+
+BY_RATIOS = {"ladder.yaml"}
+"""the longest text that ratios derive is made to be counted; experiments/ratios.yaml has the shortest"""
+
+
+@pytest.mark.parametrize("line", [*map(of_experiment, EXPERIMENTS), *map(of_sweep, SWEEPS.keys() - BY_RATIOS)])
+def test_shipped_file_is_read(line):
+    check_parsed(line)
 
 
 def test_every_program_is_listed():
     assert programs().keys() == SNIPPETS.keys()
 
 
-WHOLE = [pytest.param("docs/howto/python.md", (), marks=pytest.mark.long, id="docs/howto/python.md-whole")]
+WHOLE = [pytest.param("docs/howto/python.md", (), id="docs/howto/python.md-whole")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("document", "shorter"), [*SNIPPETS.items(), *WHOLE])
 def test_python(document, shorter, place):
     code = place.filled(programs()[document])
