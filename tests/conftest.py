@@ -47,8 +47,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def own_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test touches what the user's own dashboards keep."""
-    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
-        os.environ[variable] = str(tmp_path_factory.mktemp(variable))
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,15 +32,15 @@ def show(root: Path, port: int, path: str, texts: bool = True, storage: str = ""
     """Serve the results folder until Ctrl-C, and name the address of the page `path`. Raises UserError."""
     from lightning_tfm.dashboard.app import Dashboard
     from lightning_tfm.dashboard.board import Board
-    from lightning_tfm.dashboard.own import OwnFiles
     from lightning_tfm.dashboard.serve import serve
+    from lightning_tfm.watch.memory import cache_file
 
     elsewhere = None
     if storage:
         from lightning_tfm.dashboard.storage import Database
 
         elsewhere = Database(storage)
-    board = Board(root, elsewhere, own=OwnFiles.of(root))
+    board = Board(root, elsewhere, cache=cache_file(root))
     dashboard = Dashboard(board, texts)
 
     def read() -> None:  # thousands of runs before one has clicked

@@ -73,10 +73,10 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     from lightning_tfm.cli.dashboard import keep
     from lightning_tfm.dashboard.board import Board
     from lightning_tfm.dashboard.fields import fields, said
-    from lightning_tfm.dashboard.own import OwnFiles
+    from lightning_tfm.watch.memory import cache_file
     from lightning_tfm.watch.query import find_field, parse
 
-    board = Board(root, own=OwnFiles.of(root))
+    board = Board(root, cache=cache_file(root))
     seen = board.look()
     keep(board)
     known, runs = fields(seen), list(seen.runs.values())

@@ -34,7 +34,7 @@ class OwnOrigin:
             await self._app(scope, receive, send)
             return
         headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if not _welcome(headers, scope["method"]):
+        if not _welcome(headers):
             await PlainTextResponse("another site may not ask this server", 403)(scope, receive, send)
             return
 
@@ -51,12 +51,10 @@ class OwnOrigin:
         await self._app(scope, receive, with_headers)
 
 
-def _welcome(headers: dict[bytes, str], method: str) -> bool:
+def _welcome(headers: dict[bytes, str]) -> bool:
     origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
     if origin is not None and origin != f"http://{headers.get(b'host', '')}":
         return False
-    if method == "POST":
-        return origin is not None and site in (None, "same-origin")
     if site in (None, "same-origin", "none"):
         return True
     return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"

@@ -1,12 +1,9 @@
 """The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
 
-import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -25,7 +22,6 @@ from lightning_tfm.dashboard.reports import Reports
 from lightning_tfm.dashboard.run_page import RunPages, file_text
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
-from lightning_tfm.strict import Schema, made
 
 
 class Dashboard:
@@ -48,7 +44,6 @@ class Dashboard:
         routes = [
             Route("/", self._guarded(lambda _: self.index())),
             Route("/news", self._guarded(self.index_news)),
-            Route("/mark", self.mark, methods=["POST"]),
             Route("/rows", self._guarded(self.rows)),
             Route("/query", self._guarded(self.query)),
             Route("/curves", self._guarded(lambda r: self._page(self._curved(r)))),
@@ -94,20 +89,6 @@ class Dashboard:
         """Rows of the table of runs, by name."""
         found = index_page.rows(self.board.seen, request.query_params.getlist("run"))
         return Response(dumped(found), media_type="application/json", headers=_fresh(""))
-
-    async def mark(self, request: Request) -> Response:
-        """Set the star or the note of a run or study."""
-        try:
-            asked = made(Asked, json.loads(await request.body()))
-            await run_in_threadpool(self._mark, asked)
-        except (ValueError, RecursionError, UserError) as error:
-            return PlainTextResponse(str(error), 400, headers=_fresh(""))
-        return Response(status_code=204, headers=_fresh(""))
-
-    def _mark(self, asked: "Asked") -> None:
-        if asked.key not in self.board.look().since:
-            raise UserError(f"there is no {asked.key}")
-        self.board.marks.set(asked.key, asked.star, asked.note)
 
     def query(self, request: Request) -> Response:
         """What runs a condition finds, with more fields of each; 400 with the words for what is wrong."""
@@ -198,15 +179,6 @@ class Dashboard:
     def _wrong(self, title: str, words: str, status: int) -> Response:
         page = render("wrong.html", **self._frame.plain(title), words=words)
         return HTMLResponse(page, status, headers=_fresh("") | {"Content-Security-Policy": POLICY})
-
-
-@dataclass(frozen=True)
-class Asked(Schema):
-    """What to mark; None leaves it unchanged."""
-
-    key: str
-    star: bool | None = None
-    note: str | None = None
 
 
 def _html(content: str, tag: str = "", policy: str = POLICY) -> Response:

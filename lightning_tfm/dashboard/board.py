@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from lightning_tfm.dashboard.marks import Mark, Marks
-from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
@@ -43,9 +41,7 @@ class Seen:
     since: dict[str, int] = field(default_factory=dict)
     """run/NAME or study/NAME -> version"""
     notes: tuple[str, ...] = ()
-    """what is wrong with the storage, the file of marks, or a user-defined metric"""
-    marks: dict[str, Mark] = field(default_factory=dict)
-    """run/NAME or study/NAME -> its star and note"""
+    """what is wrong with the storage, or a user-defined metric"""
 
     def called(self, name: str) -> str:
         """A run in words: row and seed as named by a study, or as requested outside one; else its name."""
@@ -72,13 +68,13 @@ class Board:
     """Follows the results folder `root`, and `elsewhere` beside it. Safe to be asked by several threads."""
 
     def __init__(
-        self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY, own: OwnFiles | None = None
+        self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY, cache: Path | None = None
     ) -> None:
-        """`own`: where finished runs are kept for the next one (watch/memory.py), and stars and notes."""
+        """`cache`: the file in which finished runs are kept for the next one (watch/memory.py)."""
         self.root, self.elsewhere = root, elsewhere
         self._every, self._last = every, -every
         self._lock = threading.Lock()
-        self._memory, self.marks = Memory(own.cache if own else None), Marks(own.marks if own else None)
+        self._memory = Memory(cache)
         self._runs = Runs(root, memory=self._memory)
         self._watches: dict[str, Watch] = {}
         self._outlines = Outlines(root)
@@ -134,11 +130,7 @@ class Board:
             runs = _merged(self.elsewhere.runs, runs)
             outlines = self.elsewhere.outlines | outlines
             notes = self.elsewhere.notes
-        try:
-            marks = dict(self.marks.look())
-        except UserError as error:
-            marks, notes = old.marks, (*notes, str(error))
-        same = outlines == old.outlines and runs == self._alone and marks == old.marks
+        same = outlines == old.outlines and runs == self._alone
         if same and (*notes, *self._lost) == old.notes:
             return
         self._alone, self._lost = dict(runs), _lost_metrics(runs)
@@ -153,9 +145,8 @@ class Board:
             for name, view in views.items():
                 key = f"{kind}/{name}"
                 same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
-                same = same and marks.get(key) == old.marks.get(key)
                 since[key] = old.since[key] if same else version
-        self._seen = Seen(version, runs, studies, outlines, homes, since, (*notes, *self._lost), marks)
+        self._seen = Seen(version, runs, studies, outlines, homes, since, (*notes, *self._lost))
 
     def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
         if outline.study is None:

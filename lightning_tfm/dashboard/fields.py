@@ -12,7 +12,6 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.dashboard.board import Seen
-from lightning_tfm.dashboard.marks import Mark
 from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.metrics import CHARACTER, METRICS, PRINTED
 from lightning_tfm.runs.record import RunRecord
@@ -42,8 +41,6 @@ def fields(seen: Seen) -> dict[str, Field]:
         Field("row", "text", lambda run: _rows(seen, run)),
         Field("seed", "number", lambda run: run.experiment.get("training", {}).get("seed", _called(seen, run))),
         Field("diverged", "truth", lambda run: run.diverged if run.state == "finished" else None),
-        Field("starred", "truth", lambda run: _mark(seen, run).star),
-        Field("note", "text", lambda run: _mark(seen, run).note or None),
         Field("host", "text", lambda run: run.record.hardware.host or None if run.record else None),
     ]
     records = [run.record for run in runs if run.record]
@@ -85,10 +82,6 @@ def _short_names(metrics: Collection[str]) -> Mapping[str, str]:
     ends = {name: name.rpartition(":")[2] for name in set(metrics) if ":" in name}
     several = Counter(ends.values())
     return {name: end for name, end in ends.items() if several[end] == 1}
-
-
-def _mark(seen: Seen, run: RunState) -> Mark:
-    return seen.marks.get(f"run/{run.name}", Mark())
 
 
 def _studies(seen: Seen, run: RunState) -> tuple[str, ...]:

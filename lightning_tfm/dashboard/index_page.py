@@ -81,13 +81,12 @@ def _plain(field: Field, value: Any) -> Any:
 
 def _row(seen: Seen, view: RunState) -> str:
     homes, said, curve = seen.homes.get(view.name, ()), seen.called(view.name), spark(view.curve, view.steps)
-    data = {"homes": homes, "said": said, "order": ORDER, "curve": curve, "mark": seen.marks.get(f"run/{view.name}")}
+    data = {"homes": homes, "said": said, "order": ORDER, "curve": curve}
     return blocks("index.html", ["run_row"], view=view, **data)["run_row"]
 
 
 def _study(seen: Seen, view: StudyState) -> str:
-    data = {"outline": seen.outlines[view.name], "mark": seen.marks.get(f"study/{view.name}")}
-    return blocks("index.html", ["study_row"], view=view, **data)["study_row"]
+    return blocks("index.html", ["study_row"], view=view, outline=seen.outlines[view.name])["study_row"]
 
 
 def _index(seen: Seen, views: Sequence[RunState], scores: Sequence[dict[str, float]]) -> dict[str, list[Any]]:

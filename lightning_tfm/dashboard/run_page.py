@@ -86,7 +86,6 @@ class RunPages:
             "view": view,
             "said": seen.called(name),
             "homes": [(home, *seen.outlines[home.study].words(home.row)) for home in seen.homes.get(name, ())],
-            "mark": seen.marks.get(f"run/{name}"),
             "base": _base(seen, name),
             "folder": str(folder),
             "over_time": bool(over),

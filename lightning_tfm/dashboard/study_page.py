@@ -103,7 +103,6 @@ class StudyPages:
         trials = [_trial(search, state, seen, more) for state in view.cells] if search else []
         data = {
             "view": view,
-            "mark": seen.marks.get(f"study/{name}"),
             "called": outline.called,
             "question": outline.question,
             "here": file_of(self._root, name).is_file(),

@@ -4,6 +4,7 @@ Also in the reader's own file, outside the results, so that its next start reads
 """
 
 import hashlib
+import os
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,13 @@ class Head(Kept):
 
     made_by: str
     sections: list[tuple[str, dict[str, Any]]]
+
+
+def cache_file(root: Path) -> Path:
+    """The user's file for the results folder `root`, the same for all ways to write it; it may be lost at any time."""
+    whole, here = root.resolve(), os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    name = f"{whole.name}-{hashlib.blake2b(bytes(whole), digest_size=6).hexdigest()}.jsonl"
+    return Path(here) / "lightning_tfm" / name
 
 
 class Memory:

@@ -13,8 +13,8 @@ import pytest
 
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import listen, server
+from lightning_tfm.watch.memory import cache_file
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def serve() -> Iterator[Callable[..., Served]]:
     running = []
 
     def started(root: Path, texts: bool = True, elsewhere: Any = None, token: str = "") -> Served:
-        own, board = listen(0), Board(root, elsewhere, every=0, own=OwnFiles.of(root))
+        own, board = listen(0), Board(root, elsewhere, every=0, cache=cache_file(root))
         answering = server(Dashboard(board, texts).app(token))
         own.listen()
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [own]}, daemon=True)

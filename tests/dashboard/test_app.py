@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +14,8 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import index_page
-from lightning_tfm.dashboard.app import Asked, Dashboard
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
-from lightning_tfm.dashboard.marks import Mark, Marks
-from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import facts
@@ -111,8 +107,6 @@ def test_the_first_page_is_made_once_for_all_who_ask_and_again_when_anything_is_
     with (running / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2000, "dev_ppl": 1.2345}\n')
     assert "1.2345" in served.get("/").text and len(times) == 2
-    served.board.marks.set("study/table", True, "worth a look")
-    assert "worth a look" in served.get("/").text and len(times) == 3
 
 
 def test_base_of_a_search_that_has_not_begun_has_dashes_for_its_parameters(serve, tmp_path):
@@ -238,13 +232,13 @@ def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(
     for result in tmp_path.glob("runs/*/result.json"):
         result.write_text(json.dumps(json.loads(result.read_text()) | {"padding": 0.125, "flops": 3 * 10**11}))
     served = serve(tmp_path)
-    page = served.get("/study/table?columns=padding,+flops,h,dev.ppl,note").text
+    page = served.get("/study/table?columns=padding,+flops,h,dev.ppl,words").text
     assert ">wasted</button>" in page and ">12%</bdi>" in page and 'title="of all cells"' in page
     assert ">FLOPs</button>" in page and page.count(">3.00e+11</bdi>") == 2
     assert ">model.h</button>" in page and '<td data-v="8.0"><bdi>8</bdi></td>' in page
     (ppl,) = {float(text) for text in re.findall(r'<td data-v="([\d.]+)"><strong>', page)[:1]}
     assert f'<td data-v="{ppl}"><bdi>{ppl:.6g}' in page, "the same mean as in the table's own column"
-    assert '<td data-v=""><bdi>–</bdi></td>' in page, "no run has a note"
+    assert '<td data-v=""><bdi>–</bdi></td>' in page, "no run has words"
     assert served.get("/study/table/news?columns=padding").json["parts"]["cells"].count("12%") == 2
     assert ">12%</bdi>" in served.get("/study/search?columns=padding").text
     wrong = served.get("/study/table?columns=paddin").text
@@ -302,69 +296,16 @@ def test_pages_of_other_origins_are_refused(served, headers, status):
     assert served.get("/news?since=0", **headers).status == status
 
 
-def test_only_a_page_of_its_own_may_mark_a_run_and_the_folder_is_not_written(served, made):
-    before, run = everything(made.root), names(served)[0]
-
-    def marked(body: object, **headers: str) -> int:
-        return served.get("/mark", "POST", json.dumps(body).encode(), **{"Origin": served.url} | headers).status
-
-    for key in (f"run/{run}", "study/table"):
-        assert marked({"key": key, "star": True}) == 204 == marked({"key": key, "note": "odd </script> \u2603"})
-        assert served.board.look().marks[key] == Mark(True, "odd </script> \u2603")
-    assert served.get("/query?where=starred+and+%27ODD%27+in+note").json["name"] == [run]
-    for page in ("/", f"/run/{run}", "/study/table"):
-        assert 'aria-pressed="true"' in served.get(page).text and "odd &lt;/script&gt;" in served.get(page).text
-    refused = [{"key": "run/none", "star": True}, {"key": f"run/{run}", "star": 1}, {"key": f"run/{run}", "x": 1}]
-    refused += [[], {"key": f"run/{run}", "note": "x" * 3000}, {"key": "../secret", "star": True}]
-    assert [marked(body) for body in refused] == [400] * 6
-    assert served.get("/mark", "POST", b"{", Origin=served.url).status == 400
-    assert marked({"key": f"run/{run}", "star": False}, Origin="-") == 403
-    assert marked({"key": f"run/{run}", "star": False}, Origin="http://evil.example") == 403
-    assert marked({"key": f"run/{run}", "star": False}, Sec_Fetch_Site="cross-site") == 403
-    assert served.get("/mark").status == 405
-    assert served.board.look().marks[f"run/{run}"].star and everything(made.root) == before
-    for key in (f"run/{run}", "study/table"):
-        assert marked({"key": key, "star": False, "note": ""}) == 204
-    assert served.board.look().marks == {}
-
-
-def test_a_damaged_file_of_marks_is_named_and_not_written_over(serve, tmp_path):
-    served = serve(Folder(tmp_path).run(BASE).path.parent.parent)
-    file = OwnFiles.of(tmp_path).marks
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text('{"marks": ')
-    (run,) = names(served)
-    assert "not the stars and notes" in served.get("/").text
-    body = json.dumps({"key": f"run/{run}", "star": True}).encode()
-    answer = served.get("/mark", "POST", body, Origin=served.url)
-    assert answer.status == 400 and str(file) in answer.text and file.read_text() == '{"marks": '
-
-
-def test_of_two_dashboards_neither_takes_away_what_the_other_has_just_written(tmp_path):
-    made, own = Folder(tmp_path), OwnFiles.of(tmp_path)
-    made.table("table", ["base"])
-    one, other = (Dashboard(Board(made.root, every=3600, own=own)) for _ in range(2))
-    key = "study/table"
-    one.board.look(), other.board.look()
-    one._mark(Asked(key, note="at the wrong rate"))
-    other._mark(Asked(key, star=True))
-    one._mark(Asked("study/table", star=False, note=None))
-    assert Marks(own.marks).look() == {key: Mark(False, "at the wrong rate")}
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: (one, other)[i % 2].board.marks.set(f"run/{i}", note=f"note {i}"), range(40)))
-    assert Marks(own.marks).look() == {key: Mark(False, "at the wrong rate")} | {
-        f"run/{i}": Mark(False, f"note {i}") for i in range(40)
-    }
-
-
-def test_where_no_star_can_be_kept_the_answer_says_so(serve, tmp_path, monkeypatch):
-    (tmp_path / "full").write_text("")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "full"))
-    Folder(tmp_path / "out").table("table", ["base"])
-    served = serve(tmp_path / "out")
-    body = json.dumps({"key": "study/table", "star": True}).encode()
-    answer = served.get("/mark", "POST", body, Origin=served.url)
-    assert answer.status == 400 and "it cannot be kept" in answer.text
+def test_stars_of_an_earlier_version_are_left_alone(served, made, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    file = tmp_path / "lightning_tfm" / f"{made.root.name}-0123456789ab.json"
+    file.parent.mkdir()
+    file.write_text(before := '{"marks": {"study/table": {"star": true, "note": "odd"}}}')
+    body = json.dumps({"key": "study/table", "star": False}).encode()
+    assert served.get("/mark", "POST", body, Origin=served.url).status == 404
+    assert "odd" not in served.get("/study/table").text
+    assert "no run has a field" in served.get("/query?where=starred").text
+    assert file.read_text() == before and list(tmp_path.rglob("*")) == [file.parent, file]
 
 
 def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_people_call_them(serve, tmp_path):

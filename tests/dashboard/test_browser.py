@@ -367,43 +367,6 @@ def test_an_open_page_shows_what_happens_without_being_asked_again(browser, serv
         page.close()
 
 
-def test_a_star_and_a_note_are_kept_and_found_again(open_page, served):
-    page = open_page("index")
-    row = page.locator("#table-runs tbody tr").first
-    name = row.get_attribute("id").removeprefix("run-")
-    star = row.locator("button.star")
-    star.focus()
-    page.keyboard.press("Enter")
-    page.locator("button.star[aria-pressed=true]").first.wait_for()
-    page.goto(f"{served.url}/run/{name}")
-    assert page.locator("h1 button.star").get_attribute("aria-pressed") == "true"
-    page.get_by_label("Note").fill("look at <b>this</b>")
-    page.get_by_role("button", name="Keep").click()
-    page.get_by_text("kept").wait_for()
-    page.goto(f"{served.url}/?where=starred+and+THIS+in+note")
-    page.get_by_text("1 of ").wait_for()
-    assert shown(page) == [f"run-{name}"] and "look at <b>this</b>" in page.locator("#table-runs").inner_text()
-    page.locator("#table-runs button.star").click()
-    page.locator("#table-runs button.star[aria-pressed=false]").first.wait_for()
-
-
-def test_a_star_that_cannot_be_kept_says_why_and_stays_as_it_was(open_page, served):
-    page, said = open_page("index"), []
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
-    file = served.board.marks._file
-    before = file.read_bytes() if file.is_file() else None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        file.write_text("{")
-        page.locator("#table-runs button.star").first.click()
-        page.wait_for_timeout(1500)
-        (words,) = said
-        assert str(file) in words and "not the stars and notes" in words
-        assert page.locator("#table-runs button.star").first.get_attribute("aria-pressed") == "false"
-    finally:
-        file.unlink() if before is None else file.write_bytes(before)
-
-
 def test_a_run_that_is_removed_while_its_page_is_open_is_said_to_be_gone(browser, serve, tmp_path):
     made = Folder(tmp_path)
     made.fill(made.table("table", ["base", "A-h1"], seeds=range(16)))

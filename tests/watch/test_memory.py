@@ -12,7 +12,6 @@ from lightning_tfm.cli.main import main
 from lightning_tfm.dashboard import serve
 from lightning_tfm.dashboard.app import Dashboard
 from lightning_tfm.dashboard.board import Board
-from lightning_tfm.dashboard.own import OwnFiles
 from lightning_tfm.study.study import file_of
 from lightning_tfm.sums import signed
 from lightning_tfm.watch import memory, run_state
@@ -37,7 +36,7 @@ def read(monkeypatch):
 
 
 def looked(made, file):
-    board = Board(made.root, every=0, own=OwnFiles(file, file.with_name("marks.json")) if file else None)
+    board = Board(made.root, every=0, cache=file)
     return board, board.look()
 
 
@@ -138,7 +137,7 @@ def test_the_dashboard_keeps_it_outside_the_results_and_says_where_it_cannot(mad
     before = sorted(made.root.rglob("*"))
     assert main(["dashboard", "--out", str(made.root), "--port", "0"]) == 0
     (file,) = (tmp_path / "cache").rglob("*.jsonl")
-    assert file == OwnFiles.of(made.root / ".." / "results").cache and file.read_bytes().count(b'"mark"') == 6
+    assert file == memory.cache_file(made.root / ".." / "results") and file.read_bytes().count(b'"mark"') == 6
     assert file.parent.stat().st_mode & 0o077 == 0 and sorted(made.root.rglob("*")) == before
     shutil.rmtree(file.parent)
     file.parent.write_text("in the way")

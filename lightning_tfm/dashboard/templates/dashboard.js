@@ -574,30 +574,6 @@ document.addEventListener('click', async event => {
 });
 one('button.curves')?.addEventListener('click', () => { location.href = '/curves?' + new URLSearchParams({where: condition()}); });
 
-// --- stars and notes, which the server keeps ---
-
-// why it was not kept; empty where it was
-async function mark(key, values) {
-  try {
-    const answer = await fetch('/mark', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({key, ...values})});
-    return answer.ok ? '' : await answer.text();
-  } catch { return 'it cannot be kept: the server does not answer'; }
-}
-document.addEventListener('click', async event => {
-  const star = event.target.closest('button.star');
-  if (!star) return;
-  const now = star.getAttribute('aria-pressed') !== 'true', failed = await mark(star.dataset.mark, {star: now});
-  if (failed) return alert(failed);
-  star.setAttribute('aria-pressed', String(now));
-  star.textContent = now ? '★' : '☆';
-});
-document.addEventListener('submit', async event => {
-  const form = event.target.closest('form.noting');
-  if (!form) return;
-  event.preventDefault();
-  one('[role=status]', form).textContent = await mark(form.dataset.mark, {note: form.elements.note.value}) || 'kept';
-});
-
 all('form.compare').forEach(ready);
 recall();
 times();
