@@ -19,7 +19,7 @@ from lightning_tfm.dashboard.diff_page import DiffPages
 from lightning_tfm.dashboard.markup import asset, dumped, render, static
 from lightning_tfm.dashboard.page import Frame, News, NoSuchPage, Page
 from lightning_tfm.dashboard.reports import Reports
-from lightning_tfm.dashboard.run_page import RunPages, file_text
+from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
 from lightning_tfm.errors import UserError
 
@@ -55,7 +55,6 @@ class Dashboard:
             Route("/compare", self._guarded(self.comparison)),
             Route("/run/{name}", self._guarded(lambda r: self._page(self._run(r)))),
             Route("/run/{name}/news", self._guarded(lambda r: self._news(r, self._run(r).news()))),
-            Route("/run/{name}/file", self._guarded(self.file)),
             Route("/diff", self._guarded(lambda r: self._page(self._diff(r)))),
             Route("/diff/news", self._guarded(lambda r: self._news(r, self._diff(r).news()))),
             Route(static("css"), lambda r: _asset("css", "text/css")),
@@ -119,14 +118,6 @@ class Dashboard:
             raise NoSuchPage("name two studies of this folder: /compare?study=…&study=…")
         page = self._reports.comparison(names)
         return _html(page, policy=policy_of(page))
-
-    def file(self, request: Request) -> Response:
-        """A text of a run's folder."""
-        name = request.path_params["name"]
-        if name not in self.board.look().runs:
-            raise NoSuchPage(f"there is no run '{name}'")
-        text = file_text(self.board.root / "runs" / name, request.query_params.get("path", ""), self._texts)
-        return PlainTextResponse(text, headers={"Cache-Control": "no-store", "Content-Security-Policy": "sandbox"})
 
     def _study(self, request: Request) -> Page:
         asked = request.query_params.get("columns", "")

@@ -48,7 +48,6 @@ def environment() -> Environment:
         "clock": clock,
         "when": when,
         "key": lambda value: "" if value is None else str(value)[:80],
-        "size": size,
         "symbol": lambda state: SYMBOLS[state],
         "state_class": lambda state: f"s-{CLASSES.get(state, state)}",
     }
@@ -105,16 +104,6 @@ def when(moment: float | None) -> Markup:
     return Markup('<time datetime="{}" data-t="{:.0f}">{}</time>').format(
         said.isoformat(timespec="seconds"), moment, f"{said:%Y-%m-%d %H:%M}"
     )
-
-
-def size(count: int) -> str:
-    """Bytes in words."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def spark(points: tuple[tuple[float, float], ...], steps: int | None) -> Markup:

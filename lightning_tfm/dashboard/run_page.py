@@ -1,9 +1,7 @@
 """One run's page."""
 
-import os
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from lightning_tfm.config import Experiment, from_dict, to_dict
@@ -21,12 +19,7 @@ from lightning_tfm.watch.folder import read_attempts
 from lightning_tfm.watch.run_state import DEV, Points, name_of
 from lightning_tfm.watch.run_state import Curve as Course
 
-SHOWN = (".txt", ".json", ".jsonl", ".tsv", ".yaml", ".log")
-"""files that the page opens"""
-LARGEST = 4 * 2**20
-"""bytes of a file that are shown: its end"""
-MOST_FILES = 300
-PARTS = ["head", "translations", "time", "origin", "attempts", "files"]
+PARTS = ["head", "translations", "time", "origin", "attempts"]
 SERIES = {"lr": "Learning rate", "grad_norm": "Gradient norm"}
 OTHERS = {"loss", "nll", "lr", "grad_norm", DEV, "dev_nll", "target_tokens", "seconds"}
 
@@ -43,18 +36,6 @@ class Phase:
     """on a bar of 1000, as is `width`"""
     width: int
     colour: int
-
-
-@dataclass(frozen=True)
-class FileView:
-    """A file of the run's folder."""
-
-    path: str
-    """below the folder"""
-    bytes: int
-    changed: float
-    shown: bool
-    """whether the dashboard opens it"""
 
 
 class RunPages:
@@ -80,7 +61,6 @@ class RunPages:
         found = read(folder / "result.json")
         record = found if isinstance(found, RunRecord) else self._elsewhere(name)
         experiment = _experiment(view.experiment)
-        files = list_files(folder, self._texts)
         over = over_time(folder) if self._texts else []
         data: dict[str, Any] = {
             "view": view,
@@ -95,8 +75,6 @@ class RunPages:
             "command": fit_command(experiment) if experiment else "",
             "config": _config(experiment) if experiment else [],
             "attempts": read_attempts(folder),
-            "files": files[:MOST_FILES],
-            "more_files": max(0, len(files) - MOST_FILES),
         }
         charts = run_charts(self.course(name), view.steps, record.flops if record else None)
         return Page("run.html", seen.called(name), f"/run/{name}/news", PARTS, data, charts, view.state == "running")
@@ -216,35 +194,3 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
 def _config(experiment: Experiment) -> list[tuple[str, list[tuple[str, str]]]]:
     plain = to_dict(experiment)
     return [(section, [(key, str(value)) for key, value in fields.items()]) for section, fields in plain.items()]
-
-
-def list_files(folder: Path, texts: bool = True) -> list[FileView]:
-    """Plain files below a run's folder, by path; links are left out. Without `texts` none that holds text is shown."""
-    found = []
-    for here, _, names in os.walk(folder):
-        for name in names:
-            path = Path(here) / name
-            try:
-                state = path.lstat()
-            except OSError:
-                continue
-            if os.path.isfile(path) and not os.path.islink(path):
-                relative = path.relative_to(folder).as_posix()
-                shown = path.suffix in SHOWN and state.st_size <= LARGEST and (texts or not _holds_text(relative))
-                found.append(FileView(relative, state.st_size, state.st_mtime, shown))
-    return sorted(found, key=lambda file: (file.path.count("/"), file.path))
-
-
-def _holds_text(path: str) -> bool:
-    return path.endswith(".hyp.txt") or path.startswith("report/") or path == "samples.jsonl"
-
-
-def file_text(folder: Path, path: str, texts: bool = True) -> str:
-    """The content of a file that the page lists. Raises NoSuchPage for all others."""
-    listed = {file.path for file in list_files(folder, texts) if file.shown}
-    if path not in listed:
-        raise NoSuchPage(f"the run has no file '{path}' to show")
-    try:
-        return (folder / path).read_bytes()[-LARGEST:].decode(errors="replace")
-    except OSError as error:
-        raise NoSuchPage(f"{path}: {error.strerror}") from None
