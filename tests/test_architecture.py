@@ -1,15 +1,11 @@
-"""ARCHITECTURE.md names files and symbols that exist, and what a run reaches is measured, not listed."""
+"""ARCHITECTURE.md names files and symbols that exist, and the road from the command to the model in order."""
 
 import ast
 import itertools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from tests.tiny import TINY
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -58,69 +54,6 @@ def test_a_large_room_says_which_file_is_of_which_theme(room):
 
 
 PACKAGE = ROOT / "lightning_tfm"
-
-
-def find(name: str) -> Path | None:
-    """The file of a module of ours."""
-    path = ROOT.joinpath(*name.split("."))
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
-
-
-def named_by(path: Path) -> set[Path]:
-    """Our files that a file imports, at its top, inside functions, or by a string that is an import path."""
-    found: set[Path | None] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {find(alias.name) for alias in node.names if alias.name.startswith("lightning_tfm")}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lightning_tfm"):
-            found |= {find(f"{node.module}.{alias.name}") or find(f"{node.module}") for alias in node.names}
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"lightning_tfm(\.\w+)+(:\w+)?", str(node.value)):
-            module = str(node.value).partition(":")[0]
-            found.add(find(module) or find(module.rpartition(".")[0]))
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
-            assert not getattr(node.args[0], "value", "").startswith("."), f"{path}: an import that is not seen here"
-    return {file for file in found if file is not None}
-
-
-def closure(start: str) -> dict[str, int]:
-    """Lines of each file that is reached by imports from one of ours, itself included."""
-    seen: set[Path] = set()
-    todo = {PACKAGE / start}
-    while todo:
-        seen |= todo
-        todo = {file for path in todo for file in named_by(path)} - seen
-    return {path.relative_to(PACKAGE).as_posix(): lines(path) for path in seen}
-
-
-def lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
-
-
-@pytest.mark.parametrize(("start", "most"), [("runs/train.py", 7_410), ("model/transformer.py", 2_285)])
-def test_what_one_file_reaches_stays_small_enough_to_be_read(start, most):
-    """The bounds are what was found, to a few lines, and may only fall: lower them with what they bound."""
-    found = closure(start)
-    assert sum(found.values()) <= most, sorted(found.items(), key=lambda item: -item[1])
-
-
-LOADED = """
-import sys
-from lightning_tfm.cli.main import main
-assert main(sys.argv[1:]) == 0
-print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("lightning_tfm")), sep="\\n")
-"""
-
-
-def test_what_one_fit_has_loaded_stays_small_enough_to_be_read(tmp_path):
-    """In a process of its own, on a CPU; the bound may only fall."""
-    settings = TINY | {"data.corpus": "builtin", "data.pairs": 200, "data.vocab_size": 100}
-    settings |= {"training.steps": 2, "training.warmup": 1, "trainer.accelerator": "cpu"}
-    options = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-    command = [sys.executable, "-c", LOADED, "fit", "--out", str(tmp_path), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = {file: lines(Path(file)) for file in done.stdout.splitlines() if file.startswith(str(PACKAGE))}
-    assert len(found) > 50 and sum(found.values()) <= 11_825, sorted(found.items(), key=lambda item: -item[1])
 
 
 def test_the_road_from_the_command_to_the_model_has_six_files_and_each_names_the_next():

@@ -237,6 +237,7 @@ def test_new_parts_are_counted_drawn_refused_and_listed_and_a_metric_and_a_word_
     assert [name for name in names.values() if not re.search(rf"\b{name}\b", said)] == [], "not in --help"
 
 
+@pytest.mark.long
 def test_a_new_part_is_held_to_the_suites_of_what_ships(copy: Path) -> None:
     any_of = " or ".join(name for name, *_ in PARTS.values())
     files = [f"tests/{name}" for name in SUITES.split()]

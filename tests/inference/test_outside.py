@@ -71,6 +71,7 @@ def test_another_set_with_single_and_averaged_weights(run, text, capsys):
     assert "no corpus 'wmt15'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_files_of_any_length_in_order_on_several_processes(run, tmp_path, capsys, monkeypatch):
     for module in ("load", "translate"):  # one process reads by the first, several by the second
         monkeypatch.setattr(f"lightning_tfm.inference.{module}.BLOCK", 64)

@@ -12,7 +12,10 @@ from lightning_tfm.testing.model import ModelSuite
 
 SUITES = {SCHEMES.field: SchemeSuite, FEED_FORWARDS.field: FeedForwardSuite}
 SUITES |= {NORMS.field: NormSuite, LAYERS.field: LayerSuite, ATTENTIONS.field: AttentionSuite}
-SLOW = "relu gelu geglu layer attention gru separable restricted learned_scaled kerple softmax".split()
+SLOW = (
+    "relu gelu relu2 geglu layer attention gru separable dilated restricted learned_scaled kerple fire shaw t5 softmax "
+    "sigmoid differential"
+).split()
 """what differs little from another that is held to its suite each time"""
 SIZES: dict[str, dict[str, Any]] = {
     "gru": {"layer_width": "parameters"},

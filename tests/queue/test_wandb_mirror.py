@@ -36,6 +36,9 @@ def write_run(root: Path, cell: Cell, steps: range, whole: bool, **scored: Any) 
     attempt.release()
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch) -> None:
     for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_PROJECT", "WANDB_MODE"):

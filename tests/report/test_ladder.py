@@ -35,7 +35,7 @@ def test_an_exact_law_is_found_and_without_rows_the_prior_stays():
         assert (nobody.kappa, nobody.se, nobody.tau) == (pytest.approx(prior[0]), pytest.approx(prior[1]), 0.0)
 
 
-@pytest.mark.parametrize(("scales", "own"), [(2, 0.02), (3, 0.0)])
+@pytest.mark.parametrize(("scales", "own"), [(2, 0.02), pytest.param(3, 0.0, marks=pytest.mark.long)])
 def test_the_paper_s_size_lies_in_its_interval_as_often_as_it_says(scales, own):
     """Exponents drawn from the prior, 10 rows, each walking away from its class by `own` for a unit of log N."""
     rng, inside, total = np.random.default_rng(31), 0, 0

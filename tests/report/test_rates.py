@@ -27,6 +27,7 @@ from lightning_tfm.study.looks import late, linear
 
 N = 600
 PLAN = late(5, 8)
+AUTO = pytest.param("auto", marks=pytest.mark.long)
 
 
 def false(kind, rows, how, plan=PLAN):
@@ -39,13 +40,13 @@ def false(kind, rows, how, plan=PLAN):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != EXCEPTION])
-@pytest.mark.parametrize("how", [3, "auto"])
+@pytest.mark.parametrize("how", [3, AUTO])
 def test_any_false_verdict_in_at_most_five_of_a_hundred_studies(kind, how):
     for name, hits in false(kind, len(FEW), how).items():
         assert bound(hits)[0] <= ALPHA, f"{name}: {100 * hits.mean():.1f} %"
 
 
-@pytest.mark.parametrize("how", [3, "auto"])
+@pytest.mark.parametrize("how", [3, AUTO])
 def test_with_all_rows_of_the_paper(how):
     for name, hits in false("measured", 19, how).items():
         assert bound(hits)[0] <= ALPHA, f"{name}: {100 * hits.mean():.1f} %"
@@ -62,7 +63,9 @@ def test_the_bound_would_notice(monkeypatch):
     assert bound(false("factor 30", len(FEW), 3)["BH ppl"])[0] > ALPHA
 
 
-@pytest.mark.parametrize("kind", ["measured", "t3", "correlated"])
+@pytest.mark.parametrize(
+    "kind", ["measured", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("t3", "correlated"))]
+)
 def test_against_a_row_that_was_named_beforehand_as_against_base_but_not_against_the_best(kind):
     for name, hits in false_to_reference(N, len(FEW), 3, kind, measured(), False).items():
         assert bound(hits)[0] <= ALPHA, f"{name}: {100 * hits.mean():.1f} %"

@@ -73,7 +73,9 @@ def test_the_paper_itself_comes_out_at_full_size():
     assert found.lr_factor == pytest.approx(1.0, rel=0.02)
 
 
-@pytest.mark.parametrize("corpus", ["builtin", "builtin-lines", "trees"])
+@pytest.mark.parametrize(
+    "corpus", ["builtin", *(pytest.param(name, marks=pytest.mark.long) for name in ("builtin-lines", "trees"))]
+)
 def test_generated_text_is_as_long_as_asked(corpus):
     found = hold(base(16, 1000, 600, corpus), Held(), text_of(0, 1000, per_pair=10.4))
     assert found.base.data.share == 1.0

@@ -151,7 +151,9 @@ def nth(draw: random.Random, seen: Counter, moment: str) -> int:
     return draw.randint(1, seen[moment])
 
 
-@pytest.mark.parametrize("moment", ["half a checkpoint", "validation", "epoch's end"])
+@pytest.mark.parametrize(
+    "moment", ["half a checkpoint", "validation", pytest.param("epoch's end", marks=pytest.mark.long)]
+)
 def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
     strike = Strike(moment, max(2, unbroken[2][moment] // 2))
     same(kill_and_finish(forks, make(corpus), tmp_path, Hardware(**HARDWARE), strike), unbroken[0])
@@ -160,6 +162,7 @@ def test_one_process_killed(corpus, unbroken, tmp_path, forks, moment):
 NO_ONEDNN = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
 
+@pytest.mark.long
 def test_one_stack_killed(corpus, tmp_path_factory, tmp_path, forks):
     whole, e = tmp_path_factory.mktemp("stack"), make(corpus, model__stack="prefix", model__P_attention=0.1)
     code, expected = in_child(attempt, e, whole, Hardware(**HARDWARE))
@@ -175,6 +178,7 @@ def test_a_language_model_killed(tmp_path_factory, tmp_path, forks):
     same(kill_and_finish(forks, e, tmp_path, Hardware(**HARDWARE), Strike("half a checkpoint", 2)), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("products", ["torch", pytest.param("onednn", marks=NO_ONEDNN)])
 def test_a_modern_run_killed(corpus, tmp_path_factory, tmp_path, forks, products):
     """Muon's momentum and AdamW's moments come back from the checkpoint; oneDNN's sums are the same every time."""

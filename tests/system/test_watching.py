@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -11,13 +13,15 @@ from lightning_tfm.cli.fit import _watching
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.runs.processes import exit_on_signals
 exit_on_signals()
-for _ in range(200):
+for _ in range(int(sys.argv[2])):
     with _watching(Path(sys.argv[1]), Cell("base", 1, "0" * 64, 1.0)):
         pass
 """
 
 
-def test_the_view_ends_with_a_run_that_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [30, pytest.param(200, marks=pytest.mark.long)])
+def test_the_view_ends_with_a_run_that_ends_at_once(tmp_path: Path, times: int) -> None:
     """A signal that reaches a child before Python has set it up after the fork is forgotten."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
