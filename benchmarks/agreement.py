@@ -24,7 +24,7 @@ import scipy
 from scipy import stats
 
 from lightning_tfm.report.agreement import less_null, rank_correlation, standard_errors
-from lightning_tfm.report.statistics import ALPHA, spearman
+from lightning_tfm.report.stats.statistics import ALPHA, spearman
 
 SEED = 13
 CORRELATIONS = ((0.77, 0.8, 0.6), (0.87, 0.8, 0.7), (0.75, 0.8, 0.75), (0.2, 0.8, 0.3), (-0.45, 0.8, -0.3), (0, 0, 0))

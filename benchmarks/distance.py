@@ -24,7 +24,7 @@ from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.builtin import GENDERS, PLURAL, Builtin, Grammar
 from lightning_tfm.data.lexicon import Draw, Lexicon
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.report.multiplicity import holm
+from lightning_tfm.report.stats.multiplicity import holm
 from lightning_tfm.results import load_run, load_study
 
 CLASSES = {"0": (0, 0), "3 to 4": (3, 4), "5 to 6": (5, 6), "7 and more": (7, 99)}

@@ -21,12 +21,13 @@ from datetime import date
 import numpy as np
 import scipy
 
-from lightning_tfm.report import factors, statistics
+from lightning_tfm.report import factors
 from lightning_tfm.report.comparison import minus
 from lightning_tfm.report.factors import Effect
-from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.row import Difference
-from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import ALPHA
 
 SEED, SEEDS = 17, 5
 KINDS = ("equal", "factor 3", "factor 30", "gap 10, 0.1", "gap 10, 0.3", "gap 10, 0.5", "first 3")

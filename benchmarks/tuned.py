@@ -20,8 +20,8 @@ import scipy
 from scipy import stats
 
 from lightning_tfm.report import choice
-from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.statistics import ALPHA, SentenceNoise, compare, prior_df
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import ALPHA, SentenceNoise, compare, prior_df
 from lightning_tfm.study.tuned import TunedRow, TuningSummary
 
 SEED = 24

@@ -32,10 +32,11 @@ import scipy
 
 from benchmarks.verdicts import FULL, SETTINGS, TAU, chunks, judged, measured, paper_effects, true_effects
 from lightning_tfm.metrics import PRINTED
-from lightning_tfm.report.evidence import corrected
-from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.statistics import ALPHA
-from lightning_tfm.report.verdict import Evidence, Word, judge
+from lightning_tfm.report.stats.evidence import Evidence, corrected
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import ALPHA
+from lightning_tfm.report.verdict import judge
+from lightning_tfm.report.word import Word
 
 
 def is_true(word: Word, d: float, delta: float, pi: float, printed: float, tau: float) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from scipy.interpolate import PchipInterpolator
 
-from lightning_tfm.report import statistics
+from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.worth import MeanCurve, multiplier
 
 SEED = 27

@@ -149,6 +149,14 @@ def test_imports_go_one_way():
     assert [wrong for name in sorted(NAMES) if name != "__init__.py" for wrong in wrong_ways(name)] == []
 
 
+def test_the_statistics_stand_alone():
+    """They take arrays: of the package they know errors, and each other."""
+    of = [name for name in NAMES if name.startswith("report/stats/")]
+    ours = {(name, t) for name in of for t in imports(tree(name)) if t.startswith("lightning_tfm.")}
+    allowed = ("lightning_tfm.report.stats", "lightning_tfm.errors")
+    assert len(of) > 4 and {(name, t) for name, t in ours if not t.startswith(allowed)} == set()
+
+
 def wrong_ways(name: str) -> Iterator[str]:
     own = room(name)
     for target in imports(tree(name)):

@@ -224,8 +224,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text, found = re.subn(r"(?m)^(METRICS = .*)\)$", rf"\1, {value})", metrics.read_text())
     assert found == 1
     metrics.write_text(text)
-    verdicts = to / "lightning_tfm" / "report" / "verdict.py"
-    verdicts.write_text(verdicts.read_text().replace("    UNDECIDED = (\n", f"{VERDICT}    UNDECIDED = (\n", 1))
+    words = to / "lightning_tfm" / "report" / "word.py"
+    words.write_text(words.read_text().replace("    UNDECIDED = (\n", f"{VERDICT}    UNDECIDED = (\n", 1))
     return to
 
 

@@ -1,8 +1,8 @@
 """Records to tables, statistics and pages. Which file belongs to which theme:
 
 records to cells     records, columns, facts, row, summary (what a table and a report say), summarise, build
-statistics           statistics, resampling, evidence, multiplicity, sequential, interim, power, choice
-words                verdict, claims, findings, marks, far_above, nats, reference
+statistics           evidence, sequential, interim, choice (stats/ has the arithmetic, on arrays)
+words                word, verdict, claims, findings, marks, far_above, nats, reference
 analyses             agreement, worth, regime, factors, tuning, beyond, beyond_records, probes, softmax, schemes,
                      syntax, extras, comparison, pool, ladder, search, search_summary, layer_table, table2, parameters,
                      architecture, attention

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.metrics import METRICS, PPL, PRINTED
-from lightning_tfm.report import statistics
 from lightning_tfm.report.plain import BY_METRIC
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats import statistics
 
 Curve = Mapping[int, float]
 """step -> dev perplexity"""
@@ -309,7 +309,7 @@ def standard_errors(values: Sequence[Mapping[int, float]]) -> np.ndarray:
     """Of each row's mean over seeds (seed -> value), relative to the other rows; NaN where no row has two seeds.
 
     From a row's deviations from its mean, less the median deviation of all rows at that seed. The variance is moderated
-    by that of the other rows (report/statistics.py), which also lends one to a row with one seed.
+    by that of the other rows (stats/statistics.py), which also lends one to a row with one seed.
     """
     middle = [mean(row.values()) for row in values]
     several = [(row, m) for row, m in zip(values, middle, strict=True) if len(row) > 1]

@@ -14,7 +14,7 @@ undecided   neither; not testable: fewer than two seeds of the row or of the con
 reach       the farthest class of lengths up to which, class by class from the training length on, the mean excess stays
             within TOLERANCE; in training lengths, 1 where it does in none
 
-Intervals are report/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
+Intervals are stats/statistics.py's: noise of trainings (seeds; variances moderated over the rows) and of the test
 lines (paired bootstrap, all runs on the same resamples). Rows against base in nll per piece beyond: better or worse by
 p, corrected over the rows by Benjamini and Hochberg; without p where the row or base has fewer seeds than a verdict
 needs (statistics.LEAST), or seeds were added by looks at other tests (`--seeds auto`). A row with one seed, or one
@@ -38,11 +38,11 @@ import numpy as np
 
 from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report.beyond_records import LongRun, LongRuns, read_runs
-from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.resampling import resamples
 from lightning_tfm.report.row import Interval, Spread
-from lightning_tfm.report.statistics import (
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.resampling import resamples
+from lightning_tfm.report.stats.statistics import (
     ALPHA,
     LEAST,
     Differences,
@@ -53,7 +53,7 @@ from lightning_tfm.report.statistics import (
     prior_df,
     sentence_noise,
 )
-from lightning_tfm.report.verdict import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
+from lightning_tfm.report.word import BETTER, CONTRADICTED, UNDECIDED, UNTESTABLE, WORSE
 from lightning_tfm.runs.record import LengthClass
 from lightning_tfm.strict import OPTIONAL
 from lightning_tfm.study.rows import apply

@@ -4,7 +4,7 @@ The estimand is the row at the value of its grid whose expected log PPL is least
 neighbour of it, and no number of reported seeds shows that. The rule:
 
 1. m_v is the log of the row's mean dev PPL over the n_t tuning seeds at value v; sigma^2, the variance of one training,
-   that of the row's reported seeds, moderated (report/statistics.py). A value counts as at most `FAR` sigma above the
+   that of the row's reported seeds, moderated (stats/statistics.py). A value counts as at most `FAR` sigma above the
    row's least: how far away it diverged, or stayed on a plateau, says nothing of the values near the best.
 2. f_v, the response, is quadratic in log v: level and slope are the row's own, by least squares; the curvature is the
    median of the rows' own, at least 0, so that one row on a plateau bends no other. With two values, or values that are
@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from lightning_tfm.report import statistics
-from lightning_tfm.report.statistics import BASE, Differences
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.statistics import BASE, Differences
 from lightning_tfm.study.tuned import TuningSummary
 
 DRAWS, SEED = 2000, 2017

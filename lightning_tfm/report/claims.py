@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_tfm.metrics import PPL
-from lightning_tfm.report.multiplicity import holm
-from lightning_tfm.report.statistics import ALPHA, Estimate
-from lightning_tfm.report.verdict import CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.stats.multiplicity import holm
+from lightning_tfm.report.stats.statistics import ALPHA, Estimate
+from lightning_tfm.report.word import CONTRADICTED, SUPPORTED, UNDECIDED, UNTESTABLE
 
 WORSE, BETTER, SAME = "worse than base", "better than base", "as good as base"
 TAU = PPL.clear

@@ -1,7 +1,7 @@
 """Studies side by side: what each row does in each of them, and whether it does more in one than in another.
 
 Of a row in study k and in the first one the difference of differences (row_k - base_k) - (row_1 - base_1) is tested:
-its squared error is the sum of both differences' own (report/statistics.py), its degrees of freedom Satterthwaite's.
+its squared error is the sum of both differences' own (stats/statistics.py), its degrees of freedom Satterthwaite's.
 What the studies share, runs or a dev text, makes the two differences alike, so the sum is never too small for them. In
 each study and metric the rows are one family, corrected by Benjamini and Hochberg. A row without a p in either study,
 as with fewer seeds than a verdict needs, has only its interval.
@@ -15,12 +15,12 @@ from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.build import Report
-from lightning_tfm.report.multiplicity import adjusted
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference, SummaryRow
-from lightning_tfm.report.statistics import Estimate
+from lightning_tfm.report.stats.multiplicity import adjusted
+from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.verdict import UNTESTABLE
+from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.rows import differences
 
 

@@ -7,7 +7,7 @@ from lightning_tfm.report.comparison import Comparison
 from lightning_tfm.report.forest import Mark, picture
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.row import Difference
-from lightning_tfm.report.statistics import Estimate
+from lightning_tfm.report.stats.statistics import Estimate
 
 
 def forest(comparison: Comparison, metric: str) -> Markup:

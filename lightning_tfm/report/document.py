@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from lightning_tfm.report import marks
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.verdict import WORDS
+from lightning_tfm.report.word import WORDS
 
 
 @cache

@@ -5,21 +5,21 @@ the same rows beside it. The confirmatory family is that of the claims (report/c
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
-from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, printed
+from lightning_tfm.counting import counted
+from lightning_tfm.metrics import METRICS, PPL, PRINTED, WORD, Metric, printed
 from lightning_tfm.plurals import plural
-from lightning_tfm.report import choice, power, resampling, statistics
-from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report import choice
 from lightning_tfm.report.records import Cells, FilledCell
-from lightning_tfm.report.statistics import ALPHA, Differences
-from lightning_tfm.report.verdict import FEWER, SMALLER_ALPHA, Evidence
+from lightning_tfm.report.stats import resampling, statistics
+from lightning_tfm.report.stats.evidence import Evidence, corrected, may_be_equal, planning, prospect, untested
+from lightning_tfm.report.verdict import FEWER
 
 Key = tuple[str, str]
 """(row, metric)"""
@@ -105,11 +105,6 @@ INTERVAL = ("se", "df", "lower", "upper")
 """what is known of a row with too few seeds for a verdict"""
 
 
-def untested(estimate: float, n: int, n_base: int, why: str) -> Evidence:
-    """An estimate without a test."""
-    return Evidence(estimate, math.nan, math.nan, n, n_base, untested=why)
-
-
 def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
     if min(n, n_base) < statistics.LEAST:
         few = min(n, n_base)
@@ -118,68 +113,10 @@ def _why_not(n: int, n_base: int, reference: str | None, se: float) -> str:
     return "some resampled texts have no score" if math.isnan(se) else "all seeds gave the same number"
 
 
-def corrected(
-    d: Differences, p_R: np.ndarray, printed_R: np.ndarray, tau: float, share: float
-) -> dict[str, np.ndarray]:
-    """The fields of Evidence that come from a test. `printed_R`: NaN where the paper has no number."""
-    alpha, adjusted = ALPHA * share, benjamini_hochberg(p_R)
-    low, high = d.interval(alpha)
-    half = np.where(printed_R < 0, d.above(0.5 * printed_R), d.below(0.5 * printed_R))
-    return {
-        "se": d.se,
-        "df": d.df,
-        "lower": low,
-        "upper": high,
-        "p": np.minimum(adjusted / share, 1.0),
-        "holm": np.minimum(holm(p_R) / share, 1.0),
-        "equivalent": np.minimum(d.equivalence(tau) / share, 1.0),
-        "half": np.minimum(half / share, 1.0),
-    }
-
-
-def planning(
-    d: Differences, adjusted_R: np.ndarray, equal_R: np.ndarray, tau: float, share: float
-) -> dict[str, np.ndarray]:
-    """The fields of Evidence that say what other seeds would do. `equal_R`: rows that a word may call equal to base."""
-    alpha = ALPHA * share
-    level = next_level(adjusted_R, alpha)
-    difference = power.needed(d, np.abs(d.estimate), level / 2)
-    absence = power.needed(d, tau - np.abs(d.estimate), alpha, 0.9)
-    return {
-        "smallest": power.smallest(d, level),
-        "needed": np.where(equal_R, np.minimum(difference, absence), difference),
-    }
-
-
-def may_be_equal(printed_R: np.ndarray, tau: float, same_unit: bool) -> np.ndarray:
-    """Rows of which a verdict may say that they do not differ: those without a clear printed difference; where ours has
-    no unit in common with the paper's, those without any."""
-    return ~(np.abs(printed_R) > tau) & (same_unit | np.isnan(printed_R)) & np.isfinite(tau)
-
-
-def prospect(
-    d: Differences,
-    n_R: np.ndarray,
-    printed_R: np.ndarray,
-    equal_R: np.ndarray,
-    tau: float,
-    full_size: bool,
-    last: int,
-    share: float,
-) -> np.ndarray:
-    """Chance that the last look, at `last` seeds and this share of the level, decides a row, predicted from this one.
-
-    An upper limit: as if every other row were found by then, so that the correction left the level unchanged.
-    """
-    se, df = power.ahead(d, last)
-    edge, narrow, one = (statistics.t_isf(a * share, df) * se for a in (ALPHA / 2, ALPHA, SMALLER_ALPHA))
-    above = partial(power.chance_above, d, n_R, last)
-    chance = above(edge) + 1 - above(-edge)
-    inside = np.maximum(above(narrow - tau) - above(tau - narrow), 0.0)
-    bound = 0.5 * np.abs(printed_R) - one
-    smaller = np.where(printed_R < 0, above(-bound), 1 - above(bound))
-    clear = full_size & (np.abs(printed_R) > tau)
-    return chance + np.where(equal_R, inside, np.where(clear, smaller, 0.0))
+def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes a score, as tested, from its sums, [..., X]."""
+    score = counted(metric).score if metric.counted else resampling.ratio
+    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
 
 
 def bootstraps(cells: Cells) -> Boots:
@@ -189,7 +126,7 @@ def bootstraps(cells: Cells) -> Boots:
         tables = {key: cell.sums.get(metric) for key, cell in sorted(cells.filled.items())}
         known = {key: table for key, table in tables.items() if table is not None and len(table) > 1}
         if known and len(known) == len(tables):
-            scores = resampling.resampled(list(known.values()), resampling.score_of(METRICS[metric]))
+            scores = resampling.resampled(list(known.values()), score_of(METRICS[metric]))
             found[metric] = dict(zip(known, scores, strict=True))
     return found
 

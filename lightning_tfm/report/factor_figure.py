@@ -11,7 +11,7 @@ from lightning_tfm.report.factors import ABOUT, Effect, FactorSummary, HeatMap, 
 from lightning_tfm.report.forest import Mark, picture
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
-from lightning_tfm.report.verdict import DISC
+from lightning_tfm.report.word import DISC
 
 RING = DISC + "M-2.7 0a2.7 2.7 0 1 0 5.4 0a2.7 2.7 0 1 0-5.4 0z"
 """of an interaction"""

@@ -5,7 +5,7 @@ over the other fields of m(a, …) - m(a_0, …), a_0 being base's level, or tha
 it is not among them); the interaction of levels a and b is the mean of m(a, b) - m(a_0, b) - m(a, b_0) + m(a_0, b_0).
 Both are contrasts sum c m:
 
-    Var = sum c^2 v / n + Var(sum c g),    v, n, g: of each combination, as in report/statistics.py
+    Var = sum c^2 v / n + Var(sum c g),    v, n, g: of each combination, as in report/stats/statistics.py
 
 with the seeds' variances v moderated by those of the whole study, and the sentences' part from the paired bootstrap of
 the contrast less what the seeds' variances hold of it already; error and degrees of freedom are joined as there. In
@@ -27,13 +27,13 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
-from lightning_tfm.report import statistics
 from lightning_tfm.report.blocks import Table, columns
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.heat_map import NOTHING
-from lightning_tfm.report.multiplicity import adjusted
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.verdict import UNTESTABLE
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.multiplicity import adjusted
+from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.study import Ablation
 
 Combination = tuple[Any, ...]

@@ -13,10 +13,10 @@ from lightning_tfm.report.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.agreement_text import at
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, Text, columns
 from lightning_tfm.report.columns import labels, titled
+from lightning_tfm.report.evidence import score_of
 from lightning_tfm.report.facts import FACTS
 from lightning_tfm.report.panels import BASE, Panel, panels, row_classes, short_names
 from lightning_tfm.report.records import Cells
-from lightning_tfm.report.resampling import score_of
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import Scale, bottom_axis, dot, figure, label, left_axis, pointed, points, spanning, tag
 

@@ -12,11 +12,12 @@ from lightning_tfm.report import agreement_text, factors, far_above, layer_table
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.panels import short_name
-from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.softmax import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.verdict import OPEN, SCOPE, UNDECIDED, UNTESTABLE, WORDS, Word
+from lightning_tfm.report.verdict import SCOPE
+from lightning_tfm.report.word import OPEN, UNDECIDED, UNTESTABLE, WORDS, Word
 
 NAMED = 3
 """rows that a sentence names"""

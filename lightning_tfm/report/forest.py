@@ -11,7 +11,8 @@ from lightning_tfm.report.panels import short_name, short_names
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
-from lightning_tfm.report.verdict import DISC, UNTESTABLE, WORDS, phrase
+from lightning_tfm.report.verdict import phrase
+from lightning_tfm.report.word import DISC, UNTESTABLE, WORDS
 
 FAR = 4.0
 """beyond this many times the 80th percentile of all estimates a mark is at the edge, as a number"""

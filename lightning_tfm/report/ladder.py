@@ -35,9 +35,9 @@ from lightning_tfm.report.columns import SIZES
 from lightning_tfm.report.comparison import Against, Asked, Side, compare
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference
-from lightning_tfm.report.statistics import ALPHA, t_isf
+from lightning_tfm.report.stats.statistics import ALPHA, t_isf
 from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.verdict import UNTESTABLE
+from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.held import FOLLOW
 
 PRIOR = {"size": (0.3, 0.15), "rest": (0.0, 0.3)}

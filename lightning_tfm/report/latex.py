@@ -12,7 +12,8 @@ from lightning_tfm.report.facts import brief
 from lightning_tfm.report.render.latex import MOST, Tex, latex, to_table, width
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.verdict import SCOPE, Word
+from lightning_tfm.report.verdict import SCOPE
+from lightning_tfm.report.word import Word
 from lightning_tfm.report.words import looked, signatures
 
 PERCENT = r" ($\pm$\,\%)"

@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from lightning_tfm.report.svg import number, tag
-from lightning_tfm.report.verdict import WORDS
+from lightning_tfm.report.word import WORDS
 
 
 def placed(shape: str, x: float, y: float) -> str:

@@ -33,7 +33,8 @@ from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.translations import translations
-from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, UNTESTABLE, Word, counted, factors_printed
+from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, counted, factors_printed
+from lightning_tfm.report.word import UNTESTABLE, Word
 from lightning_tfm.report.words import elsewhere, signatures
 from lightning_tfm.runs.divergence import BLOCKS, Undefined
 from lightning_tfm.study.command import fit_command

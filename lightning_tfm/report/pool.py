@@ -1,7 +1,7 @@
 """Rows over corpora as random effects: what a row does on average over corpora, and what an unseen corpus would show.
 
 Of a row y_k is the difference to base in study k, as the metric is tested, v_k its squared standard error over seeds
-(report/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
+(stats/statistics.py). The studies are taken as a sample of corpora: y_k ~ N(theta_k, v_k), theta_k ~ N(mu, tau^2).
 
 - tau^2 by Paule and Mandel (1982): sum w_k (y_k - mu)^2 = K - 1 with w_k = 1 / (v_k + tau^2), mu = sum w_k y_k /
   sum w_k; 0 if the sum is not larger at tau^2 = 0.
@@ -29,9 +29,9 @@ from scipy.optimize import brentq
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.comparison import Asked, Comparison
-from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.plain import rounded
-from lightning_tfm.report.statistics import ALPHA, t_isf, t_sf
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import ALPHA, t_isf, t_sf
 
 LEAST = 3
 """studies of a row: with fewer nothing is said of an unseen corpus"""

@@ -61,11 +61,11 @@ class Spread:
 class Difference:
     """A row's difference to base (or Summary.reference) in one metric, ours and the paper's, as it is tested.
 
-    From `estimate` to `prospect` it is verdict.Evidence, None if there was no test, or if there are no scores.
+    From `estimate` to `prospect` it is stats.evidence.Evidence, None if there was no test, or if there are no scores.
     """
 
     verdict: str
-    """a verdict.Word"""
+    """a word.Word"""
     why: str
     paper: float | None
     """the paper's own"""

@@ -13,16 +13,17 @@ from lightning_tfm.config import Experiment, Miniature, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import CHARACTER, METRICS, OF_TEXT, PPL, PRINTED, Metric, printed
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.report import agreement, beyond, claims, columns, factors, power, statistics, tuning, verdict
-from lightning_tfm.report.evidence import Boots, Key, bootstraps, untested, weigh_rows
+from lightning_tfm.report import agreement, beyond, claims, columns, factors, tuning, verdict, word
+from lightning_tfm.report.evidence import Boots, Key, bootstraps, weigh_rows
 from lightning_tfm.report.far_above import far_above
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.records import Cells, Found, belonging
 from lightning_tfm.report.row import Difference, Percent, Scores, SummaryRow
 from lightning_tfm.report.sequential import over_looks
+from lightning_tfm.report.stats import power, statistics
+from lightning_tfm.report.stats.evidence import Evidence, untested
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.verdict import Evidence
 from lightning_tfm.report.worth import with_worth
 from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.looks import NOT_ASKED, Course, Look
@@ -77,7 +78,7 @@ def _row(
             runs[str(seed)] = record
     counts = {record.parameters.total for record in runs.values()}
     n = len(runs) + len(diverged)
-    instead = f"{verdict.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
+    instead = f"{word.DIVERGED} ({len(diverged)} of {n})" if diverged else NOTHING
     of_all = {} if diverged else runs
 
     def known(metric: Metric) -> Scores | None:
@@ -158,7 +159,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = _beside_diverged(row, cells.reference or "base")
         if row.name in cells.foreign and not row.same_as:
             why = f"other pieces than {cells.reference or 'base'}: see the nll per reference word"
-            not_compared = Difference(verdict.INCOMPARABLE, why, None)
+            not_compared = Difference(word.INCOMPARABLE, why, None)
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
@@ -259,10 +260,10 @@ def _compared(
 
 def _beside_diverged(row: SummaryRow, to: str) -> SummaryRow:
     """A row of which seeds diverged, or beside one of which they did: no test."""
-    made = Difference(verdict.UNTESTABLE, f"seeds of {to} diverged", None)
+    made = Difference(word.UNTESTABLE, f"seeds of {to} diverged", None)
     if row.diverged:
         k_of_n = f"{len(row.diverged)} of {row.n}"
-        made = Difference(verdict.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
+        made = Difference(word.DIVERGED, f"{k_of_n} seeds diverged", None, beside=k_of_n)
 
     def metric(found: Scores) -> Scores:
         printed = found.difference.paper if found.difference else None

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Table, columns
 from lightning_tfm.report.grid import grid
-from lightning_tfm.report.multiplicity import benjamini_hochberg
-from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats.statistics import ALPHA
 
 NAMES = {
     ("encoder", "parent"): "encoder: the parent",

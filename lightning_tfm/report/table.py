@@ -10,11 +10,12 @@ from lightning_tfm.report.columns import COLUMNS
 from lightning_tfm.report.document import p_value
 from lightning_tfm.report.facts import Fact, brief, shown
 from lightning_tfm.report.far_above import said
-from lightning_tfm.report.power import ABOUT
 from lightning_tfm.report.row import Difference, SummaryRow, printed
+from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.summary import Table as Untested
-from lightning_tfm.report.verdict import DIVERGED, INCOMPARABLE, UNDECIDED, phrase
+from lightning_tfm.report.verdict import phrase
+from lightning_tfm.report.word import DIVERGED, INCOMPARABLE, UNDECIDED
 
 FEW = 3
 """varied fields that are columns of a page at first; more are a matter of the chooser"""

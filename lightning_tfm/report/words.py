@@ -5,25 +5,16 @@ from collections.abc import Sequence
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL, WORD, Metric
 from lightning_tfm.plurals import plural
-from lightning_tfm.report import (
-    agreement_text,
-    beyond_text,
-    columns,
-    factors,
-    nats,
-    reference,
-    regime,
-    statistics,
-    tuning,
-    worth,
-)
+from lightning_tfm.report import agreement_text, beyond_text, columns, factors, nats, reference, regime, tuning, worth
 from lightning_tfm.report.claims import ClaimSummary
 from lightning_tfm.report.far_above import FAR, phrases
 from lightning_tfm.report.findings import untested
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.summary import Summary, Table
-from lightning_tfm.report.verdict import BIAS, FEWER, SCOPE, UNTESTABLE, counted, factors_printed
+from lightning_tfm.report.verdict import BIAS, FEWER, SCOPE, counted, factors_printed
+from lightning_tfm.report.word import UNTESTABLE
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
 

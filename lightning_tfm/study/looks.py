@@ -14,7 +14,7 @@ from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.study import LOOKS, Ablation, Study, folder_of
 
 FIRST, BUDGET = 5, 8
-"""seeds of every row at first, the fewest at which a table has verdicts (report/statistics.py), and at most"""
+"""seeds of every row at first, the fewest at which a table has verdicts (report/stats/statistics.py), and at most"""
 LATE = (0.1, 0.2, 0.7)
 """shares of the level at the first look, at one in between and at the last"""
 NOT_ASKED = "not asked for: closed with fewer seeds"

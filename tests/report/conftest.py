@@ -21,7 +21,7 @@ def generator(tmp_path) -> Callable[..., Generator]:
 def few_seeds() -> Iterator[None]:
     """Two seeds are enough for a verdict, so that studies are small; the rule has tests of its own, in test_verdict."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lightning_tfm.report.statistics.LEAST", 2)
+        patch.setattr("lightning_tfm.report.stats.statistics.LEAST", 2)
         yield
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lightning_tfm.report import choice
 from lightning_tfm.report.build import make
-from lightning_tfm.report.statistics import SentenceNoise, compare
+from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.report.tuning import notes, weighed
 from lightning_tfm.study.tuned import TunedRow, TuningSummary
 from tests.report.synthetic import Generator

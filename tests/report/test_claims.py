@@ -18,8 +18,8 @@ from lightning_tfm.report.claims import (
     both_sides,
     weigh,
 )
-from lightning_tfm.report.statistics import Estimate
-from lightning_tfm.report.verdict import CONTRADICTED, UNDECIDED, UNTESTABLE
+from lightning_tfm.report.stats.statistics import Estimate
+from lightning_tfm.report.word import CONTRADICTED, UNDECIDED, UNTESTABLE
 from lightning_tfm.study.rows import all_rows
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lightning_tfm.report
-from lightning_tfm.report.verdict import Word
+from lightning_tfm.report.word import Word
 
 LEAST = 20.0
 SEEN_BY = {

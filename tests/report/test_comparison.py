@@ -13,13 +13,14 @@ import pytest
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.rows import move
-from lightning_tfm.report import comparison_text, statistics
+from lightning_tfm.report import comparison_text
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, compare, minus
 from lightning_tfm.report.comparison_figure import forest
-from lightning_tfm.report.multiplicity import benjamini_hochberg
 from lightning_tfm.report.render.analysis import render
 from lightning_tfm.report.row import Difference
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.study import save
 from tests.records import summary_row
@@ -174,7 +175,7 @@ def of(d: statistics.Differences, s: int, r: int) -> Difference:
 
 
 def test_a_study_with_fewer_seeds_than_a_verdict_needs_has_intervals_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
     few = Generator(tmp_path, ROWS, [1, 2, 3], "few")
     few.write_all({"A-h1": 0.3})
     many = Generator(tmp_path, ROWS, [1, 2, 3, 4, 5], "many")

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from lightning_tfm.durable import to_json
-from lightning_tfm.report import factors, statistics
+from lightning_tfm.report import factors
 from lightning_tfm.report.build import make
 from lightning_tfm.report.factors import Effect
 from lightning_tfm.report.heat_map import heat_map
-from lightning_tfm.report.multiplicity import benjamini_hochberg
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg
 from lightning_tfm.study.looks import Course, Look, late, looks_to_json
 from lightning_tfm.study.rows import Paper, Row
 from lightning_tfm.study.study import Ablation
@@ -70,7 +71,7 @@ def test_contrasts_of_two_by_three_by_two_fields():
 
 
 def test_effects_of_too_few_seeds_have_intervals_and_no_p(tmp_path, monkeypatch):
-    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
     made = Generator(tmp_path, GRID, [1, 2, 3])
     made.write_all({"norm=pre, warmup=400": 0.3, "norm=pre, warmup=800": 0.9, "norm=post, warmup=800": 0.0})
     report = make("made", tmp_path)

@@ -9,7 +9,7 @@ from lightning_tfm.report.agreement import LastEighth
 from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.findings import headline, trust
 from lightning_tfm.report.row import Difference, Percent, Scores
-from lightning_tfm.report.verdict import Word
+from lightning_tfm.report.word import Word
 from tests.records import summary, summary_row
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lightning_tfm.report.multiplicity import benjamini_hochberg, holm, next_level
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm, next_level
 
 
 def test_holm():

@@ -24,7 +24,7 @@ from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
 from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
-from lightning_tfm.report.verdict import WORDS
+from lightning_tfm.report.word import WORDS
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import folder_of

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lightning_tfm.report import power
-from lightning_tfm.report.statistics import SentenceNoise, compare
+from lightning_tfm.report.stats import power
+from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 
 ROWS = 6
 ZEROS = SentenceNoise(np.zeros(ROWS), np.zeros(ROWS))

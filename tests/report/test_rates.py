@@ -19,10 +19,10 @@ from benchmarks.verdicts import (
     planted_effects,
     row_names,
 )
-from lightning_tfm.report import statistics
 from lightning_tfm.report.sequential import HOPELESS
-from lightning_tfm.report.statistics import ALPHA
-from lightning_tfm.report.verdict import Word
+from lightning_tfm.report.stats import statistics
+from lightning_tfm.report.stats.statistics import ALPHA
+from lightning_tfm.report.word import Word
 from lightning_tfm.study.looks import late, linear
 
 N = 600

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
 from lightning_tfm.counting import Bleu, Chrf
-from lightning_tfm.report.resampling import ratio, resampled, resamples
+from lightning_tfm.report.stats.resampling import ratio, resampled, resamples
 
 LINES = st.lists(st.text("ab c.,-&'\u00fc1\u3000\t", max_size=20), min_size=1, max_size=6)
 

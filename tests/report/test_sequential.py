@@ -12,8 +12,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.report.build import make
 from lightning_tfm.report.claims import ClaimSummary, Finding
 from lightning_tfm.report.sequential import further, hopeless_rows, open_rows, over_looks
-from lightning_tfm.report.statistics import LEAST
-from lightning_tfm.report.verdict import Evidence
+from lightning_tfm.report.stats.evidence import Evidence
+from lightning_tfm.report.stats.statistics import LEAST
 from lightning_tfm.study.looks import BUDGET, FIRST, Course, Look, Plan, late, linear, looks_to_json, read_looks
 from tests.records import summary, summary_row
 

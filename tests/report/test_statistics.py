@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
-from lightning_tfm.report.statistics import (
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.stats.statistics import (
     Estimate,
     SentenceNoise,
     compare,

@@ -10,13 +10,14 @@ from lightning_tfm.config import Experiment, Miniature
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report import records
 from lightning_tfm.report.build import write_table
-from lightning_tfm.report.evidence import _differences, bootstraps, corrected
-from lightning_tfm.report.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.evidence import _differences, bootstraps
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.records import read_cells
-from lightning_tfm.report.statistics import SentenceNoise, compare
+from lightning_tfm.report.stats.evidence import Evidence, corrected
+from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
+from lightning_tfm.report.stats.statistics import SentenceNoise, compare
 from lightning_tfm.report.summarise import _full_size, summarise
-from lightning_tfm.report.verdict import Evidence, judge
+from lightning_tfm.report.verdict import judge
 from lightning_tfm.study.rows import Paper, Row
 from tests.records import SIGNATURE, summary, summary_row
 

@@ -12,15 +12,15 @@ from scipy import stats
 import lightning_tfm
 from lightning_tfm.metrics import BLEU, PPL
 from lightning_tfm.report.build import make
-from lightning_tfm.report.evidence import may_be_equal
 from lightning_tfm.report.row import Difference
-from lightning_tfm.report.verdict import (
+from lightning_tfm.report.stats.evidence import Evidence, may_be_equal
+from lightning_tfm.report.verdict import FALSE, agrees, counted, judge, phrase
+from lightning_tfm.report.word import (
     BETTER,
     CONTRADICTED,
     DIFFERS,
     DIVERGED,
     EQUAL,
-    FALSE,
     NEITHER,
     REPRODUCED,
     SAME_DIRECTION,
@@ -29,12 +29,7 @@ from lightning_tfm.report.verdict import (
     UNDECIDED,
     UNTESTABLE,
     WORSE,
-    Evidence,
     Word,
-    agrees,
-    counted,
-    judge,
-    phrase,
 )
 from lightning_tfm.study.rows import all_rows
 from tests.records import summary_row
@@ -185,7 +180,7 @@ def test_seeds_are_promised_for_an_absence_only_where_a_word_can_say_it():
 @pytest.mark.parametrize(("n", "n_base"), [(4, 8), (8, 4), (3, 3)])
 def test_fewer_than_five_seeds_have_an_interval_and_no_word(generator, monkeypatch, n, n_base):
     """Seeds on plateaus make a false word in up to 22 % of studies of 3 seeds (benchmarks/results/plateaus.txt)."""
-    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
     made = generator(["base", "A-h1", "A-h32", "C-N2"], list(range(1, max(n, n_base) + 1)))
     skip = [("base", s) for s in range(n_base + 1, n + 1)] + [("A-h1", s) for s in range(n + 1, n_base + 1)]
     made.write_all({"A-h1": 0.5, "C-N2": 0.5}, skip=skip)
@@ -199,7 +194,7 @@ def test_fewer_than_five_seeds_have_an_interval_and_no_word(generator, monkeypat
 
 
 def test_five_seeds_have_a_word(generator, monkeypatch):
-    monkeypatch.setattr("lightning_tfm.report.statistics.LEAST", 5)
+    monkeypatch.setattr("lightning_tfm.report.stats.statistics.LEAST", 5)
     made = generator(["base", "A-h1", "A-h32"], [1, 2, 3, 4, 5])
     made.write_all({"A-h1": 0.5})
     rows = {row.name: row for row in make("made", made.root).summary.rows}

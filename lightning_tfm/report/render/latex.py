@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text
-from lightning_tfm.report.verdict import WORDS
+from lightning_tfm.report.word import WORDS
 
 LONG = 20
 """characters of a column's words beyond which they are folded"""

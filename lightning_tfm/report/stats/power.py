@@ -6,7 +6,7 @@ All of it is planning, nothing here decides: approximate power of Student's t wh
 import numpy as np
 from scipy.special import gammaincinv, gammaln, ndtri
 
-from lightning_tfm.report.statistics import BASE, Differences, t_isf, t_sf
+from lightning_tfm.report.stats.statistics import BASE, Differences, t_isf, t_sf
 
 POWER = 0.8
 """aimed at; the noise being estimated from few seeds, what is printed is found in 64 to 79 % of replicates instead

@@ -12,9 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from lightning_tfm.counting import counted
-from lightning_tfm.metrics import Metric
-
 RESAMPLES = 2000
 """the variance of a difference is then known within 3 % (one standard deviation)"""
 BLOCK = 32
@@ -27,12 +24,6 @@ def resamples(S: int, B: int = RESAMPLES, seed: int = 2017) -> np.ndarray:
     draws = np.random.Generator(np.random.Philox(seed)).integers(0, S, size=(B, S))
     flat = draws + S * np.arange(B)[:, None]
     return np.bincount(flat.ravel(), minlength=B * S).reshape(B, S).astype(np.float64)
-
-
-def score_of(metric: Metric) -> Callable[[np.ndarray], np.ndarray]:
-    """What makes a score, as tested, from its sums, [..., X]."""
-    score = counted(metric).score if metric.counted else ratio
-    return (lambda sums_X: np.log(score(sums_X))) if metric.counted and metric.log else score
 
 
 def ratio(sums_X: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_tfm.report.statistics import ALPHA
+from lightning_tfm.report.stats.statistics import ALPHA
 
 
 def holm(p_M: np.ndarray) -> np.ndarray:
