@@ -35,6 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "tests/system/" not in item.nodeid)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """LIGHTNING_TFM_SKIPPED names a file for what was skipped here, which `pytest @FILE` runs where more is installed."""
+    if "LIGHTNING_TFM_SKIPPED" in os.environ:
+        skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
+        Path(os.environ["LIGHTNING_TFM_SKIPPED"]).write_text("".join(f"{name}\n" for name in sorted({*skipped})))
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays: looking for garbage in it, in every forked child too, took a third of the time."""
     for kind in (Claimed, Segment, RunRecord):  # what reads them, every forked child would make anew
