@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """LIGHTNING_TFM_SKIPPED names a file for what was skipped here, which `pytest @FILE` runs where more is installed."""
+    """LIGHTNING_TFM_SKIPPED names a file for what was skipped; `pytest @FILE` runs it where more is installed."""
     if "LIGHTNING_TFM_SKIPPED" in os.environ:
         skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
         Path(os.environ["LIGHTNING_TFM_SKIPPED"]).write_text("".join(f"{name}\n" for name in sorted({*skipped})))
