@@ -20,6 +20,7 @@ BASE = {"config", "errors", "keys", "metrics", "model.config", "parts", "pieces"
 MAY = {  # room or file -> rooms and files of ours that it may import
     "archives": set(),
     "errors": set(),
+    "gone": {"errors"},
     "keys": set(),
     "metrics": {"errors", "user_modules"},
     "parts": {"errors", "model.config"},  # its types alone
@@ -68,7 +69,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     | {"durable", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.prepared"},
     "measure": BASE | {"model"},
     "cli": BASE
-    | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "sums"}
+    | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "gone", "sums"}
     | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "measure"},
     "results": BASE | {"inference", "model", "report", "runs", "study", "watch"},
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
@@ -76,7 +77,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
 ONLY_IN = {
     "lightning": {"data", "training", "runs"},
     "pytorch_lightning": set(),
-    "optuna": {"queue", "dashboard"},
+    "optuna": {"queue"},
     "wandb": {"queue"},
     "tensorboard": set(),  # through torch.utils.tensorboard
     "mlflow": {"report"},

@@ -18,6 +18,7 @@ import yaml
 
 from lightning_tfm.config import WORDS, Data, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.gone import refuse
 from lightning_tfm.parts import KINDS as PARTS
 from lightning_tfm.study.held import HOLD, KINDS, SEEN
 from lightning_tfm.study.settings import APPENDED, PLAIN, SECTIONS, TYPED, Setting, Settings, in_file, merged
@@ -110,6 +111,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in (*action.choices, action.default):
+            refuse(f"{self.prog.split()[-1]} {'/'.join(action.option_strings)}={value}")
             raise argparse.ArgumentError(action, f"{value!r}: {nearest(value, action.choices)}")
 
     def check_options(self, argv: Sequence[str]) -> None:
@@ -122,6 +124,7 @@ class Parser(argparse.ArgumentParser):
             if token.startswith("--") and " " not in key and key not in known:
                 from lightning_tfm.study.meant import meant
 
+                refuse(f"{self.prog.split()[-1]} {key}", key.removeprefix("--"))
                 said = value if equals else following
                 raise UserError(f"unknown option '{key}' (value '{said}') on the command line: {meant(key, known)}")
 
@@ -169,6 +172,7 @@ def _field(cls: type, section: str, name: str, text: str) -> Any:
 
 def _action(verb: str, actions: Sequence[str], word: str) -> str:
     if word not in actions:
+        refuse(f"{verb} {word}")
         raise UserError(f"{verb} {word}: {nearest(word, actions)}")
     return word
 

@@ -16,31 +16,25 @@ if TYPE_CHECKING:
 
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Studies, searches and runs in the browser, on 127.0.0.1.", experiment=False)
-    parser.add_argument("--storage", default="", help="a PostgreSQL storage whose studies are shown, too")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--token", action="store_true", help="answer only those who have the printed address")
     options = parse_plain(parser, argv)
     root = Path(options["out"])
-    if not root.is_dir() and not options["storage"]:
+    if not root.is_dir():
         raise UserError(f"--out={root}: no such folder; give the one with your runs and studies")
     token = secrets.token_urlsafe(16) if options["token"] else ""
-    return show(root, options["port"], "/", not options["no_text"], options["storage"], token)
+    return show(root, options["port"], "/", not options["no_text"], token)
 
 
-def show(root: Path, port: int, path: str, texts: bool = True, storage: str = "", token: str = "") -> int:
+def show(root: Path, port: int, path: str, texts: bool = True, token: str = "") -> int:
     """Serve the results folder until Ctrl-C, and name the address of the page `path`. Raises UserError."""
     from lightning_tfm.dashboard.app import Dashboard
     from lightning_tfm.dashboard.board import Board
     from lightning_tfm.dashboard.serve import serve
     from lightning_tfm.watch.memory import cache_file
 
-    elsewhere = None
-    if storage:
-        from lightning_tfm.dashboard.storage import Database
-
-        elsewhere = Database(storage)
-    board = Board(root, elsewhere, cache=cache_file(root))
+    board = Board(root, cache=cache_file(root))
     dashboard = Dashboard(board, texts)
 
     def read() -> None:  # thousands of runs before one has clicked

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.gone import refuse
 from lightning_tfm.runs.threads import wait_quietly
 
 VERBS = {
@@ -85,6 +86,7 @@ def _main(arguments: list[str]) -> int:
         print(version("lightning_tfm"))
         return 0
     if verb not in VERBS:
+        refuse(verb)
         raise UserError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
     try:
         os.getcwd()

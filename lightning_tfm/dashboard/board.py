@@ -5,12 +5,10 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
-from lightning_tfm.runs.record import RunRecord
 from lightning_tfm.watch.memory import Memory
 from lightning_tfm.watch.run_state import Runs, RunState, name_of
 from lightning_tfm.watch.study_state import StudyState, Watch
@@ -41,7 +39,7 @@ class Seen:
     since: dict[str, int] = field(default_factory=dict)
     """run/NAME or study/NAME -> version"""
     notes: tuple[str, ...] = ()
-    """what is wrong with the storage, or a user-defined metric"""
+    """what is wrong with user-defined metrics that runs are scored by"""
 
     def called(self, name: str) -> str:
         """A run in words: row and seed as named by a study, or as requested outside one; else its name."""
@@ -51,27 +49,12 @@ class Seen:
         return f"{asked.row}, seed {asked.seed}" if asked else name
 
 
-class Elsewhere(Protocol):
-    """Studies that a storage knows of (storage.py)."""
-
-    def look(self) -> None: ...
-    @property
-    def outlines(self) -> dict[str, Outline]: ...
-    @property
-    def runs(self) -> dict[str, RunState]: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    def record(self, name: str) -> RunRecord | None: ...
-
-
 class Board:
-    """Follows the results folder `root`, and `elsewhere` beside it. Safe to be asked by several threads."""
+    """Follows the results folder `root`. Safe to be asked by several threads."""
 
-    def __init__(
-        self, root: Path, elsewhere: Elsewhere | None = None, every: float = EVERY, cache: Path | None = None
-    ) -> None:
+    def __init__(self, root: Path, every: float = EVERY, cache: Path | None = None) -> None:
         """`cache`: the file in which finished runs are kept for the next one (watch/memory.py)."""
-        self.root, self.elsewhere = root, elsewhere
+        self.root = root
         self._every, self._last = every, -every
         self._lock = threading.Lock()
         self._memory = Memory(cache)
@@ -81,8 +64,6 @@ class Board:
         self._seen = Seen()
         self._alone: dict[str, RunState] = {}
         """the runs as shown only by their folders"""
-        self._lost: tuple[str, ...] = ()
-        """what is wrong with user-defined metrics that runs are scored by"""
 
     def look(self) -> Seen:
         """The newest state, or that of a moment ago."""
@@ -108,10 +89,6 @@ class Board:
         """What the last look saw, without another one."""
         return self._seen
 
-    def record(self, name: str) -> RunRecord | None:
-        """What a run left whose files are elsewhere."""
-        return self.elsewhere.record(name) if self.elsewhere is not None else None
-
     def _look_first(self) -> None:
         gc.disable()  # nothing of it is garbage, and looking for some takes a quarter of the time
         try:
@@ -124,16 +101,9 @@ class Board:
     def _look(self) -> None:
         old = self._seen
         runs, outlines = self._runs.all(), {outline.name: outline for outline in self._outlines.look()}
-        notes: tuple[str, ...] = ()
-        if self.elsewhere is not None:
-            self.elsewhere.look()
-            runs = _merged(self.elsewhere.runs, runs)
-            outlines = self.elsewhere.outlines | outlines
-            notes = self.elsewhere.notes
-        same = outlines == old.outlines and runs == self._alone
-        if same and (*notes, *self._lost) == old.notes:
+        if outlines == old.outlines and runs == self._alone:
             return
-        self._alone, self._lost = dict(runs), _lost_metrics(runs)
+        self._alone, notes = dict(runs), _lost_metrics(runs)
         studies = {name: self._viewed(outline, runs) for name, outline in outlines.items()}
         homes = old.homes if outlines == old.outlines else _homes(outlines)
         for name, (home, *_) in homes.items():  # as its study knows it: with what comes after its steps
@@ -146,7 +116,7 @@ class Board:
                 key = f"{kind}/{name}"
                 same = before.get(name) == view and (kind == "study" or homes.get(name) == old.homes.get(name))
                 since[key] = old.since[key] if same else version
-        self._seen = Seen(version, runs, studies, outlines, homes, since, (*notes, *self._lost))
+        self._seen = Seen(version, runs, studies, outlines, homes, since, notes)
 
     def _viewed(self, outline: Outline, runs: dict[str, RunState]) -> StudyState:
         if outline.study is None:
@@ -181,17 +151,6 @@ def _lost_metrics(runs: dict[str, RunState]) -> tuple[str, ...]:
             said = str(error) if isinstance(error, UserError) else f"metric '{name}': {type(error).__name__}: {error}"
             lost.append(f"{said}; it is a column by its class's name")
     return tuple(lost)
-
-
-def _merged(there: dict[str, RunState], here: dict[str, RunState]) -> dict[str, RunState]:
-    """The files know more, unless the run continued elsewhere."""
-    ahead = {
-        name: view
-        for name, view in there.items()
-        if (view.state == "finished" and here.get(name, view).state != "finished")
-        or (view.state == "running" and here.get(name, view).state not in ("finished", "running"))
-    }
-    return there | here | ahead
 
 
 def _homes(outlines: dict[str, Outline]) -> dict[str, tuple[Home, ...]]:

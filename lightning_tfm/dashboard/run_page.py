@@ -42,7 +42,7 @@ class RunPages:
     """Makes the page of a run of `board`; keeps the courses of the runs that were looked at last."""
 
     def __init__(self, board: Board, texts: bool = True, most: int = 128) -> None:
-        self._root, self._elsewhere, self._texts, self._most = board.root, board.record, texts, most
+        self._root, self._texts, self._most = board.root, texts, most
         self._courses: OrderedDict[str, Course] = OrderedDict()
 
     def course(self, name: str) -> Course:
@@ -59,7 +59,7 @@ class RunPages:
             raise NoSuchPage(f"there is no run '{name}'")
         folder, view = self._root / "runs" / name, seen.runs[name]
         found = read(folder / "result.json")
-        record = found if isinstance(found, RunRecord) else self._elsewhere(name)
+        record = found if isinstance(found, RunRecord) else None
         experiment = _experiment(view.experiment)
         over = over_time(folder) if self._texts else []
         data: dict[str, Any] = {

@@ -15,7 +15,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.study.study import Ablation, Search, file_of
+from lightning_tfm.study.study import Ablation, Search
 from lightning_tfm.watch.folder import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
@@ -105,7 +105,6 @@ class StudyPages:
             "view": view,
             "called": outline.called,
             "question": outline.question,
-            "here": file_of(self._root, name).is_file(),
             "counts": [(word, number) for word, number in view.counts.items() if number],
             "seeds": outline.study.seeds if isinstance(outline.study, Ablation) else [],
             "rows": rows,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, RDBStorage, get_storage
+from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -93,16 +93,6 @@ class PostgresStore(Storage):
     def open(self, say: Callable[[str], None]) -> BaseStorage:
         with self._holding(b"lightning_tfm"):  # it creates Optuna's tables if missing
             return RDBStorage(self._url, engine_kwargs={"poolclass": NullPool})
-
-    def open_to_read(self) -> BaseStorage:
-        """Optuna's storage over connections that PostgreSQL lets change nothing; finished trials are requested once."""
-        read_only = {"options": "-c default_transaction_read_only=on"}
-        storage = RDBStorage(
-            self._url,
-            engine_kwargs={"poolclass": NullPool, "connect_args": read_only},
-            skip_table_creation=True,
-        )
-        return get_storage(storage)
 
     def check(self) -> None:
         self._connect().close()

@@ -58,8 +58,8 @@ def serve() -> Iterator[Callable[..., Served]]:
     """serve(root): a dashboard of that folder, which looks again at every request."""
     running = []
 
-    def started(root: Path, texts: bool = True, elsewhere: Any = None, token: str = "") -> Served:
-        own, board = listen(0), Board(root, elsewhere, every=0, cache=cache_file(root))
+    def started(root: Path, texts: bool = True, token: str = "") -> Served:
+        own, board = listen(0), Board(root, every=0, cache=cache_file(root))
         answering = server(Dashboard(board, texts).app(token))
         own.listen()
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [own]}, daemon=True)

@@ -138,9 +138,6 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm resume table3": Run(),
     "lightning-tfm study drop table3 E-learned": Run(),
     "lightning-tfm dashboard": Stops("a port is between", "someone to end it with Ctrl-C", "--port 70000"),
-    "lightning-tfm dashboard --out results --storage postgresql+psycopg://HOST/DB": Stops(
-        "cannot be reached", "a PostgreSQL host"
-    ),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
     "lightning-tfm sweep sweeps/table3.yaml --name tuned --tune training.lr_factor=0.35,0.7,1.4": Run(SHORT),
