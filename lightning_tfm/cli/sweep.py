@@ -149,7 +149,7 @@ def defined(settings: Settings, name: str, rows: list[Row], seeds: list[int]) ->
         base=base,
         rows=rows,
         seeds=seeds,
-        prints=Fingerprints.of(prepared, base.data.dev),
+        prints=Fingerprints.of(prepared, base.data),
         V=prepared.tokenizer.V,
         store=prepared.folder.name,
         data=rows_data(base, prepared, rows, settings.out),

@@ -120,7 +120,7 @@ def with_data(search: Search, root: Path) -> Search:
     from lightning_tfm.data.prepare import prepare
 
     prepared = prepare(search.base.data, root, progress_of(search.name))
-    prints = Fingerprints.of(prepared, search.base.data.dev)
+    prints = Fingerprints.of(prepared, search.base.data)
     return replace(search, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name).with_sources()
 
 

@@ -1,6 +1,7 @@
 """Text that was edited since a run or a study was started with it is refused, in words."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from lightning_tfm.config import Data
@@ -12,20 +13,24 @@ from lightning_tfm.errors import UserError
 CHANGED = "changed since: "
 
 
-def prepare_same(data: Data, root: Path, train: str, dev: str | None = None) -> Prepared:
-    """`prepare`, of the text that a run or study was started with. Raises UserError if it has changed since.
+def prepare_same(data: Data, root: Path, began: Mapping[str, str]) -> Prepared:
+    """`prepare`, of the text that a study was started with. Raises UserError if it has changed since.
 
-    `train` and `dev` are its fingerprints; without `dev` the dev text may be another.
+    `began`: its fingerprints by role, train and dev among them; a text whose role is not there may be another.
     """
     fresh = text_not_built(data, root)
-    decide = {role: parts for role, parts in fresh.items() if role == "train" or (role == "dev" and dev is not None)}
-    what = _what_changed(Path(root), data, train, dev, decide) if decide else ""
+    decide = {role: parts for role, parts in fresh.items() if role in began}
+    what = _what_changed(Path(root), data, began, decide) if decide else ""
     if not what.startswith(CHANGED):  # else it is reported before the new text is encoded
         prepared = prepare(data, root)
-        if prepared.train_fingerprint == train and dev in (None, prepared.fingerprint(data.dev)):
+        now = {role: split["fingerprint"] for role, split in prepared.card["splits"].items()}
+        changed = [role for role, text in began.items() if now.get(role, text) != text]
+        if not changed:
             return prepared
-        what = _what_changed(Path(root), data, train, dev, prepared.card["made_of"]["text"])
-        what = what or f"its training text had the fingerprint {train[:12]}…, now {prepared.train_fingerprint[:12]}…"
+        what = _what_changed(Path(root), data, began, prepared.card["made_of"]["text"])
+        what = (
+            what or f"its {changed[0]} text had the fingerprint {began[changed[0]][:12]}…, now {now[changed[0]][:12]}…"
+        )
     raise UserError(
         "the text or the tokenizer is not what the run was started with: "
         f"{what}; nothing was trained on it. Put the old one back and run the same command to resume; a study of the "
@@ -33,13 +38,12 @@ def prepare_same(data: Data, root: Path, train: str, dev: str | None = None) -> 
     )
 
 
-def _what_changed(root: Path, data: Data, train: str, dev: str | None, now: dict[str, list[str]]) -> str:
-    """Of the roles in `now`, by the store that the run was started with; empty if that is gone."""
+def _what_changed(root: Path, data: Data, began: Mapping[str, str], now: dict[str, list[str]]) -> str:
+    """Of the roles in `now`, by the store that the study was started with; empty if that is gone."""
     corpus = make_corpus(data)
     for path in sorted((root / "data").glob("*/card.json")):
         card = json.loads(path.read_bytes())
-        began = {role: split["fingerprint"] for role, split in card["splits"].items()}
-        if began["train"] != train or dev not in (None, began["dev"]):
+        if any(began.get(role, split["fingerprint"]) != split["fingerprint"] for role, split in card["splits"].items()):
             continue
         found = []
         for role, (name, *prints) in card["made_of"]["text"].items():

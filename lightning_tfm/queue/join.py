@@ -33,7 +33,7 @@ def join(name: str, root: Path, resources: Resources) -> list[CellState]:
     study = study_of(queue, root)
     study.hardware_of(resources.hardware)  # refused before the data are read
     prepared = prepare(study.base.data, root)
-    same = Fingerprints.of(prepared, study.base.data.dev) == study.prints
+    same = not study.prints.differing(Fingerprints.of(prepared, study.base.data))
     if isinstance(study, Ablation) and study.data:
         same = same and rows_data(study.base, prepared, study.rows, root) == study.data
     if not same:

@@ -44,7 +44,7 @@ def rows_data(base: Experiment, prepared: Prepared, rows: Sequence[Row], root: P
                 )
         texts = texts if own.tokenizer.fingerprint == prepared.tokenizer.fingerprint else every
         _check_known(own, texts, f"{row.where}: row '{row.name}' ({key})")
-        found[key] = RowData(Fingerprints.of(own, data.dev), own.tokenizer.V, own.folder.name)
+        found[key] = RowData(Fingerprints.of(own, data), own.tokenizer.V, own.folder.name)
     if found:
         _check_known(prepared, texts, "base")
     return found

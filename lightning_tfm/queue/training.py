@@ -43,4 +43,4 @@ class Training:
     def _asked(self, task: Task) -> tuple[Plan, Prepared]:
         """What to train, and its text once checked to be the study's. Raises UserError."""
         plan = self.study.plan(task.cell, self.root)
-        return plan, prepare_same(plan[0].data, self.root, *self.study.texts(task.cell, self.root))
+        return plan, prepare_same(plan[0].data, self.root, self.study.texts(task.cell, self.root).known())

@@ -1,14 +1,14 @@
 """Rows: base + a declared change -> an experiment, and its identity."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from annotated_types import Gt, MinLen
 
-from lightning_tfm.config import Experiment, override
+from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.strict import Flaw, Number, Schema, made
 from lightning_tfm.study import ties
@@ -214,11 +214,24 @@ class Fingerprints:
 
     train: str
     dev: str
+    test: str = field(default="", compare=False)
+    """empty where there is no such text, as is `long`, and in studies from before 2026-11-25: `differing` compares"""
+    long: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, prepared: PreparedText, dev: str) -> "Fingerprints":
-        """Those of prepared data whose dev split is `dev`."""
-        return cls(prepared.train_fingerprint, prepared.fingerprint(dev))
+    def of(cls, prepared: PreparedText, data: Data) -> "Fingerprints":
+        """Those of the prepared `data`."""
+        held_out = (prepared.fingerprint(split) if split else "" for split in (data.dev, data.test, data.long))
+        return cls(prepared.train_fingerprint, *held_out)
+
+    def known(self) -> dict[str, str]:
+        """Role -> fingerprint, of the texts that are known."""
+        return {role: text for role, text in asdict(self).items() if text}
+
+    def differing(self, other: "Fingerprints") -> list[str]:
+        """Roles of the texts that both know and that differ."""
+        theirs = other.known()
+        return [role for role, text in self.known().items() if theirs.get(role, text) != text]
 
 
 def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix: str = "") -> list[str]:

@@ -114,11 +114,11 @@ class Study(Kept, ABC):
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""
-        return _evaluation_hash(self.base, self.texts(cell, root)[1])
+        return _evaluation_hash(self.base, self.texts(cell, root).dev)
 
-    def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
-        """Fingerprints of a cell's training and dev text, as of the study's start; `root`: see plan."""
-        return self.prints.train, self.prints.dev
+    def texts(self, cell: Cell, root: Path) -> Fingerprints:
+        """Of a cell's texts, as of the study's start; `root`: see plan."""
+        return self.prints
 
     def plan(self, cell: Cell, root: Path) -> Plan:
         """What to train for a cell; rows added in the meantime are read from study.json below `root`.
@@ -150,6 +150,13 @@ class Study(Kept, ABC):
     def _with_words(self, old: Self) -> Self:
         """With the words that it had before, if it brings none."""
         return replace(self, title=self.title or old.title, question=self.question or old.question)
+
+    def _other_texts(self, old: Self) -> list[str]:
+        """Messages about texts that are not those that the study was started with."""
+        found = old.prints.differing(self.prints)
+        unknown = self.prints.known().keys() - old.prints.known().keys()  # to a study of an older version
+        found += sorted(unknown) if not found and self.store != old.store else []
+        return [f"the text data.{role}={getattr(self.base.data, role)} has changed" for role in found]
 
     @abstractmethod
     def joined(self, old: Self, path: Path) -> Self:
@@ -273,10 +280,9 @@ class Ablation(Study):
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
 
-    def texts(self, cell: Cell, root: Path) -> tuple[str, str]:
+    def texts(self, cell: Cell, root: Path) -> Fingerprints:
         study = self._knowing(cell, root)
-        prints = study.data_of(next(row for row in study.rows if row.name == cell.row)).prints
-        return prints.train, prints.dev
+        return study.data_of(next(row for row in study.rows if row.name == cell.row)).prints
 
     def plan(self, cell: Cell, root: Path) -> Plan:
         study = self._knowing(cell, root)
@@ -299,8 +305,8 @@ class Ablation(Study):
         } | self._later({"data": {key: asdict(data) for key, data in self.data.items()}})
 
     def joined(self, old: Self, path: Path) -> Self:
-        before, after = (_unseeded(to_dict(s.base)) | {"fingerprints": asdict(s.prints)} for s in (old, self))
-        found = differences(before, after, "the study has")
+        before, after = (_unseeded(to_dict(study.base)) for study in (old, self))
+        found = differences(before, after, "the study has") + self._other_texts(old)
         changes = {row.name: row.change for row in old.rows}
         found += [
             f"row '{r.name}' changes {r.change}, the study has {changes[r.name]}"
@@ -478,11 +484,13 @@ class Search(Study):
             )
         every = self.validate_every if old.validate_every else 0
         unnamed: dict[str, Any] = {"trials": 0, "based": True, "classes": {}, "title": "", "question": ""}
+        unnamed |= {"prints": self.prints, "store": ""}
         same = replace(self, validate_every=every, **unnamed)
         before, after = replace(old, **unnamed).to_plain(), same.to_plain()
         if self.seeds:
             before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
-        if found := differences(before, after, "the study has") + self._other_sources(old):
+        found = differences(before, after, "the study has") + self._other_texts(old) + self._other_sources(old)
+        if found:
             raise UserError(
                 f"{path} is a different search ({'; '.join(found)}): give this one its own name with --name, or "
                 "remove that folder"

@@ -82,7 +82,7 @@ def files(run: Path) -> list[str]:
 def study(run: Path) -> Ablation:
     root, e = run.parents[1], make(run.parents[1])
     prepared = prepare(e.data, root)
-    prints = Fingerprints.of(prepared, e.data.dev)
+    prints = Fingerprints.of(prepared, e.data)
     row = Row("base", "base", {}, Paper(None, None, None), "here")
     return Ablation(
         name="one", base=e, prints=prints, V=prepared.tokenizer.V, store=prepared.folder.name, rows=[row], seeds=[1]
