@@ -131,11 +131,7 @@ class Dashboard:
         return self._curves.page(self.board.look(), *asked)
 
     def _diff(self, request: Request) -> Page:
-        runs, studies = (request.query_params.getlist(what) for what in ("run", "study"))
-        if runs and studies:
-            raise NoSuchPage("runs are compared with runs, studies with studies")
-        seen = self.board.look()
-        return self._diffs.studies(seen, studies) if studies else self._diffs.runs(seen, runs)
+        return self._diffs.page(self.board.look(), request.query_params.getlist("run"))
 
     # --- how they are sent ---
 

@@ -1,29 +1,25 @@
-"""Runs, or studies, beside each other: fields, curves, scores, and the same sentences."""
+"""Runs beside each other: fields, curves, scores, and the same sentences."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-from lightning_tfm.config import to_dict
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import KEYED, Chart, Curve
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages, axes
-from lightning_tfm.dashboard.study_page import mean_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.runs.record import RunRecord, read
-from lightning_tfm.study.study import Ablation
-from lightning_tfm.watch.run_state import DEV, RunState, name_of
-from lightning_tfm.watch.study_state import StudyState
+from lightning_tfm.watch.run_state import DEV, RunState
 
 MOST = KEYED
-"""runs or studies beside each other"""
-PARTS = ["scores", "fields", "rows", "texts"]
+"""runs beside each other"""
+PARTS = ["scores", "fields", "texts"]
 KEYS = {
     "loss": "Training loss",
     "nll": "Training nll",
@@ -55,14 +51,19 @@ class Field:
 
 
 class DiffPages:
-    """Makes pages of runs or studies below `root`."""
+    """Makes pages of runs below `root`."""
 
     def __init__(self, root: Path, runs: RunPages, texts: bool = True) -> None:
         self._root, self._runs, self._texts = root, runs, texts
 
-    def runs(self, seen: Seen, names: Sequence[str]) -> Page:
+    def page(self, seen: Seen, names: Sequence[str]) -> Page:
         """Two runs or more. Raises NoSuchPage."""
-        views = [_known(seen.runs, name, "run") for name in _checked(names, "run")]
+        names = list(dict.fromkeys(names))
+        if not 2 <= len(names) <= MOST:
+            raise NoSuchPage(f"choose two to {MOST} runs: /diff?run=…&run=…; studies: /compare?study=…&study=…")
+        if unknown := [name for name in names if name not in seen.runs]:
+            raise NoSuchPage(f"there is no run '{unknown[0]}'")
+        views = [seen.runs[name] for name in names]
         sides = [Side(_called(seen, view, views), f"/run/{view.name}", i) for i, view in enumerate(views)]
         folders = [self._root / "runs" / view.name for view in views]
         records = [
@@ -73,18 +74,15 @@ class DiffPages:
         data = {
             "sides": sides,
             "scores": _run_scores(views, records),
-            "rows": [],
             "fields": fields,
             "differing": any(field.differs for field in fields),
             "sentences": sentences,
-            "note": "Where they differ most from the first; marked: words that the first does not have there.",
             "why": why,
-            "link": "",
-            "curves": "",
         }
         busy = any(view.state == "running" for view in views)
         title = " · ".join(side.name for side in sides[:3])
-        return Page("diff.html", title, _asked("run", names), PARTS, data, self._charts(sides, views), busy)
+        live = f"/diff/news?{urlencode([('run', name) for name in names])}"
+        return Page("diff.html", title, live, PARTS, data, self._charts(sides, views), busy)
 
     def _charts(self, sides: list[Side], views: list[RunState]) -> dict[str, Chart]:
         courses = [self._runs.course(view.name) for view in views]
@@ -117,47 +115,6 @@ class DiffPages:
             return [], "Their translations are not here (records that were packed travel without text)."
         return side_by_side(names, found, dev_lines(self._root, known[0])), ""
 
-    def studies(self, seen: Seen, names: Sequence[str]) -> Page:
-        """Two studies or more. Raises NoSuchPage."""
-        views = [_known(seen.studies, name, "study") for name in _checked(names, "study")]
-        titles = [_titled(seen, view, views) for view in views]
-        sides = [Side(titles[i], f"/study/{quote(view.name, safe='')}", i) for i, view in enumerate(views)]
-        known = [seen.outlines[view.name].study for view in views]
-        fields = _fields([to_dict(study.base) if study else {} for study in known])
-        tables = all(isinstance(study, Ablation) for study in known)
-        named = ", ".join(repr(view.name) for view in views)
-        own = {m for study, view in zip(known, views, strict=True) if study for m in view.metrics(study)}
-        metrics = [metric for metric in METRICS.values() if metric is PPL or metric in own]
-        data = {
-            "sides": sides,
-            "scores": _study_scores(views),
-            "rows": _study_rows(seen, views, metrics),
-            "metrics": [metric.label for metric in metrics],
-            "fields": fields,
-            "differing": any(field.differs for field in fields),
-            "sentences": [],
-            "note": "",
-            "why": "",
-            "link": f"/compare?{urlencode([('study', view.name) for view in views])}" if tables else "",
-            "curves": f"/curves?{urlencode({'where': f'study in ({named})', 'by': 'study'})}",
-        }
-        busy = any(view.counts.get("running") for view in views)
-        title = " · ".join(side.name for side in sides[:3])
-        return Page("diff.html", title, _asked("study", names), PARTS, data, {}, busy)
-
-
-def _checked(names: Sequence[str], what: str) -> list[str]:
-    found = list(dict.fromkeys(names))
-    if not 2 <= len(found) <= MOST:
-        raise NoSuchPage(f"choose two to {MOST} of them: /diff?{what}=…&{what}=…")
-    return found
-
-
-def _known(found: dict[str, Any], name: str, what: str) -> Any:
-    if name not in found:
-        raise NoSuchPage(f"there is no {what} '{name}'")
-    return found[name]
-
 
 def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
     """Row and seed, with the study where several have the same."""
@@ -166,17 +123,6 @@ def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
         return said
     homes = seen.homes.get(view.name, ())
     return f"{homes[0].study}: {said}" if homes else f"{said}, {view.name[:8]}"
-
-
-def _titled(seen: Seen, view: StudyState, views: list[StudyState]) -> str:
-    """A study's title, with its name where several have the same."""
-    called = seen.outlines[view.name].called
-    alone = sum(seen.outlines[other.name].called == called for other in views) == 1
-    return called if alone else f"{called} ({view.name})"
-
-
-def _asked(what: str, names: Sequence[str]) -> str:
-    return f"/diff/news?{urlencode([(what, name) for name in dict.fromkeys(names)])}"
 
 
 def _fields(sides: list[dict[str, Any]]) -> list[Field]:
@@ -212,46 +158,13 @@ def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[
     return [*found, ("time", [clock(view.seconds) for view in views])]
 
 
-def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[str] | None = None) -> list[str]:
+def _with_differences(values: list[float | None], metric: Metric, kinds: Sequence[str]) -> list[str]:
     """Each with its difference to the first; without one of other pieces or another signature."""
     first = values[0]
     said = []
     for i, value in enumerate(values):
         text, apart = number(value, metric.digits + 1), math.nan
-        if i and value is not None and first is not None and (kinds is None or kinds[i] == kinds[0]):
+        if i and value is not None and first is not None and kinds[i] == kinds[0]:
             apart = metric.shown(metric.tested(value) - metric.tested(first))
         said.append(f"{text} ({apart:+z.{metric.fine}f}{' %' * metric.log})" if math.isfinite(apart) else text)
     return said
-
-
-def _study_scores(views: list[StudyState]) -> list[tuple[str, list[str]]]:
-    return [
-        ("state", [view.state for view in views]),
-        ("done", [f"{view.ended} of {view.total}" for view in views]),
-        ("best", [f"{number(view.best.value)} ({view.best.row})" if view.best else NOTHING for view in views]),
-    ]
-
-
-def _study_rows(seen: Seen, views: list[StudyState], metrics: list[Metric]) -> list[tuple[str, list[str]]]:
-    """Rows that at least two of the studies have."""
-    every = {metric: [_row_means(view, metric) for view in views] for metric in metrics}
-    means = every[PPL]
-    shared = [row for row in dict.fromkeys(r for side in means for r in side) if sum(row in m for m in means) > 1]
-    found = []
-    for row in shared:
-        pieces = [seen.outlines[view.name].pieces(row) for view in views]
-        parts = [
-            _with_differences([side.get(row) for side in sides], m, pieces if m is PPL else None)
-            for m, sides in every.items()
-        ]
-        found.append((row, [text for part in parts for text in part]))
-    return found
-
-
-def _row_means(view: StudyState, metric: Metric) -> dict[str, float]:
-    """As the study's own page says them."""
-    cells: dict[str, list[tuple[int, RunState | None]]] = {}
-    for run in (run for state in view.cells for run in state.cell.runs):
-        cells.setdefault(run.row, []).append((run.seed, view.runs[name_of(run)]))
-    means = {row: mean_of(every, metric).mean for row, every in cells.items()}
-    return {row: mean for row, mean in means.items() if mean is not None}

@@ -44,14 +44,6 @@ class Outline:
         """A cell for each run."""
         return [run for state in self.cells for run in state.cell.runs]
 
-    def pieces(self, row: str) -> str:
-        """Fingerprint of the dev text in a row's pieces: perplexities are comparable where it is the same."""
-        rows = self.study.rows if isinstance(self.study, Ablation) else []
-        own = next((one for one in rows if one.name == row), None)
-        if isinstance(self.study, Ablation) and own is not None:
-            return self.study.data_of(own).prints.dev
-        return self.study.prints.dev if self.study else ""
-
 
 class Outlines:
     """The studies of a results folder, each read again when one of its files has changed."""

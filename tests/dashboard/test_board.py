@@ -179,17 +179,14 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     assert "without rows that have other pieces" in page.charts["chart-dev"].note
     names = [cell.training_hash[:16] for cell in study.cells()]
     differ = DiffPages(made.root, RunPages(board))
-    scores = dict(differ.runs(seen, names).data["scores"])
+    scores = dict(differ.page(seen, names).data["scores"])
     assert ["(" in text for text in scores["dev PPL"]] == [False, True, False]
     assert ["(" in text for text in scores["dev BLEU"]] == [False, True, True]
     record = json.loads((made.root / "runs" / names[1] / "result.json").read_bytes())
     record["scores"]["dev"]["signature"] = "nrefs:1|tok:zh"
     (made.root / "runs" / names[1] / "result.json").write_text(json.dumps(record))
-    scores = dict(differ.runs(seen, names).data["scores"])
+    scores = dict(differ.page(seen, names).data["scores"])
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
-    save(replace(study, name="other", prints=Fingerprints("t" * 64, "f" * 64)), made.root)
-    rows = dict(differ.studies(board.look(), ["pieces", "table", "other"]).data["rows"])
-    assert ["(" in text for text in rows["A-h1"]] == [False, True, False, False, True, False], "scored otherwise"
 
 
 def test_a_search_counts_the_trials_that_are_still_to_come(made):

@@ -49,10 +49,10 @@ def addresses(served) -> dict[str, str]:
     found |= {"runs": f"/diff?run={finished[0]}&run={finished[1]}"}
     found |= {"curves": "/curves?where=study+%3D%3D+table&by=row", "wrong": "/curves?where=d_modl+%3E+3"}
     found |= {"report": "/study/other/report", "missing": "/study/nothing"}
-    return found | {"studies": "/diff?study=table&study=other", "compare": "/compare?study=table&study=other"}
+    return found | {"compare": "/compare?study=table&study=other"}
 
 
-NAMES = ["index", "table", "search", "broken", "running", "finished", "runs", "studies", "curves", "wrong"]
+NAMES = ["index", "table", "search", "broken", "running", "finished", "runs", "curves", "wrong"]
 NAMES += ["report", "missing", "compare"]
 
 
