@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.model.config import Model as Model  # the first section of an experiment, for every reader of one
 from lightning_tfm.parts import CORPORA, LAYERS, SCHEMES, may_act
 
@@ -244,8 +245,6 @@ class Hardware:
     products: Literal["torch", "onednn"] = "torch"
     """what multiplies matrices in float32 on a CPU, equal up to rounding: torch, which uses MKL, or oneDNN: on AMD's
     processors 1.4 to 1.8 times as fast a training from d_model 256 on, slower below; scores are torch's"""
-    packed: bool = False
-    """train on a step's sentences one after another, without padding, equal up to rounding; for base on one GPU"""
     keep_memory: bool = True
     """on CPUs, glibc keeps memory that a step frees for the next one; giving it back costs some 4 % of a step"""
     profile: bool = False
@@ -278,12 +277,22 @@ def from_dict(cls: type[T], values: dict[str, Any], where: str = "") -> T:
     return cls(**_fields_from(cls, values, where))
 
 
+def from_record(plain: dict[str, Any]) -> Experiment:
+    """The experiment that a file of ours holds, whatever version wrote it: without the fields that are gone."""
+    kept = {
+        section: {name: value for name, value in values.items() if f"{section}.{name}" not in GONE}
+        for section, values in plain.items()
+    }
+    return from_dict(Experiment, kept)
+
+
 def _fields_from(cls: type, values: dict[str, Any], where: str) -> dict[str, Any]:
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls))}
     made = {}
     for key, value in values.items():
         path = f"{where}.{key}" if where else key
         if key not in fields:
+            refuse(path)
             raise UserError(f"unknown key '{path}' (value {value!r}): {nearest(key, fields)}")
         kind: Any = fields[key].type
         made[key] = (
@@ -318,6 +327,7 @@ def override(experiment: Experiment, changes: dict[str, Any], where: str) -> Exp
     for dotted, value in changes.items():
         section, _, key = dotted.partition(".")
         if section not in vars(experiment) or key not in vars(getattr(experiment, section)):
+            refuse(dotted, where=where)
             valid = [f"{section}.{key}" for section, keys in to_dict(experiment).items() for key in keys]
             raise UserError(f"{where}: unknown key '{dotted}' (value {value!r}): {nearest(dotted, valid)}")
         changed.setdefault(section, {})[key] = value

@@ -1,15 +1,19 @@
-"""What earlier versions had: the one place that remembers it, so that who asks for it is told what to use instead."""
+"""What earlier versions had: the one place that remembers it, so that who asks for it is told what to use instead.
+
+Files of our own (records, study.json) are read without what is gone in them: config.py:from_record.
+"""
 
 from lightning_tfm.errors import UserError
 
 GONE = {
     "dashboard --storage": "lightning-tfm status STUDY --storage … says what workers on other machines do",
+    "trainer.packed": "leave it out: every step is padded, and a run that began packed continues from its checkpoint",
 }
 """`command`, `command action`, `command --option`, `command --option=value`, `section.field` -> what to use instead"""
 
 
-def refuse(*keys: str) -> None:
-    """Raise UserError where one of `keys` is in the table."""
+def refuse(*keys: str, where: str = "") -> None:
+    """Raise UserError where one of `keys` is in the table; `where` it was written."""
     for key in keys:
         if key in GONE:
-            raise UserError(f"{key} was removed: {GONE[key]}")
+            raise UserError(f"{where}{': ' * bool(where)}{key} was removed: {GONE[key]}")

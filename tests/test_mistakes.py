@@ -204,11 +204,6 @@ TABLE = [
     (f"{MINIATURE} --trainer.products onednn --training.precision bfloat16", "", 2, "onednn multiplies in float32"),
     (f"{TABLE3} --trainer.products onednn --training.precision float64", "", 2, "training.precision is float64"),
     (f"{TABLE3} --trainer.products onednn --trainer.compile true", "", 2, "a compiler chooses by itself"),
-    (f"{MINIATURE} --trainer.packed true --trainer.compile true", "", 2, "packed does not go with trainer.compile"),
-    (f"{MINIATURE} --trainer.packed true --trainer.micro_tokens 500", "", 2, "with trainer.micro_tokens=500: remove"),
-    (f"{MINIATURE} --trainer.packed true --model.positions rotary", "", 2, "with model.positions=rotary: remove"),
-    (f"{TABLE3} --trainer.packed true", "", 2, "trainer.packed does not go with model."),
-    ("translate a1b2 --trainer.packed true", "", 2, "--trainer.packed=true: translate ignores it"),
     (f"{TABLE3} --training.precision tfloat32", "", 2, "tfloat32 needs an NVIDIA GPU of compute capability 8.0"),
     (f"{SEARCH} --training.precision tfloat32", "", 2, "this machine has none: use float32"),
     # --- nothing asked for ---

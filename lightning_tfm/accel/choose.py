@@ -12,16 +12,6 @@ def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend
     """For a training in `precision` on `device`. Raises UserError where `hardware` asks for what does not run there:
     a machine that joins a study learns a row's precision only here.
     """
-    if not hardware.packed:
-        return _padded(hardware, precision, device)
-    from lightning_tfm.accel.packed import PackedBackend
-
-    if device.type == "cuda" and precision != "bfloat16":
-        raise UserError(f"trainer.packed needs training.precision=bfloat16 on a GPU, not {precision}: remove it")
-    return PackedBackend(_padded(hardware, precision, device))
-
-
-def _padded(hardware: Hardware, precision: str, device: torch.device) -> Backend:
     if hardware.products == "onednn":
         from lightning_tfm.accel.onednn import OneDNNBackend  # of the others a run loads nothing
 

@@ -47,10 +47,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     exact = settings.exact
     check_trainable(settings.experiment, settings.name)
     check_accelerator(hardware, exact.training.precision)
-    if hardware.packed:
-        from lightning_tfm.accel.packable import check
-
-        check(exact, hardware)
     check_cores(hardware)
     classes = user_classes(settings.experiment)
     check_asked(settings.base, verb)

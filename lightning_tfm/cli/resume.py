@@ -14,6 +14,7 @@ from lightning_tfm.cli.arguments import Parser, make_parser, parse_plain
 from lightning_tfm.cli.study import add_options
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.gone import GONE
 from lightning_tfm.queue.command import recorded, without_password
 from lightning_tfm.study.settings import SECTIONS
 
@@ -45,7 +46,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     root, name = Path(options["out"]).resolve(), options["study"]
     command = recorded(root, name)
     directory = command.place(name)
-    again = _without(command.arguments, {option.partition("=")[0] for option in more if "=" in option})
+    arguments = _without_gone(name, command.arguments)
+    again = _without(arguments, {option.partition("=")[0] for option in more if "=" in option})
     kept = [word for word in again if not word.startswith("--out=")]
     print(f"{name}: {shlex.join(['lightning-tfm', command.verb, *kept, *without_password(more)])}", file=sys.stderr)
     os.chdir(directory)
@@ -53,6 +55,15 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     start = {"demo": demo.main, "sweep": sweep.main, "tune": tune.main}[command.verb]
     return start(command.verb, [*kept, *more, f"--out={root}"])
+
+
+def _without_gone(name: str, arguments: Sequence[str]) -> list[str]:
+    """`arguments` less options of hardware that are gone, each in a line: they never decided what a study is."""
+    keys = [word.partition("=")[0].removeprefix("--") for word in arguments]
+    gone = [key for key in keys if key.startswith("trainer.") and key in GONE]
+    for key in gone:
+        print(f"{name}: {key} was removed: {GONE[key]}", file=sys.stderr)
+    return _without(arguments, {f"--{key}" for key in gone})
 
 
 def _check_fixed(argv: Sequence[str]) -> None:

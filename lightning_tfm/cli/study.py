@@ -33,12 +33,6 @@ def add_options(parser: Parser) -> None:
 
 def check_precisions(experiments: Iterable[Experiment], resources: Resources) -> None:
     """Raise UserError where one needs a device that this machine lacks; a cluster's jobs find out themselves."""
-    experiments = list(experiments)
-    if resources.hardware.packed:
-        from lightning_tfm.accel.packable import check
-
-        for experiment in experiments:
-            check(experiment, resources.hardware)
     if resources.slurm is None:
         for precision in sorted({experiment.training.precision for experiment in experiments}):
             check_accelerator(resources.hardware, precision)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lightning_tfm.config import Experiment, from_dict, to_dict
+from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.dashboard.board import Board, Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
 from lightning_tfm.dashboard.markup import clock
@@ -123,7 +123,7 @@ def _rates(course: Course) -> Points:
 def _experiment(plain: dict[str, Any]) -> Experiment | None:
     """What a run trains, at its true sizes; None where its file is missing or of another version."""
     try:
-        return from_dict(Experiment, plain) if plain else None
+        return from_record(plain) if plain else None
     except (UserError, TypeError, ValueError):
         return None
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.config import from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.cost import predicted_cost
@@ -115,7 +115,7 @@ class Outlines:
         """Predicted, of all runs of a trial, once their folders say what they train."""
         plain = read_object(self._root / "runs" / runs[0][1][:16] / "experiment.json")
         try:
-            return len(runs) * predicted_cost(from_dict(Experiment, plain) if plain else study.base.scaled(), study.V)
+            return len(runs) * predicted_cost(from_record(plain) if plain else study.base.scaled(), study.V)
         except (UserError, TypeError, ValueError):
             return len(runs) * predicted_cost(study.base.scaled(), study.V)
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.folders import find_run
@@ -28,4 +28,4 @@ def experiment_of(folder: RunFolder) -> Experiment:
     """The experiment at its true sizes, as the run recorded it."""
     result = folder.read_result()
     plain = result.experiment if result and result.experiment else json.loads(folder.experiment.read_bytes())
-    return from_dict(Experiment, plain)
+    return from_record(plain)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from lightning_tfm.config import Experiment, from_dict
+from lightning_tfm.config import Experiment, from_record
 from lightning_tfm.errors import UserError
 from lightning_tfm.plurals import plural
 from lightning_tfm.queue.open import has_queue, open_queue
@@ -99,7 +99,7 @@ def measured(root: Path) -> Pace | None:
     """By the finished runs of a results folder; None where there is none."""
     records = [run.record for run in Runs(root, curves=False).all().values() if run.record]
     found = [
-        (predicted_cost(from_dict(Experiment, record.experiment), record.V), record.seconds.total)
+        (predicted_cost(from_record(record.experiment), record.V), record.seconds.total)
         for record in records
         if record.seconds.total > 0 and record.V is not None
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.config import WORDS, Experiment, Hardware, from_dict, to_dict
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
+from lightning_tfm.gone import refuse
 from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.held import FOLLOW, HOLD, SEEN, Held
 from lightning_tfm.study.kinds import expect
@@ -170,6 +171,7 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
                 raise UserError(f"{where}: rows={value!r}: expected a list of files")
             files = value if key == "rows" else [*files, *value]
         else:
+            refuse(key, where=where)
             from lightning_tfm.study.meant import meant
 
             fields_of = [f"{part}.{f.name}" for part, cls in SECTIONS.items() for f in fields(cls)]

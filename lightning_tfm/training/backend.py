@@ -47,14 +47,6 @@ class Backend:
         """Of two square matrices, by this backend: what a run's utilisation is measured by."""
         return a @ b
 
-    def target_rows(self, model: Transformer, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
-        """The decoder's output [N, D] and the wanted piece of every true target position."""
-        hidden_BTD = model.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
-        x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
-        if batch.rows_N is not None:
-            x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
-        return x_ND, y_N
-
     def smoothed_nll(
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
     ) -> tuple[Tensor, Tensor]:

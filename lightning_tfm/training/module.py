@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightning_tfm.config import Experiment, from_dict, to_dict
+from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.data.batch import Batch, Step
 from lightning_tfm.keys import key
 from lightning_tfm.model.transformer import Noise, Transformer
@@ -50,7 +50,7 @@ class TransformerModule(pl.LightningModule):
     def __init__(self, experiment: Experiment | dict[str, Any], V: int, backend: Backend | None = None):
         super().__init__()
         plain = to_dict(experiment) if isinstance(experiment, Experiment) else experiment
-        self.experiment = from_dict(Experiment, plain)
+        self.experiment = from_record(plain)
         self.save_hyperparameters({"experiment": plain, "V": V})
         self.automatic_optimization = False
         t = self.experiment.training
@@ -120,8 +120,16 @@ class TransformerModule(pl.LightningModule):
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
         with self.backend.multiplying():
-            x_ND, y_N = self.backend.target_rows(self.transformer, batch, noise)
+            x_ND, y_N = self._target_rows(batch, noise)
         return self.backend.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+
+    def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
+        """The decoder's output [N, D] and the wanted piece of every true target position."""
+        hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
+        x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
+        if batch.rows_N is not None:
+            x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
+        return x_ND, y_N
 
     def flush_losses(self) -> None:
         """Add what the device has computed to `sums`. Raises NotFinite, which names the step."""
@@ -170,7 +178,7 @@ class TransformerModule(pl.LightningModule):
     @torch.no_grad()
     def sentence_nll(self, batch: Batch) -> np.ndarray:
         """Unsmoothed nll [B] of each sentence, end token included, in nats: float64 sums in the order of positions."""
-        x_ND, y_N = Backend.target_rows(self.backend, self.transformer, batch, None)  # the formula
+        x_ND, y_N = self._target_rows(batch, None)
         nll_N = token_nll(x_ND, self.transformer.generator_WD, y_N).double().cpu().numpy()
         starts = np.concatenate(([0], np.cumsum(batch.target_lengths_B)[:-1]))
         return np.add.reduceat(nll_N, starts)
