@@ -25,16 +25,16 @@ class Metric:
     """its name beside a number"""
     digits: int
     """of a score"""
-    fine: int
+    difference_digits: int
     """of a difference"""
-    head: str = ""
+    column_head: str = ""
     """of a narrow column; empty: `label`"""
-    called: str = ""
+    prose_name: str = ""
     """within a sentence; empty: `label`"""
     unit: str = ""
     """of a difference in print; empty: `label`"""
-    drawn: str = ""
-    """its label on an axis; empty: dev and `called`"""
+    plot_label: str = ""
+    """its label on an axis; empty: dev and `prose_name`"""
     lower_is_better: bool = False
     log: bool = False
     """whether its logarithm is tested; differences are printed in percent"""
@@ -56,7 +56,8 @@ class Metric:
     """whether a miniature's differences may be compared in size with those of the paper"""
 
     def __post_init__(self) -> None:
-        for trait, of in {"head": "label", "called": "label", "unit": "label", "field": "name", "key": "name"}.items():
+        by_label = dict.fromkeys(("column_head", "prose_name", "unit"), "label")
+        for trait, of in (by_label | dict.fromkeys(("field", "key"), "name")).items():
             object.__setattr__(self, trait, getattr(self, trait) or getattr(self, of))
 
     @property
@@ -73,7 +74,7 @@ class Metric:
     @property
     def brief(self) -> int:
         """Digits of a difference where room is scarce."""
-        return min(self.digits, self.fine)
+        return min(self.digits, self.difference_digits)
 
     @property
     def beside(self) -> bool:
@@ -124,7 +125,7 @@ class Metric:
 
     def spread(self, sd: float, unit: str = " %") -> str:
         """A standard deviation as it is printed; `unit`: of percent."""
-        return f"{sd:.{self.fine}f}{unit}" if self.log else f"{sd:.{self.digits}f}"
+        return f"{sd:.{self.difference_digits}f}{unit}" if self.log else f"{sd:.{self.digits}f}"
 
     def shown(self, difference: float) -> float:
         """A tested difference as it is printed."""
@@ -132,12 +133,12 @@ class Metric:
 
     def size(self, shown: float, sign: str = "") -> str:
         """A difference as it is printed, with its unit."""
-        return f"{shown:{sign}z.{self.fine}f} {self.unit}"
+        return f"{shown:{sign}z.{self.difference_digits}f} {self.unit}"
 
     def true_difference(self, shown: float) -> str:
         """A difference of this size; more than 100 % is given as a multiple."""
         if self.log and shown > 100:
-            return f"a true {self.called} {1 + shown / 100:.1f} times as high"
+            return f"a true {self.prose_name} {1 + shown / 100:.1f} times as high"
         return f"a true difference of {self.size(shown)}"
 
     def better(self, difference: float) -> bool:
@@ -146,15 +147,17 @@ class Metric:
     def axis(self, to: str) -> str:
         """The label of the axis of a picture of differences."""
         side = "left" if self.lower_is_better else "right"
-        return f"difference in {self.drawn or f'dev {self.called}'} to {to}{', %' * self.log} ({side} is better)"
+        return (
+            f"difference in {self.plot_label or f'dev {self.prose_name}'} to {to}{', %' * self.log} ({side} is better)"
+        )
 
 
 PPL = Metric(
     "ppl",
     "PPL",
     digits=2,
-    fine=1,
-    called="perplexity",
+    difference_digits=1,
+    prose_name="perplexity",
     unit="% PPL",
     lower_is_better=True,
     log=True,
@@ -163,17 +166,17 @@ PPL = Metric(
     same_unit=True,
 )
 """0.5 % of perplexity between full-size runs, so that 1.4 % is clear"""
-BLEU = Metric("bleu", "BLEU", digits=1, fine=2, sigma=0.3, counted="Bleu")
+BLEU = Metric("bleu", "BLEU", digits=1, difference_digits=2, sigma=0.3, counted="Bleu")
 """some 0.3 between checkpoints near the end (NVIDIA's notes on its Transformer; published reproductions spread so),
 so that 0.85 is clear"""
 WORD = Metric(
     "word",
     "nll per word",
     digits=3,
-    fine=3,
-    head="nll/word",
+    difference_digits=3,
+    column_head="nll/word",
     unit="nats per word",
-    drawn="nats per reference word",
+    plot_label="nats per reference word",
     lower_is_better=True,
     sigma=PPL.sigma,
     columns=("nll", "words"),
@@ -187,7 +190,7 @@ CHARACTER = replace(
     WORD,
     name="character",
     label="nll per character",
-    head="nll/char",
+    column_head="nll/char",
     field="nll_per_character",
     key="nll per character",
 )
@@ -196,26 +199,36 @@ BYTE = replace(
     WORD,
     name="byte",
     label="nll per byte",
-    head="nll/byte",
+    column_head="nll/byte",
     unit="nats per byte",
-    drawn="nats per byte",
+    plot_label="nats per byte",
     columns=("nll", "bytes"),
     field="nll_per_byte",
     key="nll per byte",
 )
 """the same for a language model's text, in UTF-8"""
-CHRF = Metric("chrf", "chrF", digits=1, fine=2, counted="Chrf", printed=False)
-EXACT = Metric("exact", "exact", digits=1, fine=2, unit="% exact", counted="Exact", printed=False, asked=True)
+CHRF = Metric("chrf", "chrF", digits=1, difference_digits=2, counted="Chrf", printed=False)
+EXACT = Metric(
+    "exact", "exact", digits=1, difference_digits=2, unit="% exact", counted="Exact", printed=False, asked=True
+)
 F1, PRECISION, RECALL = (
-    Metric(name.lower(), name, digits=1, fine=2, counted=f"lightning_tfm.brackets:{name}", printed=False, asked=True)
+    Metric(
+        name.lower(),
+        name,
+        digits=1,
+        difference_digits=2,
+        counted=f"lightning_tfm.brackets:{name}",
+        printed=False,
+        asked=True,
+    )
     for name in ("F1", "Precision", "Recall")
 )
 ILL_FORMED = replace(
     EXACT,
     name="ill_formed",
     label="ill-formed",
-    head="",
-    called="",
+    column_head="",
+    prose_name="",
     unit="% ill-formed",
     field="",
     key="",
@@ -233,10 +246,12 @@ class Metrics(dict[str, Metric]):
 
     def __missing__(self, name: str) -> Metric:
         """Raises UserError naming the nearest, what the import said, or what the class lacks."""
-        module, _, attribute = name.rpartition(":")
+        module, _, attribute = name.replace(":", ".").rpartition(".")
         if not module or not attribute:
             known = [metric.name for metric in self.values() if metric.more]
             raise UserError(f"metric '{name}': {nearest(name, known)} Or give the path of a class, module:Class")
+        if name != f"{module}:{attribute}":
+            return self[f"{module}:{attribute}"]
         from lightning_tfm.user_modules import see_working_directory
 
         see_working_directory()
@@ -251,10 +266,13 @@ class Metrics(dict[str, Metric]):
                 f"metric '{name}' must derive from Summed (lightning_tfm.counting) and define WIDTH, counts(self, "
                 "hypotheses) and, as a static method, score(sums)"
             )
+        for old, new in RENAMED.items():
+            if old in vars(found) and not callable(getattr(found, old)):
+                raise UserError(f"metric '{name}': its trait `{old}` is now called {new}")
         traits = {trait: getattr(found, trait) for trait in OF_OWN if hasattr(found, trait)}
         if wrong := [f"{t}={v!r}" for t, v in traits.items() if type(v) is not Metric.__annotations__[t]]:
             raise UserError(f"metric '{name}': {', '.join(wrong)} has another type than in metrics.Metric")
-        plain: dict[str, Any] = {"label": attribute, "digits": 1, "fine": 2}
+        plain: dict[str, Any] = {"label": attribute, "digits": 1, "difference_digits": 2}
         self[name] = Metric(name, counted=name, printed=False, asked=True, **plain | traits)
         return self[name]
 
@@ -270,8 +288,20 @@ class Metrics(dict[str, Metric]):
         return found
 
 
-OF_OWN = ("label", "digits", "fine", "head", "called", "unit", "drawn", "lower_is_better", "log")
+OF_OWN = (
+    "label",
+    "digits",
+    "difference_digits",
+    "column_head",
+    "prose_name",
+    "unit",
+    "plot_label",
+    "lower_is_better",
+    "log",
+)
 """traits that a user-defined class may have"""
+RENAMED = {"fine": "difference_digits", "head": "column_head", "called": "prose_name", "drawn": "plot_label"}
+"""earlier names of these, which are refused -> today's"""
 METRICS = Metrics(PPL, WORD, BYTE, BLEU, CHRF, F1, PRECISION, RECALL, ILL_FORMED, EXACT)
 PRINTED = tuple(metric.name for metric in METRICS.values() if metric.printed)
 """what the paper prints, and every record of a translated text holds"""
@@ -312,4 +342,4 @@ def in_print(score: Any, finer: int = 1) -> str:
 
 def in_words(score: Any) -> str:
     """perplexity 3.2511, BLEU 30.12."""
-    return ", ".join(f"{m.called} {m.of(score):.{m.digits + 1 + m.log}f}" for m in held(score))
+    return ", ".join(f"{m.prose_name} {m.of(score):.{m.digits + 1 + m.log}f}" for m in held(score))

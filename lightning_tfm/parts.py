@@ -6,6 +6,7 @@ defined by the user has the same traits as attributes, under the same names, for
 those of a class that ships, and has defaults for the rest.
 """
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -30,7 +31,7 @@ class Part:
     """its name in pictures; empty: `name`"""
     exports: str = ""
     """what CTranslate2 calls it; empty: it does not support it"""
-    numbers: Any = None
+    parameter_count: Any = None
     """formula of its trainable numbers by the sizes: of one norm, of one feed-forward, of a positional scheme in both
     stacks, of a layer type (model, inner width, causal, bias); None: only the built model knows"""
     source: bool = field(default=True, kw_only=True)
@@ -55,7 +56,7 @@ class Scheme(Part):
     """whether all layers of a stack have the same one, of schemes within attention"""
     ends_at: str = ""
     """field of the model that is its longest sequence; empty: it has none"""
-    even: str = ""
+    must_be_even: str = ""
     """field of the model that it needs to be even"""
     sees_order: bool = True
     """whether it gives the encoder the order of the pieces"""
@@ -67,7 +68,7 @@ class Scheme(Part):
 
     def check(self, m: "Model") -> None:
         """Raise UserError where sizes do not fit it."""
-        _check_even(self.even, m, f"model.positions={m.positions}")
+        _check_even(self.must_be_even, m, f"model.positions={m.positions}")
 
 
 def _check_even(field: str, m: "Model", needs: str) -> None:
@@ -77,20 +78,20 @@ def _check_even(field: str, m: "Model", needs: str) -> None:
 
 @dataclass(frozen=True)
 class Attention(Part):
-    """`numbers` are those of one attention (model), apart from its projections."""
+    """`parameter_count` are those of one attention (model), apart from its projections."""
 
-    each_query: Formula = lambda m: 0
-    """multiplications forward for each query, apart from those of the projections"""
-    each_pair: Formula = lambda m: 0
-    """multiplications forward for each query and key, apart from those of score and sum"""
+    flops_per_query: Formula = lambda m: 0
+    """forward, per query, apart from those of the projections; a multiplication with its addition counts as two"""
+    flops_per_pair: Formula = lambda m: 0
+    """forward, per query and key, apart from those of score and sum"""
     compares: bool = True
     """whether it depends on queries and keys, by which positional schemes within attention act"""
-    even: str = ""
+    must_be_even: str = ""
     """field of the model that it needs to be even"""
 
     def check(self, m: "Model") -> None:
         """Raise UserError where sizes do not fit it."""
-        _check_even(self.even, m, f"model.attention={m.attention}")
+        _check_even(self.must_be_even, m, f"model.attention={m.attention}")
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Layer(Part):
     """where a positional scheme may act in it"""
     pairs: Callable[["Model", Any], Any] = lambda m, n: 0 * n
     """queries times keys that it compares in texts of n pieces, an array"""
-    each_pair: Formula = lambda m: m.h * (m.d_k + m.d_v)
-    """multiplications forward for each of them, in its score and in the sum"""
+    flops_per_pair: Formula = lambda m: 2 * m.h * (m.d_k + m.d_v)
+    """forward, for each of them, in its score and in the sum; a multiplication with its addition counts as two"""
     alike: bool = False
     """whether all layers of a stack reach equally far"""
     sees_order: bool = True
@@ -111,9 +112,16 @@ class Layer(Part):
     reads: tuple[str, ...] = ()
 
 
-FORMULAS = ("numbers", "weights", "width", "flops", "pairs", "each_query", "each_pair")
-OF_ONE_CLASS = ("name", "cls", "label", "exports", "numbers", "weights", "width", "each_query")
+FORMULAS = ("parameter_count", "weights", "width", "flops", "pairs", "flops_per_query", "flops_per_pair")
+OF_ONE_CLASS = ("name", "cls", "label", "exports", "parameter_count", "weights", "width", "flops_per_query")
 """traits that a user-defined class does not inherit from one that ships"""
+RENAMED = {
+    "numbers": "parameter_count",
+    "even": "must_be_even",
+    "each_query": "flops_per_query, which counts a multiplication with its addition as two",
+    "each_pair": "flops_per_pair, which counts a multiplication with its addition as two",
+}
+"""earlier names of traits, which are refused -> today's"""
 P = TypeVar("P", bound=Part)
 
 
@@ -162,14 +170,17 @@ class Kind(dict[str, P], Generic[P]):
         parents = {c.__name__ for c in getattr(found, "__mro__", ()) if c.__module__ == module}
         if names and not parents & {*names}:
             raise UserError(f"{self.field}='{name}' must derive from {' or '.join(names)} ({module})")
+        for old in (old for c in getattr(found, "__mro__", ()) for old in RENAMED if old in vars(c)):
+            if isinstance(inspect.getattr_static(found, old), (staticmethod, str)):
+                raise UserError(f"{self.field}='{name}': its trait `{old}` is now called {RENAMED[old]}")
         return found
 
     def count(self, name: str, *sizes: Any) -> int:
         """Trainable numbers of that part by its formula. Raises UserError where only the built model knows."""
-        numbers = self.traits(name).numbers
-        if numbers is None:
+        formula = self.traits(name).parameter_count
+        if formula is None:
             raise UserError(f"{self.field}={name}: only the built model knows its number of parameters")
-        return int(numbers(*sizes))
+        return int(formula(*sizes))
 
 
 # --- formulas ---
@@ -195,12 +206,12 @@ def _in_blocks(m: "Model", n: Any) -> Any:
 
 
 def _recurrent(gates: int) -> Callable[["Model", int, bool, bool], int]:
-    def numbers(m: "Model", width: int, causal: bool, bias: bool) -> int:
+    def parameter_count(m: "Model", width: int, causal: bool, bias: bool) -> int:
         directions = 1 if causal else 2
         inner = width // directions
         return directions * gates * inner * (m.d_model + inner + 2 * bias) + width * m.d_model
 
-    return numbers
+    return parameter_count
 
 
 def gated_width(d_model: int, d_ff: int, bias: bool = True) -> int:
@@ -220,10 +231,10 @@ def _feed_forward(name: str, cls: str, label: str, matrices: int, exports: str =
     def weights(m: "Model") -> int:
         return matrices * m.d_model * width(m)
 
-    def numbers(m: "Model") -> int:
+    def parameter_count(m: "Model") -> int:
         return weights(m) + m.bias * ((matrices - 1) * width(m) + m.d_model)
 
-    return FeedForward(name, cls, label, exports, numbers, weights, width)
+    return FeedForward(name, cls, label, exports, parameter_count, weights, width)
 
 
 def _distances(m: "Model") -> int:
@@ -254,22 +265,25 @@ FEED_FORWARDS = Kind(
     _feed_forward("swiglu", "SwiGLU", "SwiGLU", 3, "SWISH"),
     _feed_forward("geglu", "GEGLU", "GEGLU", 3, "GELU"),
 )
-_table: dict[str, Any] = {"acts": "embedding", "exports": "table", "numbers": lambda m: 0}
-_learned: dict[str, Any] = _table | {"numbers": lambda m: 2 * m.max_positions * m.d_model, "ends_at": "max_positions"}
+_table: dict[str, Any] = {"acts": "embedding", "exports": "table", "parameter_count": lambda m: 0}
+_learned: dict[str, Any] = _table | {
+    "parameter_count": lambda m: 2 * m.max_positions * m.d_model,
+    "ends_at": "max_positions",
+}
 SCHEMES = Kind(
     "model.positions",
     Scheme,
     ("lightning_tfm.model.positions", "EmbeddingScheme", "RotationScheme", "BiasScheme"),
-    Scheme("sinusoidal", "Sinusoidal", **_table, even="d_model"),
+    Scheme("sinusoidal", "Sinusoidal", **_table, must_be_even="d_model"),
     Scheme("learned", "Learned", **_learned),
     Scheme("learned_scaled", "LearnedScaled", **_learned),
     Scheme("none", "NoPositions", **_table, sees_order=False),
-    Scheme("rotary", "Rotary", acts="rotation", numbers=lambda m: 0, even="d_k"),
+    Scheme("rotary", "Rotary", acts="rotation", parameter_count=lambda m: 0, must_be_even="d_k"),
     Scheme(
         "shaw",
         "Shaw",
         acts="scores",
-        numbers=lambda m: 2 * m.N * _distances(m) * m.d_k,
+        parameter_count=lambda m: 2 * m.N * _distances(m) * m.d_k,
         reads=("clip",),
         flops=lambda m: (6 * m.h * _distances(m) * m.d_k, 0, 0),
     ),
@@ -277,18 +291,18 @@ SCHEMES = Kind(
         "shaw_values",
         "ShawValues",
         acts="scores",
-        numbers=lambda m: 2 * m.N * _distances(m) * (m.d_k + m.d_v),
+        parameter_count=lambda m: 2 * m.N * _distances(m) * (m.d_k + m.d_v),
         reads=("clip",),
         flops=lambda m: (6 * m.h * _distances(m) * (m.d_k + m.d_v), 4 * m.h * _distances(m), 0),
     ),
-    Scheme("t5", "T5", acts="scores", numbers=lambda m: 2 * T5_BUCKETS * m.h, shared=True),
-    Scheme("alibi", "ALiBi", acts="scores", numbers=lambda m: 0),
-    Scheme("kerple", "Kerple", acts="scores", numbers=lambda m: 2 * m.N * 2 * m.h),
+    Scheme("t5", "T5", acts="scores", parameter_count=lambda m: 2 * T5_BUCKETS * m.h, shared=True),
+    Scheme("alibi", "ALiBi", acts="scores", parameter_count=lambda m: 0),
+    Scheme("kerple", "Kerple", acts="scores", parameter_count=lambda m: 2 * m.N * 2 * m.h),
     Scheme(
         "fire",
         "Fire",
         acts="scores",
-        numbers=lambda m: 2 * (FIRE_WIDTH * (2 + m.h) + m.h + 2),
+        parameter_count=lambda m: 2 * (FIRE_WIDTH * (2 + m.h) + m.h + 2),
         shared=True,
         flops=lambda m: (0, 0, 6 * FIRE_WIDTH * (1 + m.h)),
     ),
@@ -297,10 +311,10 @@ _heads: dict[str, Any] = {"heads": True, "alike": True}
 _steps: dict[str, Any] = {"recurrent": True, "alike": True, "reads": ("layer_width",)}
 _kernel: dict[str, Any] = {"reads": ("layer_width", "kernel")}
 _dense: dict[str, Any] = _kernel | {
-    "numbers": lambda m, width, causal, bias: width * (2 * (m.kernel * m.d_model + bias) + m.d_model)
+    "parameter_count": lambda m, width, causal, bias: width * (2 * (m.kernel * m.d_model + bias) + m.d_model)
 }
 _apart: dict[str, Any] = _kernel | {
-    "numbers": lambda m, width, causal, bias: m.d_model * (m.kernel + bias) + width * (3 * m.d_model + 2 * bias)
+    "parameter_count": lambda m, width, causal, bias: m.d_model * (m.kernel + bias) + width * (3 * m.d_model + 2 * bias)
 }
 _full: dict[str, Any] = {"takes": ("rotation", "scores"), "pairs": lambda m, n: n * n, "sees_order": False}
 _near: dict[str, Any] = {"takes": ("rotation",), "pairs": _in_blocks, "reads": ("neighbourhood",)}
@@ -310,8 +324,8 @@ LAYERS = Kind(
     ("lightning_tfm.model.layer_types", "LayerType"),
     Layer("attention", "SelfAttention", "self-attention", "MultiHeadAttention", **_heads, **_full),
     Layer("restricted", "RestrictedSelfAttention", "restricted self-attention", **_heads, **_near),
-    Layer("lstm", "LSTM", "LSTM", numbers=_recurrent(4), **_steps),
-    Layer("gru", "GRU", "GRU", numbers=_recurrent(3), **_steps),
+    Layer("lstm", "LSTM", "LSTM", parameter_count=_recurrent(4), **_steps),
+    Layer("gru", "GRU", "GRU", parameter_count=_recurrent(3), **_steps),
     Layer("convolution", "Convolution", alike=True, **_dense),
     Layer("separable", "Separable", "separable convolution", alike=True, **_apart),
     Layer("dilated", "Dilated", "dilated convolution", **_dense),
@@ -320,26 +334,30 @@ ATTENTIONS = Kind(
     "model.attention",
     Attention,
     ("lightning_tfm.model.attention_types", "AttentionType"),
-    Attention("softmax", "Softmax", exports="MultiHeadAttention", numbers=lambda m: 0),
+    Attention("softmax", "Softmax", exports="MultiHeadAttention", parameter_count=lambda m: 0),
     Attention(
         "talking",
         "TalkingHeads",
         "talking heads",
-        numbers=lambda m: 2 * m.h * m.h,
-        each_pair=lambda m: 2 * m.h * m.h,
+        parameter_count=lambda m: 2 * m.h * m.h,
+        flops_per_pair=lambda m: 4 * m.h * m.h,
     ),
     Attention(
         "gated",
         "Gated",
         "gated attention",
-        numbers=lambda m: m.d_model * m.h * m.d_v,
-        each_query=lambda m: m.d_model * m.h * m.d_v,
+        parameter_count=lambda m: m.d_model * m.h * m.d_v,
+        flops_per_query=lambda m: 2 * m.d_model * m.h * m.d_v,
     ),
     Attention(
-        "differential", "Differential", "differential attention", numbers=lambda m: 2 * m.d_k + m.d_v, even="d_k"
+        "differential",
+        "Differential",
+        "differential attention",
+        parameter_count=lambda m: 2 * m.d_k + m.d_v,
+        must_be_even="d_k",
     ),
-    Attention("sigmoid", "Sigmoid", "sigmoid attention", numbers=lambda m: 0),
-    Attention("mean", "Mean", "mean of the values", numbers=lambda m: 0, compares=False),
+    Attention("sigmoid", "Sigmoid", "sigmoid attention", parameter_count=lambda m: 0),
+    Attention("mean", "Mean", "mean of the values", parameter_count=lambda m: 0, compares=False),
 )
 OPTIMIZERS = Kind(
     "training.optimizer",

@@ -29,7 +29,7 @@ class MeanSize(Norm):
     def forward(self, x_BTD: Tensor) -> Tensor:
         return x_BTD / (x_BTD.abs().mean(-1, keepdim=True) + self.eps) * self.gain + self.bias
 ''',
-        'Part("mean_size", "MeanSize", "mean size", numbers=lambda m: 2 * m.d_model),',
+        'Part("mean_size", "MeanSize", "mean size", parameter_count=lambda m: 2 * m.d_model),',
     ),
     "FEED_FORWARDS": (
         "tanh",
@@ -58,14 +58,14 @@ class Slopes(BiasScheme):
         distance_TS = distances(q_BHTK.shape[2], S, start, q_BHTK.device).abs()
         return (-F.softplus(self.a_H)[:, None, None] * distance_TS).to(q_BHTK.dtype).unsqueeze(0)
 ''',
-        'Scheme("slopes", "Slopes", "learned slopes", acts="scores", numbers=lambda m: 2 * m.N * m.h),',
+        'Scheme("slopes", "Slopes", "learned slopes", acts="scores", parameter_count=lambda m: 2 * m.N * m.h),',
     ),
     "LAYERS": (
         "one_head",
         "model/layer_types.py",
         "\n" + inspect.getsource(Attention).replace("class Attention", "class OneHead"),
-        'Layer("one_head", "OneHead", "one head", numbers=lambda m, *_: 4 * m.d_model**2, pairs=lambda m, n: n * n, '
-        "each_pair=lambda m: 2 * m.d_model, alike=True, sees_order=False),",
+        'Layer("one_head", "OneHead", "one head", parameter_count=lambda m, *_: 4 * m.d_model**2, '
+        "pairs=lambda m, n: n * n, flops_per_pair=lambda m: 4 * m.d_model, alike=True, sees_order=False),",
     ),
     "ATTENTIONS": (
         "unnormed",
@@ -80,7 +80,7 @@ class Unnormed(AttentionType):
             return score_BHTS / score_BHTS.shape[3]
         return score_BHTS.masked_fill(~mask, 0.0) / mask.sum(-1, keepdim=True)
 ''',
-        'Attention("unnormed", "Unnormed", "unnormed scores", numbers=lambda m: 0),',
+        'Attention("unnormed", "Unnormed", "unnormed scores", parameter_count=lambda m: 0),',
     ),
     "OPTIMIZERS": (
         "nadam",
@@ -129,7 +129,7 @@ class Matched(Counted):
     def score(sums_X: np.ndarray) -> np.ndarray:
         return 100 * sums_X[..., 0] / sums_X[..., 1]
 ''',
-    'Metric("matched", "matched", digits=1, fine=2, counted="Matched", printed=False)',
+    'Metric("matched", "matched", digits=1, difference_digits=2, counted="Matched", printed=False)',
 )
 VERDICT = """    CURIOUS = (
         "curious",

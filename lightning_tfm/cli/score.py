@@ -63,8 +63,7 @@ def _add(argv: Sequence[str]) -> int:
     parser.add_argument("study", help="its name")
     parser.add_argument("--add", metavar="METRIC", action="append", help=f"of {NAMES}; may be repeated")
     options = parse_plain(parser, argv)
-    for name in options["add"]:
-        METRICS.named(name)
+    names = [metric.name for joined in options["add"] for metric in METRICS.named(joined)]
     from lightning_tfm.inference.score import add
     from lightning_tfm.report.records import collect, dev_texts
     from lightning_tfm.study.study import Ablation, load_as
@@ -79,11 +78,11 @@ def _add(argv: Sequence[str]) -> int:
         if isinstance(record, RunRecord):
             folder = RunFolder(root, record.training_hash)
             named = study.evaluation_of(rows[row])
-            why = add(folder, study.base.evaluation, named, split, references, options["add"])
+            why = add(folder, study.base.evaluation, named, split, references, names)
             done += not why
             if why:
                 print(f"{row}, seed {seed}: {why}")
-    have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(options['add'])}"
+    have = f"{plural(done, 'run')} {'has' if done == 1 else 'have'} {', '.join(names)}"
     print(f"{study.name}: {have}; {with_out(f'lightning-tfm table {study.name}', root)} prints it")
     return 0
 

@@ -166,5 +166,7 @@ def _with_differences(values: list[float | None], metric: Metric, kinds: Sequenc
         text, apart = number(value, metric.digits + 1), math.nan
         if i and value is not None and first is not None and kinds[i] == kinds[0]:
             apart = metric.shown(metric.tested(value) - metric.tested(first))
-        said.append(f"{text} ({apart:+z.{metric.fine}f}{' %' * metric.log})" if math.isfinite(apart) else text)
+        said.append(
+            f"{text} ({apart:+z.{metric.difference_digits}f}{' %' * metric.log})" if math.isfinite(apart) else text
+        )
     return said

@@ -34,7 +34,7 @@ class AttentionSizes:
 class AttentionType(nn.Module):
     """Constructed as `Class(sizes)`; its weights are initialised by name with all others (model/init.py).
 
-    A user-defined one declares the traits of `parts.Attention` as attributes: `even = "d_k"`.
+    A user-defined one declares the traits of `parts.Attention` as attributes: `must_be_even = "d_k"`.
     """
 
     def __init__(self, sizes: AttentionSizes):

@@ -61,15 +61,16 @@ def training_flops(
         encoder, over_memory, keys_values, queries_output = decoder, 0, 0, 0
     source = source_tokens * model.N * (encoder + feed_forward + keys_values)
     target = target_tokens * model.N * (decoder + feed_forward + queries_output)
-    each_pair = LAYERS.traits(model.layer).each_pair(model)
-    attention = model.N * (each_pair * (pairs.source + pairs.target) + h * (d_k + d_v) * pairs.cross)
+    per_pair = LAYERS.traits(model.layer).flops_per_pair(model)
+    forward = model.N * (per_pair * (pairs.source + pairs.target) + 2 * h * (d_k + d_v) * pairs.cross)
     for place, tokens, compared, built in (
         ("self", source_tokens + target_tokens, pairs.source + pairs.target, mixes[0]),
         ("cross", over_memory, pairs.cross, mixes[1]),
     ):
         mixing = attention_type(model, place)
-        attention += model.N * ((mixing.each_query(model) or built) * tokens + mixing.each_pair(model) * compared)
+        per_query = mixing.flops_per_query(model) or 2 * built
+        forward += model.N * (per_query * tokens + mixing.flops_per_pair(model) * compared)
     of_query, of_pair, of_cell = SCHEMES.traits(model.positions).flops(model)
     compared = (pairs.source + pairs.target) * of_pair + pairs.grids * of_cell
     positions = model.N * ((source_tokens + target_tokens) * of_query + compared)
-    return 6 * (source + target + attention + target_tokens * d * V) + positions
+    return 6 * (source + target + target_tokens * d * V) + 3 * forward + positions

@@ -40,7 +40,7 @@ class PositionSizes:
 class PositionScheme(nn.Module, ABC):
     """Constructed as `Scheme(sizes)`; parameters are initialised by name with all others (model/init.py).
 
-    A user-defined one declares the traits of `parts.Scheme` as attributes: `shared = True`, `even = "d_k"`.
+    A user-defined one declares the traits of `parts.Scheme` as attributes: `shared = True`, `must_be_even = "d_k"`.
     """
 
     acts: str

@@ -61,6 +61,6 @@ def attention_type(model: Model, place: str) -> Attention:
 def layer_weights(model: Model, causal: bool) -> int:
     """Those of them in matrices, each multiplied once for every position; of an unknown class those of attention."""
     layer = LAYERS.traits(model.layer)
-    if layer.heads or layer.numbers is None:
+    if layer.heads or layer.parameter_count is None:
         return attention_weights(model)
     return LAYERS.count(model.layer, model, inner_width(model, causal), causal, False)

@@ -121,7 +121,7 @@ def _sentence(which: str, name: str, found: MetricAgreement) -> str:
 def clear(found: RowSetAgreement) -> str:
     """From where a row is clear."""
     beyond = {METRICS[name]: one.clear_beyond for name, one in found.by_metric.items() if one}
-    said = [f"{100 * x:.1f} % of {m.called}" if m.log else m.size(x) for m, x in beyond.items()]
+    said = [f"{100 * x:.1f} % of {m.prose_name}" if m.log else m.size(x) for m, x in beyond.items()]
     return (
         f"A row is clear where the paper's own difference to base is beyond the noise of single runs: {', '.join(said)}"
     )

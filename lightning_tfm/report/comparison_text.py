@@ -16,7 +16,7 @@ from lightning_tfm.report.row import Difference
 
 def signed(metric: str, value: float | None) -> str:
     """A difference with its sign; a dash for None."""
-    return NOTHING if value is None else f"{METRICS[metric].shown(value):+z.{METRICS[metric].fine}f}"
+    return NOTHING if value is None else f"{METRICS[metric].shown(value):+z.{METRICS[metric].difference_digits}f}"
 
 
 def to_base(row: ComparedRow, k: int, metric: str) -> Difference | None:

@@ -67,7 +67,7 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> M
     x = Scale(-0.2, len(down) - 0.8, left, right)
     y = spanning(values, bottom, top, log=metric.log)
     body = bottom_line(x, bottom, {float(i): level for i, level in enumerate(down)}, short(found.first))
-    body += left_axis(y, left, right, f"dev {metric.called}")
+    body += left_axis(y, left, right, f"dev {metric.prose_name}")
     ends = apart([y(line[-1][1] or 0.0) if line else float(bottom) for line in lines], 14.0, top, bottom)
     for k, (line, name, end) in enumerate(zip(lines, names, ends, strict=True)):
         places = [(x(i), y(value), value, down[i]) for i, value in line if value is not None]
@@ -76,5 +76,5 @@ def interaction(found: HeatMap, down: Sequence[str], across: Sequence[str]) -> M
             own += dot(px, py, f"{short(found.first)} {level}, {name}: {metric.score(value)}")
         own += label(right + 8, end + 4, name, class_="label end")
         body += tag("g", own, class_=f"point g{k % 8}")
-    title = f"Dev {metric.called} by {short(found.first)} and {short(found.second)}"
+    title = f"Dev {metric.prose_name} by {short(found.first)} and {short(found.second)}"
     return figure(width, height, title, body)

@@ -327,7 +327,7 @@ def numbers(effect: Effect) -> tuple[str, str, str]:
     metric = METRICS[effect.metric]
 
     def shown(value: float) -> str:
-        return f"{metric.shown(value):+z.{metric.fine}f}{' %' * metric.log}"
+        return f"{metric.shown(value):+z.{metric.difference_digits}f}{' %' * metric.log}"
 
     if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""

@@ -66,7 +66,7 @@ def _counts(report: Summary, metric: Metric, tested: Sequence[Tested]) -> str:
     by_word = {word: [r.called for r, d in tested if d.verdict == word] for word in Word}
     parts = [_counted(word, names) for word, names in by_word.items() if names]
     rows = plural(len(tested), "row") + f" beside {report.reference}" * bool(report.reference)
-    where = f"In {metric.called}, of" if metric is not PPL else "Of"
+    where = f"In {metric.prose_name}, of" if metric is not PPL else "Of"
     return f"{where} {rows} {listed(parts)} ({SCOPE})."
 
 
@@ -100,11 +100,11 @@ def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: t
     if not found:
         return []
     first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
-    sizes = ", ".join(f"{x:+z.{0 if abs(x) >= 10 else metric.fine}f}" for x, _ in first)
+    sizes = ", ".join(f"{x:+z.{0 if abs(x) >= 10 else metric.difference_digits}f}" for x, _ in first)
     said = listed([row.called for _, row in first])
     said = said[:1].upper() + said[1:] if first[0][1].label else said
     most = " most" * (len(found) > len(first))
-    return [f"{said} {verbs[len(first) > 1]}{most} ({sizes} {'% ' * metric.log}{metric.called})."]
+    return [f"{said} {verbs[len(first) > 1]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
 
 
 def _lowest(report: Summary, metric: Metric) -> list[str]:
@@ -115,7 +115,7 @@ def _lowest(report: Summary, metric: Metric) -> list[str]:
     mean, row = min(scored, key=lambda one: one[0])
     base = None if row.base or report.base is None else report.base.metric(metric.name).mean
     beside = "" if base is None else f" (base {base:.2f})"
-    return [f"The lowest mean {metric.called} is that of {row.called}, {mean:.2f}{beside}, without a test."]
+    return [f"The lowest mean {metric.prose_name} is that of {row.called}, {mean:.2f}{beside}, without a test."]
 
 
 # --- of other kinds of study ---
@@ -139,7 +139,7 @@ def _factors(found: FactorSummary | None, metric: Metric) -> list[str]:
 
 def _sized(effect: Effect) -> str:
     estimate, interval, _ = factors.numbers(effect)
-    return f"{estimate} {METRICS[effect.metric].called} {interval}".rstrip()
+    return f"{estimate} {METRICS[effect.metric].prose_name} {interval}".rstrip()
 
 
 def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str]:

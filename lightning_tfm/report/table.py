@@ -125,12 +125,12 @@ def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: b
         return Cell(metric.score(found.mean), spread, found.mean, note=said(row) * (metric is PPL), best=best)
 
     return Shown(
-        metric.head if by_nll else f"dev {metric.label}",
-        lines=metric.head.replace("/", "/\n") if by_nll else f"dev\n{metric.label}",
+        metric.column_head if by_nll else f"dev {metric.label}",
+        lines=metric.column_head.replace("/", "/\n") if by_nll else f"dev\n{metric.label}",
         latex=r"ours ($\pm$\,\%)" if metric.log else "ours",
         kind="score",
         lower_is_better=metric.lower_is_better,
-        group="Per word" if by_nll and not near else metric.head,
+        group="Per word" if by_nll and not near else metric.column_head,
         over=_over(metric),
         key="char" if metric is CHARACTER else metric.name,
         about=f"mean {metric.label} ± standard deviation",
@@ -141,7 +141,7 @@ def score(metric: Metric, foreign: Sequence[str] = (), near: bool = False, on: b
 
 
 def _over(metric: Metric) -> str:
-    return f"{metric.called} (dev)"
+    return f"{metric.prose_name} (dev)"
 
 
 def missing(row: SummaryRow) -> str:
@@ -160,7 +160,7 @@ def papers(metric: Metric) -> Shown:
         f"paper {metric.label}",
         lines=f"paper\n{metric.label}" if first else metric.label,
         latex="paper",
-        group=metric.head,
+        group=metric.column_head,
         over=_over(metric),
         key=f"{metric.name}-paper",
         about=f"the paper's {metric.label}",
@@ -182,7 +182,13 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
             return Cell() if found is None else cell(found, row)
 
         return Shown(
-            head, kind=kind, group=metric.head, over=_over(metric), key=f"{metric.name}-{key}", about=about, cell=of
+            head,
+            kind=kind,
+            group=metric.column_head,
+            over=_over(metric),
+            key=f"{metric.name}-{key}",
+            about=about,
+            cell=of,
         )
 
     def own(d: Difference, row: SummaryRow) -> Cell:
@@ -205,7 +211,7 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
         why = _why(d, metric)
         return Cell(d.verdict, d.beside, d.verdict, word=d.verdict, said=phrase(d), sure=sure, title=why)
 
-    head, name = f"Δ {metric.head}{unit}{to}", metric.head
+    head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
     found = {
         "d": column("d", head, "difference", f"difference in {name} to {report.to}, {report.level} %", own),
         "pd": column("pd", f"paper Δ{unit}", "", f"the paper's difference in {name}", printed),

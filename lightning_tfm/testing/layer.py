@@ -17,7 +17,7 @@ class LayerSuite(ModelSuite):
     field, place, plain = "layer", "self_attention", "attention"
 
     def parameters(self, model: Model) -> int | None:
-        known = self.traits.heads or self.traits.numbers is not None
+        known = self.traits.heads or self.traits.parameter_count is not None
         return model.N * sum(layer_parameters(model, causal) for causal in (False, True)) if known else None
 
     def test_shapes(self) -> None:

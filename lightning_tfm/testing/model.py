@@ -47,12 +47,13 @@ class ModelSuite:
         return KINDS[f"model.{self.field}"].traits(self.named)
 
     def parameters(self, model: Model) -> int | None:
-        """How many trainable numbers the class brings to `model`: by its trait `numbers`, or override it; None leaves
-        the count unchecked."""
-        return None if self.traits.numbers is None else self.times(model) * int(self.traits.numbers(model))
+        """How many trainable numbers the class brings to `model`: by its trait `parameter_count`, or override it; None
+        leaves the count unchecked."""
+        formula = self.traits.parameter_count
+        return None if formula is None else self.times(model) * int(formula(model))
 
     def times(self, model: Model) -> int:
-        """How many of them `numbers` counts once."""
+        """How many of them `parameter_count` counts once."""
         return 1
 
     # --- checks ---
@@ -122,7 +123,7 @@ class ModelSuite:
         for model in self._models():
             expected = self.parameters(model.config)
             if expected is None:
-                raise SkipTest("declare `numbers` or override parameters(model) to have the parameters counted")
+                raise SkipTest("declare `parameter_count` or override parameters(model) to have the parameters counted")
             found = sum(model.get_parameter(name).numel() for name in self._own_names(model))
             assert found == expected, f"{found} parameters, {expected} expected"
 

@@ -35,8 +35,8 @@ class Declared(Gates):
         self.matrix_DV = torch.nn.Parameter(torch.empty(sizes.d_model, sizes.d_v))
 
     @staticmethod
-    def each_query(m):
-        return m.d_model * m.h * m.d_v + 7 * (m.d_model + m.d_v) + m.d_model * m.d_v
+    def flops_per_query(m):
+        return 2 * (m.d_model * m.h * m.d_v + 7 * (m.d_model + m.d_v) + m.d_model * m.d_v)
 
     def finish(self, found_BHTV, x_BTD):
         return super().finish(found_BHTV, x_BTD) + (x_BTD @ self.matrix_DV)[:, None]

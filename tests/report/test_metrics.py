@@ -158,7 +158,7 @@ def test_an_added_metric_counts_words_as_the_study_s_tokenizer_has_them(made, tm
     (tmp_path / "own_tokens.py").write_text(by_tokens)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", name)
+    assert f"15 runs have {name}" in printed(root, "validate", "made", "--add", "own_tokens.Words"), "as parts are"
     row = make("made", root).summary.rows[2].metric(name)
     sys.modules.pop("own_tokens")
     METRICS.pop(name)
@@ -204,7 +204,11 @@ SCORES = {
     "a single number": ("sums_X[..., 0] / sums_X[..., 1]", "float(sums_X.sum())"),
 }
 SCORES |= {"not static": ("@staticmethod\n    def score(sums_X)", "def score(self, sums_X)")}
-SCORES |= {"no width": ("WIDTH = 2", ""), "text for digits": ("digits = 2", "digits = '2'")}
+SCORES |= {
+    "an earlier name": ("digits = 2", "fine = 2"),
+    "no width": ("WIDTH = 2", ""),
+    "text for digits": ("digits = 2", "digits = '2'"),
+}
 SAYS = {
     "a half": "counts.. gives .*whole numbers are wanted",
     "three of two": r"\[5, 3\]: \[5 lines, WIDTH=2\]",
@@ -214,6 +218,7 @@ SAYS |= {"division by zero": r"ZeroDivisionError.*own_counts.py:16", "sums of ze
 SAYS |= {
     "not static": "as a static method",
     "no width": "define WIDTH",
+    "an earlier name": "its trait `fine` is now called difference_digits",
     "text for digits": "digits='2' has another type",
 }
 

@@ -152,7 +152,7 @@ class ForgetsTheKeys(BiasScheme):
 class AnyWidthRotary(Rotary):
     """Nobody refuses an odd d_k for it."""
 
-    even = ""
+    must_be_even = ""
 
 
 class SaysThatItEnds(Sinusoidal):

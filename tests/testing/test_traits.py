@@ -34,7 +34,7 @@ class ScaleNorm(Norm):
         return self.gain * F.normalize(x_BTD, dim=-1, eps=self.eps)
 
     @staticmethod
-    def numbers(model: Model) -> int:
+    def parameter_count(model: Model) -> int:
         return 1
 
 
@@ -70,7 +70,7 @@ class Attention(LayerType):
         return State()
 
     @staticmethod
-    def numbers(model: Model, width: int, causal: bool, bias: bool) -> int:
+    def parameter_count(model: Model, width: int, causal: bool, bias: bool) -> int:
         return 4 * model.d_model**2
 
     @staticmethod
@@ -108,7 +108,7 @@ class MyRotary(Rotary):
 
 def test_a_class_inherits_what_is_declared_of_one_that_ships():
     assert SCHEMES.traits(f"{__name__}.Mine").ends_at == "max_positions"
-    assert SCHEMES.traits(f"{__name__}.MyT5").shared and SCHEMES.traits(f"{__name__}.Mine").numbers is None
+    assert SCHEMES.traits(f"{__name__}.MyT5").shared and SCHEMES.traits(f"{__name__}.Mine").parameter_count is None
     model = Transformer(replace(SchemeSuite.sizes, positions=f"{__name__}.MyT5"), 31)
     assert model.encoder[0].self_attention.scheme is model.encoder[1].self_attention.scheme
     with pytest.raises(UserError, match=r"model\.d_k=7: .*MyRotary needs an even d_k"):
@@ -138,3 +138,12 @@ def test_declared_numbers_and_pairs_are_counted():
     pairs = AttentionPairs.of(config, lengths, lengths)
     assert pairs == AttentionPairs.of(plain, lengths, lengths)
     assert training_flops(config, 31, 13, 13, pairs) == training_flops(plain, 31, 13, 13, pairs)
+
+
+class Earlier(Learned):
+    even = "d_k"
+
+
+def test_the_earlier_name_of_a_trait_is_refused_with_todays():
+    with pytest.raises(UserError, match=r"Earlier': its trait `even` is now called must_be_even"):
+        SCHEMES.find(f"{__name__}.Earlier", "")
