@@ -18,8 +18,44 @@ DEEPEST, MOST, LONGEST = 50, 100_000, 100
 """levels of a file, values in it with those that its aliases repeat, and digits of a whole number"""
 
 
+YES, NO = ("yes", "on"), ("no", "off")
+AMBIGUOUS = "!ambiguous"
+"""tag of a value that YAML 1.1 and 1.2 read differently"""
+
+
+class _Ambiguous(yaml.MarkedYAMLError):
+    """A value that YAML 1.1 and 1.2 read differently; `problem` says how to write it."""
+
+
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that also reads 1e-9 as a number, as YAML 1.2 does."""
+    """SafeLoader that also reads 1e-9 as a number, as YAML 1.2 does, and refuses what 1.1 and 1.2 read differently."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        plain = kind is yaml.ScalarNode and implicit[0]
+        return AMBIGUOUS if plain and _meanings(value) else super().resolve(kind, value, implicit)
+
+
+def _meanings(text: str) -> str:
+    """What may be meant by a value without quotes that YAML 1.1 and 1.2 read differently; empty for any other."""
+    if text.lower() in YES + NO and (text.islower() or text.isupper() or text.istitle()):
+        return "true" if text.lower() in YES else "false"
+    if re.fullmatch(r"[-+]?0[0-9_]+", text):
+        decimal = int(text.replace("_", ""))
+        octal = int(text.replace("_", ""), 8) if re.fullmatch(r"[-+]?[0-7_]+", text) else decimal
+        return f"{decimal}" if octal == decimal else f"{decimal} (or {octal}, if octal was meant)"
+    if re.fullmatch(r"[-+]?0o[0-7][0-7_]*", text):
+        return f"{int(text.replace('_', ''), 8)}"
+    if re.fullmatch(r"[-+]?([1-9][0-9_]*(:[0-5]?[0-9])+|[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*)", text):
+        return f"{yaml.safe_load(text)}"
+    return ""
+
+
+def _ambiguous(loader: _Loader, node: yaml.ScalarNode) -> None:
+    raise _Ambiguous(
+        problem=f"{node.value} means different things to YAML 1.1 and 1.2: write {_meanings(node.value)}, or "
+        f"'{node.value}' in quotes for text",
+        problem_mark=node.start_mark,
+    )
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -30,6 +66,7 @@ def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor(AMBIGUOUS, _ambiguous)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
@@ -93,7 +130,8 @@ def read_yaml(name: str | Path) -> YamlFile:
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{path}{mark}: not YAML: {error.problem or error.context}") from error
+        wrong = "" if isinstance(error, _Ambiguous) else "not YAML: "
+        raise UserError(f"{path}{mark}: {wrong}{error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError) as error:  # an invalid date
         raise UserError(f"{path}: not YAML: {error}") from error
     if values is None:

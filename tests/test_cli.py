@@ -94,6 +94,16 @@ def test_of_seed_and_training_seed_the_later_one_holds(tmp_path):
     assert settings("--training.seed", "7", "--config", a, "--seed", "null").experiment.training.seed == 7
 
 
+def test_two_seeds_in_one_place_are_refused(tmp_path):
+    assert settings("--seed", "1", "--training.seed", "1").experiment.training.seed == 1
+    assert settings("--seed", "1", "--seed", "2").experiment.training.seed == 2
+    with pytest.raises(UserError, match=r"command line: seed=1 and training\.seed=2: two names of one setting"):
+        settings("--seed", "1", "--training.seed", "2")
+    both = yaml_file(tmp_path, "training: {seed: 7}\nseed: 3")
+    with pytest.raises(UserError, match=r"2: training\.seed=7 and seed=3: two names of one setting"):
+        settings("--config", both)
+
+
 def test_a_row_of_ones_own_by_file(tmp_path):
     rows = yaml_file(tmp_path, "X-one: {group: X, change: {model.h: 2}}")
     assert settings("--rows", rows, "--row", "X-one").experiment.model.h == 2

@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import yaml
-
 from lightning_tfm.config import override
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
@@ -25,6 +23,7 @@ from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.rows import Row
 from lightning_tfm.study.study import Ablation, folder_of, save
 from lightning_tfm.study.tuned import FILE, TunedRow, at_edge
+from lightning_tfm.yaml_files import read_word
 
 TUNE_SEEDS = "1001-1003"
 
@@ -41,7 +40,7 @@ class Tuning:
 def asked_tuning(text: str, seeds: list[int], study: Ablation) -> Tuning:
     """What --tune requests for `study`. Raises UserError."""
     key, equals, listed = text.partition("=")
-    values = [yaml.safe_load(value) for value in listed.split(",")] if listed else []
+    values = [read_word(object, value) for value in listed.split(",")] if listed else []
     if not equals or len(values) < 2:
         raise UserError(f"--tune={text}: expected a field and two values at least, e.g. training.lr_factor=0.5,1,2")
     if len({repr(value) for value in values}) < len(values):

@@ -144,7 +144,15 @@ def merged(settings: Iterable[Setting], base: Experiment | None = None) -> Setti
     asked: dict[str, tuple[Any, str]] = {}
     given: dict[str, tuple[Any, str]] = {}
     """what HOLD derives, where files do not give it before HOLD"""
+    seeds: dict[str, dict[str, Any]] = {}
+    """file, or "" for the command line -> what `seed` and `training.seed` were last given there"""
     for key, value, where in settings:
+        if key in ("seed", "training.seed"):
+            here = seeds.setdefault(where.rpartition(":")[0], {})
+            here[key] = value
+            if None not in here.values() and len(set(map(str, here.values()))) > 1:
+                both = " and ".join(f"{name}={one}" for name, one in here.items())
+                raise UserError(f"{where}: {both}: two names of one setting; give one of them")
         if key == "seed" and value is None:  # resets what `seed` set, not what training.seed did
             sections["training"]["seed"] = written
         # one field by two names: the later one counts

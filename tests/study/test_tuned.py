@@ -78,6 +78,7 @@ def test_a_base_that_is_best_elsewhere_moves_all_rows_with_it(tmp_path: Path, tr
         ("training.lr_factor=1,1", [11], "a value appears twice"),
         ("training.lr_facto=1,2", [11], "did you mean 'training.lr_factor'|lr_factor"),
         ("training.lr_factor=1,fast", [11], "expected a number"),
+        ("training.lr_factor=1,1:30", [11], "training.lr_factor='1:30': expected a number"),
         ("data.pairs=100,200", [11], "the same for all rows"),
         ("training.lr_factor=1,2", [2], "seed 2 is also reported"),
         ("model.h=2,4", [11], "row 'A-h1' changes model.h itself"),
