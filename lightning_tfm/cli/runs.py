@@ -25,7 +25,7 @@ BELONGS = {
 NEEDS = {
     "retry": "a run, see: runs list",
     "remove": "a run, see: runs list",
-    "query": "a condition: 'h == 8 and ppl < 2.2'",
+    "query": "a condition: 'h = 8 and ppl < 2.2'",
 }
 """actions that take a word, and which"""
 
@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         verb, "List runs, find some, retry failed ones, remove one, free disk space.", experiment=False
     )
     parser.add_action("list", "query", "retry", "remove", "gc")
-    parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h == 8 and ppl < 2.2'")
+    parser.add_argument("run", nargs="?", help="start of a run's name; for query a condition: 'h = 8 and ppl < 2.2'")
     parser.add_argument("--json", action="store_true", help="list or query as JSON")
     parser.add_argument("--columns", default="", help="query: more fields to show, separated by commas")
     parser.add_argument("--yes", action="store_true", help="gc: remove what it lists")
@@ -74,22 +74,22 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     from lightning_tfm.dashboard.board import Board
     from lightning_tfm.dashboard.fields import fields, said
     from lightning_tfm.watch.memory import cache_file
-    from lightning_tfm.watch.query import find_field, parse
+    from lightning_tfm.watch.query import find_field, find_runs
 
     board = Board(root, cache=cache_file(root))
     seen = board.look()
     keep(board)
     known, runs = fields(seen), list(seen.runs.values())
-    query = parse(options["run"], known, runs)
+    found, named = find_runs(options["run"], known, runs)
     more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
-    columns = list(dict.fromkeys([known[name] for name in SHOWN] + query.fields + more))
-    found = [[field.of(run) for field in columns] for run in runs if query(run)]
+    columns = list(dict.fromkeys([known[name] for name in SHOWN] + named + more))
+    lines = [[field.of(run) for field in columns] for run in found]
     if options["json"]:
-        plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in found]
+        plain = [dict(zip((field.name for field in columns), values, strict=True)) for values in lines]
         return json.dumps(infinite_as_text(plain), indent=1)
     if not found:
         return f"none of {plural(len(runs), 'run')}"
-    rows = [[field.name for field in columns], *([*map(said, columns, values)] for values in found)]
+    rows = [[field.name for field in columns], *([*map(said, columns, values)] for values in lines)]
     return fitted(f"{aligned(rows)}\n{len(found)} of {plural(len(runs), 'run')}", indent=18)
 
 

@@ -16,7 +16,7 @@ from lightning_tfm.dashboard.page import Page
 from lightning_tfm.dashboard.run_page import RunPages, axes
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
-from lightning_tfm.watch.query import find_field, parse
+from lightning_tfm.watch.query import find_field, find_runs
 from lightning_tfm.watch.run_state import DEV, Points, RunState
 
 READ = 120
@@ -34,8 +34,7 @@ class CurvesPages:
         known, measure = fields(seen), measure or DEV
         found, charts, words = list[RunState](), dict[str, Chart](), ""
         try:
-            found = newest_first(seen.runs.values())
-            found = list(filter(parse(where, known, found), found)) if where.strip() else found
+            found, _ = find_runs(where, known, newest_first(seen.runs.values()))
             curves, note = self._curves(seen, found, by and find_field(by, known), measure)
             charts = (
                 {"chart-curves": Chart(KEYS[measure], curves, note, log=measure == DEV, big=True)} if curves else {}

@@ -11,7 +11,7 @@ from lightning_tfm.dashboard.fields import fields, said
 from lightning_tfm.dashboard.markup import blocks, render, spark
 from lightning_tfm.dashboard.page import Frame, News
 from lightning_tfm.metrics import OF_TEXT, Metric, chief
-from lightning_tfm.watch.query import Field, find_field, parse
+from lightning_tfm.watch.query import Field, find_field, find_runs
 from lightning_tfm.watch.run_state import STATES, RunState
 from lightning_tfm.watch.study_state import StudyState
 
@@ -67,7 +67,7 @@ def newest_first(views: Iterable[Any]) -> list[Any]:
 def chosen(seen: Seen, where: str, columns: Sequence[str]) -> dict[str, Any]:
     """Names of the runs that a condition finds, all without one, and their values of these fields. Raises UserError."""
     known, runs = fields(seen), list(seen.runs.values())
-    found = list(filter(parse(where, known, runs), runs)) if where.strip() else runs
+    found, _ = find_runs(where, known, runs)
     asked = [find_field(name, known) for name in columns]
     values = {field.name: [_plain(field, field.of(run)) for run in found] for field in asked}
     return {"name": [run.name for run in found], "columns": values}

@@ -1,86 +1,46 @@
-"""The language that chooses runs: `model.d_model > 64 and positions == rotary and ppl < 2.2`.
+"""Which runs a condition finds, in SQL: `d_model > 64 and positions = 'rotary' and ppl < 2.2`.
 
-It is read by Python's own parser, and of its result only and, or, not, comparisons, names and values are accepted;
-nothing is ever evaluated. A run that has no such value is found neither by a comparison nor by its opposite.
+SQLite reads it, over a table in memory that it may only compare the columns of. A run with several texts in a field,
+such as its studies, has a line for each. What a run lacks is NULL: found neither by a comparison nor by its opposite.
 """
 
-import ast
 import re
-from collections.abc import Callable, Collection, Mapping
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import eq, ge, gt, le, lt, ne
+from itertools import product
 from statistics import fmean
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from lightning_tfm.errors import UserError, nearest
 
 LONGEST = 2_000
 """characters"""
-OPERATORS: dict[type, Callable[[Any, Any], bool]] = {
-    ast.Eq: eq,
-    ast.NotEq: ne,
-    ast.Lt: lt,
-    ast.LtE: le,
-    ast.Gt: gt,
-    ast.GtE: ge,
-}
-SWAPPED: dict[type, type] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-WORD = re.compile(r"[\w.:+-]+")
-"""a text that needs no quotes"""
-WORDS = {"true": True, "false": False, "none": None}
-EXAMPLE = "for example: d_model > 64 and positions == rotary and ppl < 2.2"
-Test = Callable[[Any], bool | None]
-"""of a run; None if it has no such value"""
+SECONDS = 2.0
+"""that a condition may take"""
+FUNCTIONS = ("abs", "coalesce", "count", "glob", "length", "like", "lower", "max", "min", "round", "upper")
+ACTIONS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
+TOKEN = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\d+\.?\d*(?:[eE][+-]?\d+)?|[^\W\d]\w*(?:\.\w+)*|[<>=!]+|\S""")
+"""a text, a field in quotes, a number, a word or field, a comparison, or a single sign"""
+COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
+TIME = re.compile(r"\d{4}(-\d\d(-\d\d( \d\d:\d\d(:\d\d)?)?)?)?")
+EXAMPLE = "for example: d_model > 64 and positions = 'rotary' and ppl < 2.2"
 
 
 @dataclass(frozen=True)
 class Field:
-    """What runs are queried by. Several texts are several of a run, such as its studies: one of them must fit."""
+    """What runs are queried by."""
 
     name: str
     kind: Literal["number", "text", "truth", "time"]
     of: Callable[[Any], Any]
-    """its value for a run; None if there is none"""
+    """its value for a run; a tuple of several texts; None if there is none"""
     known: tuple[str, ...] = ()
     """texts that it may hold, whether or not a run does"""
     mean: Callable[[Collection[float]], float] = fmean
     """of its values, over the runs of a row"""
-
-
-@dataclass(frozen=True)
-class Query:
-    """A condition, and the fields that it names."""
-
-    test: Test
-    fields: list[Field]
-
-    def __call__(self, run: Any) -> bool:
-        return self.test(run) is True
-
-
-def parse(text: str, fields: Mapping[str, Field], runs: Collection[Any]) -> Query:
-    """The condition `text` over these fields of `runs`. Raises UserError: what is wrong, and what would work.
-
-    A text that no run holds in the field is an error, too: misspelt, it would find nothing, or everything.
-    """
-    if len(text) > LONGEST:
-        raise UserError(f"the condition has {len(text):,} characters, more than {LONGEST:,}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"{text.strip()!r} cannot be read: {_hint(text, error)}") from None
-    reader = _Reader(text.strip(), fields, runs)
-    return Query(reader.test(tree.body), list(dict.fromkeys(reader.named)))
-
-
-def _hint(text: str, error: BaseException) -> str:
-    for wrong, right in ((r"&&|&", "and"), (r"\|\|?", "or"), (r"(?<![<>=!])=(?!=)", "=="), (r"<>", "!=")):
-        if found := re.search(wrong, text):
-            return f"write {right} in place of {found[0]}"
-    if re.search(r"\d[A-Za-z_]|\b0\d|[A-Za-z_]\d*\.\d", text):
-        return 'a text that begins with a digit or has one after a dot, and a date, need quotes: "4x", "2026-01-31"'
-    return f"{error.msg if isinstance(error, SyntaxError) else 'it is nested too deeply'}; {EXAMPLE}"
 
 
 def find_field(name: str, fields: Mapping[str, Field]) -> Field:
@@ -97,146 +57,123 @@ def find_field(name: str, fields: Mapping[str, Field]) -> Field:
     raise UserError(f"no run has a field '{name}': {near}")
 
 
-class _Reader:
-    """Makes tests of a parsed condition."""
+def find_runs(text: str, fields: Mapping[str, Field], runs: Sequence[Any]) -> tuple[list[Any], list[Field]]:
+    """The runs that a condition finds, in their order, and the fields that it names; all runs for an empty one.
 
-    def __init__(self, text: str, fields: Mapping[str, Field], runs: Collection[Any]) -> None:
-        self._text, self._fields, self._runs = text, fields, runs
-        self.named: list[Field] = []
-
-    def test(self, node: ast.expr) -> Test:
-        match node:
-            case ast.BoolOp(op=op, values=values):
-                tests, decides = [self.test(value) for value in values], isinstance(op, ast.Or)
-                return lambda run: _joined([test(run) for test in tests], decides)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                inner = self.test(operand)
-                return lambda run: None if (found := inner(run)) is None else not found
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [left, *others]
-                parts = [self._compared(*part) for part in zip(sides, ops, others, strict=False)]
-                return parts[0] if len(parts) == 1 else lambda run: _joined([part(run) for part in parts], False)
-            case ast.Name() | ast.Attribute():
-                field = self._field(node)
-                if field.kind != "truth":
-                    self._refuse(node, f"is not a condition: compare {field.name} with something")
-                return field.of
-        self._refuse(node, f"is not a condition; {EXAMPLE}")
-
-    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Test:
-        if isinstance(op, ast.In | ast.NotIn):
-            return self._among(left, right, isinstance(op, ast.In))
-        if type(op) not in OPERATORS:
-            self._refuse(right, "follows 'is', which is unknown here: write ==")
-        if not self._names(left) and self._names(right):
-            left, right, op = right, left, SWAPPED.get(type(op), type(op))()
-        field, compare = self._field(left), OPERATORS[type(op)]
-        if field.kind in ("text", "truth") and type(op) not in (ast.Eq, ast.NotEq):
-            self._refuse(left, f"is {'text' if field.kind == 'text' else 'true or false'}: compare it by == or !=")
-        if field.kind == "number" and self._names(right) and not self._is_none(right):
-            other = self._field(right)
-            if other.kind != "number":
-                self._refuse(right, f"is not a number, as {field.name} is")
-            return lambda run: _held(compare, field.of(run), other.of(run))
-        value = self._value(field, right)
-        if value is None:
-            wanted = type(op) is ast.Eq
-            if type(op) not in (ast.Eq, ast.NotEq):
-                self._refuse(right, "is not a value to compare by order")
-            return lambda run: (field.of(run) in (None, (), "", "none")) is wanted
-        return lambda run: _held(compare, field.of(run), value)
-
-    def _among(self, left: ast.expr, right: ast.expr, wanted: bool) -> Test:
-        """`row in (base, big)`, or `"h1" in row`."""
-        if isinstance(right, ast.Tuple | ast.List | ast.Set):
-            field = self._field(left)
-            values = [self._value(field, value) for value in right.elts]
-            lacks = wanted if None in values else None
-            values += ["none", ""] * (None in values)
-            return lambda run: _any_of(field.of(run), lambda value: value in values, wanted, lacks)
-        field = self._field(right)
-        if field.kind != "text":
-            self._refuse(right, "is neither a text nor a list: write (…, …)")
-        part = str(left.value if isinstance(left, ast.Constant) else self._word(left)).lower()
-        return lambda run: _any_of(field.of(run), lambda value: part in value.lower(), wanted)
-
-    def _names(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name | ast.Attribute)
-
-    def _is_none(self, node: ast.expr) -> bool:
-        return self._source(node).lower() == "none"
-
-    def _field(self, node: ast.expr) -> Field:
-        if not self._names(node):
-            self._refuse(node, f"is not a field; {EXAMPLE}")
-        found = find_field(self._source(node), self._fields)
-        self.named.append(found)
-        return found
-
-    def _value(self, field: Field, node: ast.expr) -> Any:
-        """What `field` is compared with. Raises UserError where it can never hold that."""
-        value = node.value if isinstance(node, ast.Constant) else self._word(node)
-        if isinstance(value, str) and value.lower() in WORDS and field.kind != "text":
-            value = WORDS[value.lower()]
-        if value is None or self._is_none(node):
-            return None
-        match field.kind:
-            case "number" if type(value) in (int, float):
-                return value
-            case "truth" if type(value) is bool:
-                return value
-            case "text" if type(value) in (str, int, float, bool):
-                return self._held_by_one(field, value if isinstance(value, str) else self._source(node))
-            case "time" if type(value) is str:
-                try:
-                    return datetime.fromisoformat(value).timestamp()
-                except ValueError:
-                    pass
-        wanted = {"number": "a number", "text": "text", "truth": "true or false", "time": 'a time: "2026-01-31 12:00"'}
-        self._refuse(node, f"is not what {field.name} holds: {wanted[field.kind]}")
-
-    def _held_by_one(self, field: Field, value: str) -> str:
-        held = {*field.known, *(one for run in self._runs for one in _values(field.of(run)))}
-        if held and value not in held:
-            raise UserError(f"no run has the {field.name} '{value}': {nearest(value, held)}")
-        return value
-
-    def _word(self, node: ast.expr) -> Any:
-        """A number with its sign, or a text without quotes."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-            inner = node.operand.value if isinstance(node.operand, ast.Constant) else None
-            if isinstance(inner, int | float) and not isinstance(inner, bool):
-                return -inner if isinstance(node.op, ast.USub) else inner
-        source = self._source(node)
-        if not WORD.fullmatch(source):
-            self._refuse(node, "is not a value: a number, a word, or text in quotes")
-        return source
-
-    def _source(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self._text, node) or ""
-
-    def _refuse(self, node: ast.expr, why: str) -> NoReturn:
-        raise UserError(f"{self._source(node)!r} {why}")
+    Raises UserError. A text that no run holds in the field is an error, too: misspelt, it would find nothing, or all.
+    """
+    if len(text) > LONGEST:
+        raise UserError(f"the condition has {len(text):,} characters, more than {LONGEST:,}")
+    tokens = TOKEN.findall(text)
+    if not tokens:
+        return list(runs), []
+    if text.count("'") % 2:
+        raise UserError(f"{text.strip()!r}: a text begins and ends with a single quote; {EXAMPLE}")
+    named = {token: field for token in tokens if (field := _named(token, fields)) is not None}
+    _check(tokens, named, runs)
+    columns = list({field.name: field for field in named.values()}.values())
+    words = [_quoted(named[token].name) if token in named else token for token in tokens]
+    try:
+        return [runs[i] for i in _found(" ".join(words), columns, runs)], columns
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        raise UserError(_explained(str(error), fields)) from None
 
 
-def _joined(found: list[bool | None], decides: bool) -> bool | None:
-    """`or` where True decides, else `and`."""
-    return decides if decides in found else None if None in found else not decides
+def _named(token: str, fields: Mapping[str, Field]) -> Field | None:
+    """The field that a token names; in quotes it must."""
+    if token.startswith('"') or token in fields or any(name.endswith(f".{token}") for name in fields):
+        return _field(token.strip('"'), fields)
+    return None
 
 
-def _held(compare: Callable[[Any, Any], bool], mine: Any, other: Any) -> bool | None:
-    if isinstance(mine, tuple):
-        equal = _any_of(mine, lambda value: value == other, True)
-        return equal if equal is None or compare is eq else not equal
-    return compare(mine, other) if _values(mine) and _values(other) else None
+def _field(name: str, fields: Mapping[str, Field]) -> Field:
+    try:
+        return find_field(name, fields)
+    except UserError as unknown:
+        raise UserError(f"{unknown}; a text is written in single quotes: '{name}'") from None
 
 
-def _any_of(mine: Any, fits: Callable[[Any], bool], wanted: bool, lacks: bool | None = None) -> bool | None:
-    """`lacks`: of a run that has no such value."""
-    values = _values(mine)
-    return any(map(fits, values)) is wanted if values else lacks
+def _check(tokens: Sequence[str], named: Mapping[str, Field], runs: Sequence[Any]) -> None:
+    """Raise UserError where SQL would find something else than it reads like, or compare what cannot be equal."""
+    for i, token in enumerate(tokens):
+        if token in COMPARISONS and len(tokens) > i + 1:
+            left, right = (tokens[i - 1], tokens[i + 1]) if i else ("", "")
+            if len(tokens) > i + 2 and tokens[i + 2] in COMPARISONS:
+                raise UserError(f"'{' '.join(tokens[i - 1 : i + 4])}': two comparisons are joined by and")
+            if right.lower() in ("null", "none"):
+                raise UserError(f"'{left} {token} {right}': what is missing is found by {left} is null, or is not null")
+            for field, value in ((named.get(left), right), (named.get(right), left)):
+                if field is not None:
+                    _check_value(field, value, runs, token in ("=", "==", "!=", "<>"))
+        if token.lower() == "in" and (field := named.get(tokens[i - 2 if tokens[i - 1].lower() == "not" else i - 1])):
+            for value in tokens[i + 1 : (tokens.index(")", i) if ")" in tokens[i:] else i)]:
+                _check_value(field, value, runs, True)
 
 
-def _values(mine: Any) -> tuple[Any, ...]:
-    """None for what is missing, and NaN."""
-    return mine if isinstance(mine, tuple) else () if mine is None or mine != mine else (mine,)
+def _check_value(field: Field, value: str, runs: Sequence[Any], exact: bool) -> None:
+    text = value[1:-1].replace("''", "'") if value.startswith("'") else None
+    if text is None:
+        if value[:1].isdigit() and field.kind in ("text", "time"):
+            raise UserError(f"{field.name} is no number: write {value} in single quotes")
+    elif field.kind == "time":
+        if not TIME.fullmatch(text):
+            raise UserError(f"{field.name}: {value} is no time such as '2026-01-31' or '2026-01-31 12:00'")
+    elif field.kind != "text":
+        wanted = "a number" if field.kind == "number" else "true or false"
+        raise UserError(f"{field.name}: {value} is text; compare it with {wanted}, without quotes")
+    elif exact:
+        held = {*field.known, *(one for run in runs for one in _values(field, run) if one is not None)}
+        if held and text not in held:
+            raise UserError(f"no run has the {field.name} '{text}': {nearest(text, held)}")
+
+
+def _found(where: str, columns: Sequence[Field], runs: Sequence[Any]) -> list[int]:
+    """Places of the runs."""
+    base, until = sqlite3.connect(":memory:"), time.monotonic() + SECONDS
+
+    def allowed(action: int, first: str | None, second: str | None, *_: object) -> int:
+        ours = first == "runs" if action == sqlite3.SQLITE_READ else True
+        known = second in FUNCTIONS if action == sqlite3.SQLITE_FUNCTION else True
+        return sqlite3.SQLITE_OK if action in ACTIONS and ours and known else sqlite3.SQLITE_DENY
+
+    try:
+        base.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 100)
+        heads = ["#", *(field.name for field in columns)]
+        base.execute(f"create table runs ({', '.join(map(_quoted, heads))})")
+        lines = ((i, *line) for i, run in enumerate(runs) for line in product(*(_values(f, run) for f in columns)))
+        base.executemany(f"insert into runs values ({', '.join('?' * len(heads))})", lines)
+        base.set_authorizer(allowed)
+        base.set_progress_handler(lambda: time.monotonic() > until, 1_000)
+        return [place for (place,) in base.execute(f'select distinct "#" from runs where ({where}) order by "#"')]
+    finally:
+        base.close()
+
+
+def _values(field: Field, run: Any) -> tuple[Any, ...]:
+    """As SQLite compares them; one None for nothing."""
+    value = field.of(run)
+    if isinstance(value, tuple):
+        return value or (None,)
+    if field.kind == "time" and value is not None:
+        return (f"{datetime.fromtimestamp(value):%Y-%m-%d %H:%M:%S}",)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return (float(value),)
+    return (str(value) if field.kind == "text" and value is not None else value,)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _explained(error: str, fields: Mapping[str, Field]) -> str:
+    """SQLite's words in the user's."""
+    word = error.rpartition(": ")[2]
+    if error.startswith("no such column"):
+        _field(word, fields)
+    if error.startswith("no such table"):
+        return f"'in {word}': a list is written in brackets; a part of a text is found by FIELD like '%part%'"
+    if error == "interrupted":
+        return f"the condition takes more than {SECONDS:g} seconds"
+    if "authorized" in error or "prohibited" in error:
+        return f"a condition compares fields, and knows the functions {', '.join(FUNCTIONS)}"
+    return f"{error}; {EXAMPLE}"

@@ -70,7 +70,11 @@ def addresses(served) -> list[str]:
         "/study/search",
         "/study/broken",
     ]
-    found += ["/curves?where=study+%3D%3D+table&by=h", "/curves/news?where=study+%3D%3D+table", "/curves?measure=loss"]
+    found += [
+        "/curves?where=study+%3D+%27table%27&by=h",
+        "/curves/news?where=study+%3D+%27table%27",
+        "/curves?measure=loss",
+    ]
     found += ["/query?where=ppl+%3C+9&column=d_model&column=study"]
     found += [f"/run/{name}" for name in runs] + [f"/run/{name}/news" for name in runs]
     pair = f"run={runs[0]}&run={runs[1]}&run={runs[2]}"
@@ -302,7 +306,7 @@ def test_stars_of_an_earlier_version_are_left_alone(served, made, tmp_path, monk
     body = json.dumps({"key": "study/table", "star": False}).encode()
     assert served.get("/mark", "POST", body, Origin=served.url).status == 404
     assert "odd" not in served.get("/study/table").text
-    assert "no run has a field" in served.get("/query?where=starred").text
+    assert "no run has a field" in served.get("/query?where=starred+%3D+1").text
     assert file.read_text() == before and list(tmp_path.rglob("*")) == [file.parent, file]
 
 
@@ -313,9 +317,9 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
     made.fill(save(replace(study, rows=rows, title="Heads"), tmp_path))
     made.table("earlier", ["A-h4", "A-h1", "base"], seeds=[1])
     served = serve(tmp_path)
-    chart = served.get("/curves/news?by=row&where=study+%3D%3D+table").json["charts"]["chart-curves"]
+    chart = served.get("/curves/news?by=row&where=study+%3D+%27table%27").json["charts"]["chart-curves"]
     assert [one["name"] for one in chart["series"]] == [f"{row.name} (1)" for row in study.rows]
-    (name,) = served.get("/query?where=row+%3D%3D+'A-h1'").json["name"]
+    (name,) = served.get("/query?where=row+%3D+'A-h1'").json["name"]
     page = served.get(f"/run/{name}").text
     assert "<bdi>Heads</bdi></a> <code><bdi>table</bdi></code>: <bdi>one head</bdi>" in page
 
@@ -323,10 +327,10 @@ def test_rows_keep_their_study_s_order_beside_each_other_and_are_called_as_peopl
 def test_a_time_is_written_as_one_in_every_table(served, capsys):
     served.board.look()
     root, day = served.board.root, f"{datetime.now():%Y-%m-%d}"
-    found = served.get("/query?where=state+%3D%3D+finished&column=started").json["columns"]["started"]
+    found = served.get("/query?where=state+%3D+%27finished%27&column=started").json["columns"]["started"]
     assert found and all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", one) for one in found)
     assert re.search(r"<bdi>\d{4}-\d\d-\d\d \d\d:\d\d</bdi>", served.get("/study/table?columns=changed").text)
-    assert main(["runs", "query", "state == finished", "--columns", "started", "--out", str(root)]) == 0
+    assert main(["runs", "query", "state = 'finished'", "--columns", "started", "--out", str(root)]) == 0
     assert "e+09" not in (said := capsys.readouterr().out) and day[:8] in said
 
 
@@ -437,7 +441,7 @@ def test_of_many_runs_all_are_sent_as_numbers_and_the_newest_as_rows(serve, tmp_
 
 def test_a_condition_is_answered_with_names_and_values_or_with_what_is_wrong(served):
     runs = served.board.look().runs
-    found = served.get("/query?where=state+%3D%3D+finished&column=d_model&column=study&column=diverged").json
+    found = served.get("/query?where=state+%3D+%27finished%27&column=d_model&column=study&column=diverged").json
     assert found["name"] == [name for name, view in runs.items() if view.state == "finished"]
     assert set(found["columns"]["model.d_model"]) == {64} and set(found["columns"]["study"]) == {"table", "search", ""}
     assert found["columns"]["diverged"] == [False] * len(found["name"])
@@ -448,7 +452,7 @@ def test_a_condition_is_answered_with_names_and_values_or_with_what_is_wrong(ser
 
 
 def test_curves_of_groups_are_their_means_and_of_too_many_one_is_told_what_to_do(served):
-    plain = served.get("/curves/news?where=study+%3D%3D+table+and+state+%3D%3D+finished&by=row").json
+    plain = served.get("/curves/news?where=study+%3D+%27table%27+and+state+%3D+%27finished%27&by=row").json
     (chart,) = plain["charts"].values()
     assert {"flops", "seconds", "target_tokens"} == set(chart["series"][0]["across"])
     assert [one["name"] for one in chart["series"]] == ["A-h4 (1)"], "the only finished one"

@@ -47,7 +47,7 @@ def addresses(served) -> dict[str, str]:
     found = {"index": "/", "table": "/study/table", "search": "/study/search", "broken": "/study/broken"}
     found |= {"running": f"/run/{by_state['running']}", "finished": f"/run/{finished[0]}"}
     found |= {"runs": f"/diff?run={finished[0]}&run={finished[1]}"}
-    found |= {"curves": "/curves?where=study+%3D%3D+table&by=row", "wrong": "/curves?where=d_modl+%3E+3"}
+    found |= {"curves": "/curves?where=study+%3D+%27table%27&by=row", "wrong": "/curves?where=d_modl+%3E+3"}
     found |= {"report": "/study/other/report", "missing": "/study/nothing"}
     return found | {"compare": "/compare?study=table&study=other"}
 
@@ -219,7 +219,7 @@ def test_a_condition_and_columns_of_any_field_are_asked_for_and_the_address_reme
     page = open_page("index")
     whole = shown(page)
     seen = served.board.look().runs
-    page.get_by_label("Where").fill("h == 1 and row != base")
+    page.get_by_label("Where").fill("h = 1 and row != 'base'")
     wanted = {f"run-{name}" for name, run in seen.items() if run.experiment.get("model", {}).get("h") == 1}
     page.get_by_text(f"{len(wanted)} of {len(whole)} runs").wait_for()
     assert set(shown(page)) == wanted and 0 < len(wanted) < len(whole)
@@ -235,7 +235,7 @@ def test_a_condition_and_columns_of_any_field_are_asked_for_and_the_address_reme
     page.get_by_text(f"{len(wanted)} of {len(whole)} runs").wait_for()
     assert set(shown(page)) == wanted and page.locator("#table-runs th.own").count() == 2
     page.route("**/query*", lambda route: route.fulfill(status=400, body="did you mean 'd_model'?"))
-    page.get_by_label("Where").fill("d_modl == 1")
+    page.get_by_label("Where").fill("d_modl = 1")
     page.locator(".wrong", has_text="did you mean 'd_model'?").wait_for()
     assert set(shown(page)) == wanted, "as it was"
     page.unroute("**/query*")

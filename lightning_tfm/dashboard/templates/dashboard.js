@@ -202,9 +202,9 @@ function recall() {
 
 // the runs that the table shows, as a condition
 function condition() {
-  const ticked = all('#table-runs input:checked').map(box => box.value), quoted = text => "'" + text.replace(/[\\']/g, '\\$&') + "'";
-  if (ticked.length) return 'run in (' + ticked.map(quoted).join(', ') + ',)';
-  const by = all('select.by').filter(s => s.value).map(s => s.dataset.key + ' == ' + quoted(s.value)), where = one('.where').value.trim();
+  const ticked = all('#table-runs input:checked').map(box => box.value), quoted = text => "'" + text.replaceAll("'", "''") + "'";
+  if (ticked.length) return 'run in (' + ticked.map(quoted).join(', ') + ')';
+  const by = all('select.by').filter(s => s.value).map(s => s.dataset.key + ' = ' + quoted(s.value)), where = one('.where').value.trim();
   return [...(where ? [by.length ? '(' + where + ')' : where] : []), ...by].join(' and ');
 }
 
