@@ -88,7 +88,6 @@ def measure(folder: Path, root: Path) -> None:
         "max_words": 250,
         "max_ratio": 3.0,
         "check_encoding": True,
-        "check_script": True,
         "drop_duplicates": True,
     }
     data = Data(corpus="files", folder=str(folder), bad_lines="drop", vocab_size=37000, **cleaned)

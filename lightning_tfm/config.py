@@ -72,14 +72,10 @@ class Data:
     """cleaning: drop training pairs with a side of more than this many times the other's words, plus 3; 0: off"""
     check_encoding: bool = False
     """cleaning: drop training pairs with replacement characters or doubly encoded UTF-8"""
-    check_script: bool = False
-    """cleaning: drop training pairs with a side half of whose letters are not in the script of its language"""
     share: float = 1.0
     """share of the training pairs to use, chosen by a hash of each pair: smaller shares are subsets of larger ones"""
     drop_duplicates: bool = False
     """cleaning: drop training pairs that occurred before, recognised by 8-byte hashes"""
-    max_types: int = 2_000_000
-    """most distinct words counted for the vocabulary; beyond them the rarest are forgotten, which bounds the memory"""
     long: str = ""
     """split that is scored by length up to five times the training length: the built-in corpus makes one, `long`; with
     files any split, dev too; empty for none"""

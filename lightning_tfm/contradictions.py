@@ -13,7 +13,6 @@ def check(experiment: Experiment) -> None:
     positive |= {f"training.{k}": getattr(t, k) for k in ("tokens", "steps", "warmup", "average_every", "lr_factor")}
     positive |= {"data.vocab_size": d.vocab_size, "data.max_len": d.max_len, "data.pairs": d.pairs}
     positive |= {
-        "data.max_types": d.max_types,
         "evaluation.beam": e.beam,
         "model.norm_eps": m.norm_eps,
         "training.adam_eps": t.adam_eps,
@@ -108,9 +107,8 @@ def _check_no_source(experiment: Experiment) -> None:
         raise UserError(f"{none}, so there is nothing to encode: set model.stack=causal (it is {m.stack})")
     if m.tie != "all":
         raise UserError(f"model.tie={m.tie} gives the source's pieces their own matrix: {none}, leave it at all")
-    if d.max_ratio or d.check_script:
-        rule = "data.max_ratio" if d.max_ratio else "data.check_script"
-        raise UserError(f"{rule} compares the two sides of a pair, or their languages: {none}, remove it")
+    if d.max_ratio:
+        raise UserError(f"data.max_ratio compares the two sides of a pair: {none}, remove it")
     if experiment.evaluation.metrics:
         raise UserError(f"evaluation.metrics={experiment.evaluation.metrics} scores translations: {none}, remove it")
 

@@ -7,6 +7,10 @@ from lightning_tfm.errors import UserError
 
 GONE = {
     "dashboard --storage": "lightning-tfm status STUDY --storage … says what workers on other machines do",
+    "data pack": "tar packs a prepared text: docs/howto/cluster.md says which folders",
+    "data unpack": "tar unpacks a prepared text: docs/howto/cluster.md says where",
+    "data.check_script": "leave it out, or clean the text by script before it is prepared",
+    "data.max_types": "leave it out: every word is counted",
     "trainer.packed": "leave it out: every step is padded, and a run that began packed continues from its checkpoint",
 }
 """`command`, `command action`, `command --option`, `command --option=value`, `section.field` -> what to use instead"""

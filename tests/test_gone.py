@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.errors import UserError
 from lightning_tfm.gone import GONE
+from lightning_tfm.study.rows import load_rows
+from lightning_tfm.study.study import Ablation, from_plain
 from tests.tiny import in_child
 
 ARCHIVES = Path(__file__).parent / "archives"
@@ -90,3 +93,20 @@ def test_records_of_a_class_of_one_s_own_print_without_it(tmp_path):
     said(tmp_path, "records", "unpack", str(ARCHIVES / "own.tar.xz"))
     rows = rows_of(tmp_path, "own")
     assert rows["reversed"]["dev PPL"]["mean"] == 14.862295830952224
+
+
+def test_a_study_with_a_row_of_text_cleaned_by_script_has_the_runs_it_had(tmp_path):
+    said(tmp_path, "records", "unpack", str(ARCHIVES / "dropped.tar.xz"))
+    plain = json.loads((tmp_path / "results/studies/dropped/study.json").read_bytes())
+    of_text = {"prints": {"train": "t", "dev": "d"}, "V": 44, "store": "ab"}
+    plain["rows"].append(plain["rows"][1] | {"name": "clean", "change": {"data.check_script": True}})
+    plain |= {"data": {"data.check_script=True": of_text}, "base": plain["base"] | {"data": {"max_types": 5}}}
+    study = from_plain(plain, "study.json")
+    assert isinstance(study, Ablation) and study.cells()[-1].row == "clean"
+    assert study.identity_of(study.rows[-1], 1)["train"] == "t"
+
+
+def test_a_row_of_a_file_is_told_what_is_gone(tmp_path):
+    (tmp_path / "rows.yaml").write_text("clean: {group: A, change: {data.check_script: true}}")
+    with pytest.raises(UserError, match=r"rows.yaml:1: row 'clean': data.check_script was removed: "):
+        load_rows(tmp_path / "rows.yaml")

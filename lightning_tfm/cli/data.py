@@ -1,4 +1,4 @@
-"""`data`: prepare | verify | show | pack | unpack: corpora fetched, cleaned, encoded, inspected, moved elsewhere."""
+"""`data`: prepare | verify | show: corpora fetched, cleaned, encoded, inspected."""
 
 import errno
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.mistakes import check_asked
 from lightning_tfm.study.settings import Settings
 
-BELONGS = {"sets": ("prepare",), "file": ("pack", "unpack"), "split": ("show",), "pairs": ("show",)}
+BELONGS = {"sets": ("prepare",), "split": ("show",), "pairs": ("show",)}
 """option -> the actions that it belongs to"""
 PAIRS = 5
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
-    parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it; move it to another machine.")
-    parser.add_action("prepare", "verify", "show", "pack", "unpack")
+    parser = make_parser(verb, "Fetch, check, clean and encode a corpus; inspect it.")
+    parser.add_action("prepare", "verify", "show")
     names = f"{', '.join(CORPORA)}, or the import path of your own class [data.corpus]"
     parser.add_argument("corpus", nargs="?", help=names)
     parser.add_argument(
@@ -33,7 +33,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
         default=[],
         help="prepare: another test set: newstest2014-filtered; may be repeated",
     )
-    parser.add_argument("--file", help="pack, unpack: the bundle [<corpus>.tar]")
     parser.add_argument("--split", help="show: a split by its name [data.train]")
     parser.add_argument("--pairs", type=int, help=f"show: how many random pairs [{PAIRS}]")
     settings, data = _parsed(verb, parser, argv)
@@ -62,7 +61,7 @@ def _parsed(verb: str, parser: Parser, argv: Sequence[str]) -> tuple[Settings, D
     if name in SOURCES and not configured:
         settings = parse(parser, ["--config", SOURCES[name].experiment, *argv])
     data = settings.exact.data
-    if name is None and action not in ("verify", "unpack"):
+    if name is None and action != "verify":
         check_asked(settings.base, verb)
     if name is None or name == data.corpus:
         return settings, data
@@ -78,7 +77,6 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
     from lightning_tfm.data.prepare import prepare
     from lightning_tfm.data.wmt.manifest import SOURCES
 
-    bundle = Path(options["file"] or f"{data.corpus}.tar")
     match action:
         case "prepare":
             if data.corpus in SOURCES:
@@ -95,16 +93,6 @@ def _act(action: str, data: Data, root: Path, options: dict[str, Any], seed: int
         case "show":
             pairs = PAIRS if options["pairs"] is None else options["pairs"]
             _show(data, root, options["split"], pairs, seed)
-        case "pack":
-            from lightning_tfm.data.bundle import pack
-
-            index = pack(data, prepare(data, root, say), bundle)
-            print(f"{bundle}: {plural(len(index['files']), 'file')}, {bundle.stat().st_size / 2**20:.1f} MiB")
-        case "unpack":
-            from lightning_tfm.data.bundle import unpack
-
-            print(unpack(bundle, data, root))
-            prepare(data, root, say)  # finds it there, or says what does not fit
     return 0
 
 

@@ -33,7 +33,7 @@ VERBS = {
     "pool": ("compare", "the same rows over several corpora: what an unseen one would show"),
     "ladder": ("compare", "the same rows at several scales: what the paper's size would show"),
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
-    "data": ("data", "prepare | verify | show | pack | unpack: fetch, clean, encode and move corpora"),
+    "data": ("data", "prepare | verify | show: fetch, clean, encode and inspect corpora"),
     "runs": ("runs", "list runs, retry or remove one, free disk space"),
     "layers": ("layers", "Table 1 of the paper, measured: what each layer type costs"),
     "inspect": ("inspect", "what each head of a trained run is worth, what a wider beam buys"),

@@ -2,10 +2,10 @@
 
 1. inspect: read the text once; check, clean, hash, count the words. Leaves inspected.json, keep.bin and words.tsv.
 2. train the tokenizer from the word counts. Leaves tokenizer.model.
-3. encode: read the text again, write ids. Leaves the arrays; every CHECKPOINT pairs it notes how far it has got.
+3. encode: read the text again, write ids. Leaves the arrays.
 
-Of the text nothing stays in memory but the words' counts (at most data.max_types), 8-byte hashes where duplicates are
-dropped, one byte for each pair, and the held-out sources.
+Of the text nothing stays in memory but the words' counts, 8-byte hashes where duplicates are dropped, one byte for each
+pair, and the held-out sources.
 """
 
 import hashlib
@@ -39,11 +39,11 @@ from lightning_tfm.sums import record_all
 
 BATCH = 8192
 """pairs inspected or encoded at once"""
-CHECKPOINT = 64
-"""batches between two notes of how far the encoding is"""
+SAID = 64
+"""batches between two lines of progress"""
 SHOWN = 5
 """line numbers that an error shows"""
-WORK = ("inspected.json", "keep.bin", "words.tsv", "encoded.json")
+WORK = ("inspected.json", "keep.bin", "words.tsv")
 """files of the building folder that a finished store lacks"""
 
 Say = Callable[[str], None]
@@ -71,8 +71,7 @@ def build(data: Data, corpus: Corpus, roles: dict[str, str], made_of: dict[str, 
     card = {
         "corpus": data.corpus,
         "languages": [corpus.source, corpus.target],
-        "tokenizer": {"V": tokenizer.V, "sha256": tokenizer.fingerprint, "sentencepiece": sentencepiece.__version__}
-        | inspected["pruned"],
+        "tokenizer": {"V": tokenizer.V, "sha256": tokenizer.fingerprint, "sentencepiece": sentencepiece.__version__},
         "splits": splits,
         "made_of": made_of,
     }
@@ -115,7 +114,7 @@ def _batched(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
 
 
 def _inspect(data: Data, corpus: Corpus, roles: dict[str, str], folder: Path, say: Say) -> None:
-    words = _Words(data.max_types)
+    words: Counter[str] = Counter()
     held_out: dict[str, set[str]] = {}
     splits = {}
     for role, name in roles.items():
@@ -126,33 +125,9 @@ def _inspect(data: Data, corpus: Corpus, roles: dict[str, str], folder: Path, sa
         else:
             held_out[role] = inspection.run(None, say)
         splits[role] = inspection.card()
-    _write_counts(folder / "words.tsv", words.counts)
-    content = {"splits": splits, "types": len(words.counts), "pruned": words.card()}
+    _write_counts(folder / "words.tsv", words)
+    content = {"splits": splits, "types": len(words)}
     write_atomic(folder / "inspected.json", json.dumps(content).encode())
-
-
-class _Words:
-    """Counts of words, at most `most` of them after each batch but a few: the rarest are forgotten first."""
-
-    def __init__(self, most: int):
-        self.counts: Counter[str] = Counter()
-        self._most, self._pruned_up_to, self._prunings = most, 0, 0
-
-    def add(self, pairs: Iterable[Pair]) -> None:
-        for pair in pairs:
-            count_words(pair, self.counts)
-        limit = 1
-        while len(self.counts) > self._most or (limit > 1 and len(self.counts) > 3 * self._most // 4):
-            self.counts = Counter({word: count for word, count in self.counts.items() if count > limit})
-            self._prunings += limit == 1
-            self._pruned_up_to = max(self._pruned_up_to, limit)
-            limit += 1
-
-    def card(self) -> dict[str, Any]:
-        """What the card says about pruning: nothing if there was none."""
-        if not self._prunings:
-            return {}
-        return {"pruned": {"max_types": self._most, "times": self._prunings, "highest_count": self._pruned_up_to}}
 
 
 class _Inspection:
@@ -162,7 +137,7 @@ class _Inspection:
         self._reader, self._held_out, self._corpus = _Reader(corpus, role, name), held_out, corpus
         self._train, self._known_by = role == "train", int(not corpus.source)
         self._drop = self._train and data.bad_lines == "drop"
-        self._rules = Rules(data, (corpus.source, corpus.target)) if self._train else None
+        self._rules = Rules(data) if self._train else None
         self._duplicates = Seen() if self._train and data.drop_duplicates else None
         self._kept: list[np.ndarray] = []
         self._dropped: Counter[str] = Counter()
@@ -177,7 +152,7 @@ class _Inspection:
         """bool [pairs]"""
         return np.concatenate(self._kept) if self._kept else np.zeros(0, dtype=bool)
 
-    def run(self, words: _Words | None, say: Say) -> set[str]:
+    def run(self, words: Counter[str] | None, say: Say) -> set[str]:
         """Read it all; returns the sources of a held-out split. Raises UserError naming broken lines."""
         sources: set[str] = set()
         reader, began, read, part = self._reader, time.perf_counter(), 0, ""
@@ -187,14 +162,15 @@ class _Inspection:
                 part = reader.part
             good = self._good(batch)
             if words is not None:
-                words.add(good)
+                for pair in good:
+                    count_words(pair, words)
                 for other, theirs in self._held_out.items():
                     self._seen[other] += sum(pair[self._known_by] in theirs for pair in good)
             else:
                 sources.update(pair[self._known_by] for pair in good)
             self._sha256.update(_raw(good))
             read += len(batch)
-            if len(self._kept) % CHECKPOINT == 0:
+            if len(self._kept) % SAID == 0:
                 say(f"{reader.name}: {read} pairs read, {read / (time.perf_counter() - began):.0f} a second")
         self._complain(part)
         if not self.keep.any():
@@ -281,33 +257,20 @@ def _encode(
     say: Say,
 ) -> dict[str, Any]:
     """Write the ids of a split; returns its part of the card."""
-    note, held_out = folder / "encoded.json", role != "train"
-    done = json.loads(note.read_bytes()) if not held_out and note.is_file() else None
-    done = done if done and "text_sha256" in done else None  # an older version's: begin again
-    text = hashlib.sha256()
-    writer = SplitWriter(folder, role, tokenizer.V, held_out, done["counts"] if done else None)
-    unknown, skipped = (done["unknown"], done["batches"]) if done else ([0, 0], 0)
+    held_out, text, unknown = role != "train", hashlib.sha256(), [0, 0]
     encoder = WordEncoder(tokenizer, len(os.sched_getaffinity(0)), data.normalization)
     read, kept, began = 0, 0, time.perf_counter()
-    with closing(writer):
+    with closing(SplitWriter(folder, role, tokenizer.V, held_out)) as writer:
         for number, batch in enumerate(reader.batches(), 1):
             pairs = batch if held_out else tuple(compress(batch, keep[read : read + len(batch)]))
             read, kept = read + len(batch), kept + len(pairs)
             text.update(_raw(pairs))
-            if number <= skipped:
-                if done and number == skipped:
-                    check_unchanged(text.hexdigest(), done["text_sha256"], f"split '{reader.name}'")
-                continue
             for side, lines in enumerate(zip(*pairs, strict=True)):
                 ids, lengths = encoder.encode(lines)
                 unknown[side] += int(np.count_nonzero(ids == UNK))
                 writer.write(SIDES[side], map(tokenizer.plain, lines), ids, lengths)
-            if number % CHECKPOINT == 0 and not held_out:
-                progress = {"batches": number, "unknown": unknown, "counts": writer.flush()}
-                progress |= {"text_sha256": text.hexdigest()}
-                write_atomic(note, json.dumps(progress).encode())
-                new = read - skipped * BATCH
-                say(f"{reader.name}: {read} pairs encoded, {new / (time.perf_counter() - began):.0f} a second")
+            if number % SAID == 0 and not held_out:
+                say(f"{reader.name}: {read} pairs encoded, {read / (time.perf_counter() - began):.0f} a second")
     if read != inspected["pairs"]["read"]:
         raise UserError(
             f"split '{reader.name}' changed while it was read: {inspected['pairs']['read']} pairs, then {read}"

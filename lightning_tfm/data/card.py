@@ -8,12 +8,6 @@ def card_text(prepared: Prepared, max_len: int) -> str:
     card, tokenizer = prepared.card, prepared.card["tokenizer"]
     languages = " -> ".join(filter(None, card["languages"]))
     lines = [f"{card['corpus']}, {languages}; {tokenizer['V']} pieces, {tokenizer['sha256'][:16]}"]
-    if "pruned" in tokenizer:
-        pruned = tokenizer["pruned"]
-        lines.append(
-            f"words counted: at most {pruned['max_types']:,}; seen {pruned['highest_count']} times or less forgotten "
-            f"{pruned['times']} times"
-        )
     for role, split in card["splits"].items():
         pairs = split["pairs"]
         lines.append(

@@ -4,33 +4,16 @@ Held-out pairs are never left out. The rules are asked in the order below; a pai
 """
 
 import re
-import unicodedata
 from hashlib import blake2b
 
 import numpy as np
 
 from lightning_tfm.config import Data
-from lightning_tfm.errors import UserError, nearest
 
 RATIO_SLACK = 3
 """words by which the longer side may exceed the ratio: short pairs vary more"""
-SHARE = 0.5
-"""share of a line's letters that must belong to the script of its language"""
 DAMAGED = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u0080[\u0080-\u00bf]|\u00e2\u20ac")
 """the replacement character, and UTF-8 read as Latin-1 or Windows-1252 and encoded again"""
-SCRIPTS = {
-    "LATIN": "ca cs da de en es et fi fr hr hu is it lt lv nl no pl pt ro sk sl sv tr vi",
-    "CYRILLIC": "be bg kk mk ru sr uk",
-    "GREEK": "el",
-    "ARABIC": "ar fa ur",
-    "HEBREW": "he yi",
-    "DEVANAGARI": "hi mr ne",
-    "CJK": "zh",
-    "HANGUL": "ko",
-}
-LANGUAGES = {language: script for script, languages in SCRIPTS.items() for language in languages.split()}
-NOT_LATIN = re.compile(r"[^\W\d_\u0041-\u024f\u1e00-\u1eff\ufb00-\ufb06\ua720-\ua7ff]")
-LETTER = re.compile(r"[^\W\d_]")
 
 
 def flaw(pair: tuple[str, str], source: bool = True) -> tuple[str, int] | None:
@@ -51,13 +34,12 @@ def flaw(pair: tuple[str, str], source: bool = True) -> tuple[str, int] | None:
 
 
 class Rules:
-    """The rules of a Data section, but for duplicates (`Seen`). Raises UserError for a language of unknown script."""
+    """The rules of a Data section, but for duplicates (`Seen`)."""
 
-    def __init__(self, data: Data, languages: tuple[str, str]):
+    def __init__(self, data: Data):
         self._max_words, self._max_ratio, self._encoding = data.max_words, data.max_ratio, data.check_encoding
-        self._scripts = [_script(language) for language in languages] if data.check_script else None
         self._sampled = int(data.share * 2**64)
-        self.any = bool(data.share < 1 or data.max_words or data.max_ratio or data.check_encoding or data.check_script)
+        self.any = bool(data.share < 1 or data.max_words or data.max_ratio or data.check_encoding)
 
     def broken(self, pair: tuple[str, str]) -> str:
         """The rule that a pair breaks, or ""."""
@@ -70,8 +52,6 @@ class Rules:
             return "length"
         if self._max_ratio and max(words) > self._max_ratio * min(words) + RATIO_SLACK:
             return "ratio"
-        if self._scripts and not all(map(_mostly, pair, self._scripts)):
-            return "script"
         return ""
 
 
@@ -106,23 +86,3 @@ def _hash(pair: tuple[str, str]) -> int:
     """Uniform in [0, 2^64)."""
     text = "sample\n" + "\n".join(pair)
     return int.from_bytes(blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
-
-
-def _script(language: str) -> str:
-    if language not in LANGUAGES:
-        raise UserError(
-            f"data.check_script: the script of '{language}' is unknown, {nearest(language, LANGUAGES)}; "
-            "turn the rule off with data.check_script=false"
-        )
-    return LANGUAGES[language]
-
-
-def _mostly(line: str, script: str) -> bool:
-    if script == "LATIN":
-        if line.isascii():
-            return True
-        foreign = len(NOT_LATIN.findall(line))
-        return not foreign or foreign <= (1 - SHARE) * len(LETTER.findall(line))
-    letters = LETTER.findall(line)
-    own = sum(script in unicodedata.name(letter, "").split(" ")[0] for letter in letters)
-    return own >= SHARE * len(letters)

@@ -28,9 +28,7 @@ LATER = (
     "max_words",
     "max_ratio",
     "check_encoding",
-    "check_script",
     "drop_duplicates",
-    "max_types",
     "share",
     "tokenizer",
 )

@@ -10,6 +10,7 @@ from annotated_types import Gt, MinLen
 
 from lightning_tfm.config import Data, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.strict import Flaw, Number, Schema, made
 from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes
@@ -26,8 +27,9 @@ ROW_DATA = tuple(
         "train pairs vocab_size byte_fallback share max_words max_ratio check_encoding check_script drop_duplicates"
     ).split()
 )
-"""what a row may change in the data, getting its own: training text and pieces; never what is scored"""
-MAY = (*ROW_DATA, "data.max_len")
+"""what a row may change in the data, getting its own: training text and pieces; never what is scored. Rows of earlier
+studies hold what is gone, too"""
+MAY = tuple(key for key in (*ROW_DATA, "data.max_len") if key not in GONE)
 """all that a row may change in the data"""
 
 
@@ -155,7 +157,8 @@ def near_rows(name: str, rows: Collection[str]) -> str:
 def apply(base: Experiment, row: Row, seed: int | None = None) -> Experiment:
     """`base` with the row's change, and with `seed` unless it is None; at the paper's scale (see Experiment.scaled)."""
     seeded = {} if seed is None else {"training.seed": seed}
-    return override(base, row.on(base).change | seeded, f"{row.where}: row '{row.name}'")
+    change = {key: value for key, value in row.on(base).change.items() if key not in GONE}
+    return override(base, change | seeded, f"{row.where}: row '{row.name}'")
 
 
 def _row(file: YamlFile, name: str, values: Any) -> Row:
@@ -166,6 +169,7 @@ def _row(file: YamlFile, name: str, values: Any) -> Row:
         raise UserError(f"{file.where(name, *flaw.keys)}: row '{name}': {flaw}") from None
     change = line.change | _solved(line, where)
     for key, value in change.items():
+        refuse(key, where=where)
         if not_of_rows(key):
             raise UserError(
                 f"{where}: '{key}' (value {value!r}) must be the same for all rows of a table: set it in "

@@ -26,35 +26,29 @@ BREAKS = {
     "length": ({"max_words": 10}, "a " * 10 + "a", "b"),
     "ratio": ({"max_ratio": 2.0}, "a a a a a a", "b"),
     "encoding": ({"check_encoding": True}, "schön", "schÃ¶n"),
-    "script": ({"check_script": True}, "Привет, мир", "Hallo Welt"),
 }
 
 
 @pytest.mark.parametrize("rule", BREAKS)
 def test_each_rule(rule):
     settings, source, target = BREAKS[rule]
-    rules = Rules(Data(**settings), ("en", "de"))
+    rules = Rules(Data(**settings))
     assert rules.broken((source, target)) == rule == rules.broken((target, source))
     assert rules.broken(("a good line", "eine schöne Zeile – „ja“ für 5 €")) == ""
-    assert Rules(Data(), ("en", "de")).broken((source, target)) == ""
+    assert Rules(Data()).broken((source, target)) == ""
 
 
 def test_where_the_rules_begin():
-    assert Rules(Data(max_words=3), ("en", "de")).broken(("a a a", "b")) == ""
-    ratio = Rules(Data(max_ratio=2.0), ("en", "de"))
+    assert Rules(Data(max_words=3)).broken(("a a a", "b")) == ""
+    ratio = Rules(Data(max_ratio=2.0))
     assert ratio.broken(("a a a a a", "b")) == "" and ratio.broken(("a " * 10 + "a", "b b b b")) == ""
-    script = Rules(Data(check_script=True), ("ru", "en"))
-    assert script.broken(("Привет, Anna", "Hello, Анна, dear")) == "" and script.broken(("12:30", "12:30")) == ""
-    assert script.broken(("Hello", "Hello")) == "script"
-    with pytest.raises(UserError, match=r"script of 'xx' is unknown.*data\.check_script=false"):
-        Rules(Data(check_script=True), ("xx", "en"))
 
 
 @pytest.mark.parametrize(
     "text", ["»Ça va?« – naïve", "Ärger, Öl, Übel, Straße", "“quoted” … ½ – ’s", "Ã la carte", "ÃO"]
 )
 def test_good_encodings_stay(text):
-    assert Rules(Data(check_encoding=True), ("en", "de")).broken((text, text)) == ""
+    assert Rules(Data(check_encoding=True)).broken((text, text)) == ""
 
 
 def test_duplicates_as_a_set_tells_them():
@@ -71,22 +65,22 @@ def test_duplicates_as_a_set_tells_them():
 
 def test_the_card_counts_and_locates(files, tmp_path):
     good = [f"ein Haus am See {i}" for i in range(40)]
-    source = [*good, "", "x " * 30, good[3], good[4], "кот и кит", *good]
-    target = [*good, "nichts", "y", good[3], good[4], "Kot", *good]
+    source = [*good, "", "x " * 30, good[3], good[4], *good]
+    target = [*good, "nichts", "y", good[3], good[4], *good]
     text = {
         f"train.{side}": "".join(f"{x}\n" for x in lines).encode() for side, lines in (("en", source), ("de", target))
     }
-    cleaned = {"bad_lines": "drop", "max_words": 20, "check_script": True, "drop_duplicates": True}
+    cleaned = {"bad_lines": "drop", "max_words": 20, "drop_duplicates": True}
     card = prepare(files(text, **cleaned), tmp_path).card["splits"]["train"]
     assert card["pairs"] == {
-        "read": 85,
+        "read": 84,
         "kept": 40,
-        "dropped": {"empty": 1, "length": 1, "script": 1, "duplicate": 42},
+        "dropped": {"empty": 1, "length": 1, "duplicate": 42},
     }
-    assert card["dropped_first"]["duplicate"] == [f"train:{i}" for i in (43, 44, 46, 47, 48)]
+    assert card["dropped_first"]["duplicate"] == [f"train:{i}" for i in (43, 44, 45, 46, 47)]
     assert card["dropped_first"]["length"] == ["train:42"] and card["dropped_first"]["empty"] == ["train:41"]
     kept = prepare(files(text, bad_lines="drop"), tmp_path).card["splits"]["train"]["pairs"]
-    assert kept == {"read": 85, "kept": 84, "dropped": {"empty": 1}}
+    assert kept == {"read": 84, "kept": 83, "dropped": {"empty": 1}}
 
 
 def test_a_share_is_the_same_for_everybody_and_lies_within_larger_ones(files, tmp_path):
@@ -108,7 +102,7 @@ def test_held_out_pairs_are_never_cleaned(files, tmp_path):
     data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, max_words=2, vocab_size=40)
     with pytest.raises(UserError, match="none of 40 pairs are left"):
         prepare(data, tmp_path)
-    data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, check_script=True)
+    data = files({"val.en": b"a\n" * 8, "val.de": b"b\n" * 8}, drop_duplicates=True, max_ratio=9.0)
     assert prepare(data, tmp_path).card["splits"]["dev"]["pairs"] == {"read": 8, "kept": 8, "dropped": {}}
 
 
@@ -119,23 +113,12 @@ def test_held_out_pairs_are_never_cleaned(files, tmp_path):
         {"max_ratio": 9.0},
         {"check_encoding": True},
         {"drop_duplicates": True},
-        {"max_types": 10**6},
         {"share": 1 - 1e-9},
     ],
 )
-def test_cleaning_and_the_bound_on_types_name_the_store(files, tmp_path, change):
+def test_cleaning_names_the_store(files, tmp_path, change):
     first, second = prepare(files(), tmp_path), prepare(files(**change), tmp_path)
     assert first.folder != second.folder and first.train_fingerprint == second.train_fingerprint
-
-
-def test_rare_types_are_forgotten_above_the_bound(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BATCH", 10)
-    text = "".join(f"immer wieder {'oft' if i % 3 else 'selten'} einmal{i} nur{i}\n" for i in range(400)).encode()
-    files_ = {"train.en": text, "train.de": text}
-    whole = prepare(files(files_, vocab_size=44), tmp_path).card
-    bound = prepare(files(files_, vocab_size=44, max_types=100), tmp_path).card
-    assert "pruned" not in whole["tokenizer"]
-    assert bound["tokenizer"]["pruned"]["max_types"] == 100 and bound["tokenizer"]["pruned"]["times"] > 3
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +183,7 @@ def module_corpus(data):
 
 def _kill(name: str, call: int, data: Data, root: Path) -> None:
     """Prepare, but die at the `call`-th use of a function of the build."""
-    module.BATCH, module.CHECKPOINT = 5, 1
+    module.BATCH = 5
     real, calls = getattr(module, name), [0]
 
     def deadly(*args, **kwargs):
@@ -215,8 +198,8 @@ def _kill(name: str, call: int, data: Data, root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("count_words", 30), ("train_tokenizer", 1), ("open_tokenizer", 1), ("_encode", 3), ("write_atomic", 4)]
-    + [("write_atomic", call) for call in (2, 6, 9)],
+    [("count_words", 30), ("train_tokenizer", 1), ("open_tokenizer", 1), ("_encode", 3)]
+    + [("write_atomic", call) for call in (1, 2, 3)],
 )
 def test_killed_anywhere_it_goes_on_to_the_same_store(files, tmp_path, forks, name, call, monkeypatch):
     data = files({"train.en": b"ein Haus\n" * 3 + b"\n" + b"der Wind am Tor\n" * 36}, bad_lines="drop")

@@ -131,7 +131,6 @@ def test_the_built_in_text_is_the_target_side():
         ({"model.stack": "prefix"}, "set model.stack=causal"),
         ({"model.tie": "none"}, "leave it at all"),
         ({"data.max_ratio": 2.0}, "data.max_ratio compares the two sides"),
-        ({"data.check_script": True}, "data.check_script compares the two sides"),
         ({"evaluation.metrics": "chrf"}, "evaluation.metrics=chrf scores translations"),
         ({"data.corpus": "lines"}, "needs data.folder"),
     ],

@@ -18,7 +18,7 @@ from lightning_tfm.config import (
     Experiment,
     Model,
     evaluation_hash,
-    from_dict,
+    from_record,
     training_hash,
     training_identity,
 )
@@ -32,7 +32,7 @@ SECTIONS = {"model", "training", "evaluation"}
 def test_hashes_are_those_of_the_day_they_were_written(name, monkeypatch):
     monkeypatch.setattr(config, "NUMERICS_VERSION", 2)
     written = WRITTEN[name]
-    e = from_dict(Experiment, written["experiment"])
+    e = from_record(written["experiment"])
     assert training_hash(training_identity(e, written["train"], user_classes(e))) == written["training_hash"]
     assert evaluation_hash(e, written["dev"]) == written["evaluation_hash"]
 

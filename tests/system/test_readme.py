@@ -287,8 +287,6 @@ COMMANDS |= {
     ),
     "lightning-tfm data show files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
     "--pairs 3": Run("--data.vocab_size 44 --data.max_len 60"),
-    "lightning-tfm data pack files --config experiments/miniature.yaml --data.corpus files --data.folder FOLDER "
-    "--file mine.tar": Run("--data.vocab_size 44 --data.max_len 60"),
     "lightning-tfm fit --config experiments/miniature.yaml --data.corpus my_corpus.Counting --data.pairs 500 "
     "--data.vocab_size 100": Run(f"{SIZES} {SEARCH} {HERE} --data.test ''"),
     "lightning-tfm fit --config experiments/base-bf16.yaml --trainer.accelerator gpu --trainer.micro_tokens 16000 "

@@ -2,9 +2,9 @@
 
 import gzip
 import io
-import json
 import os
 import random
+import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.config import Data
-from lightning_tfm.data.bundle import pack, unpack
 from lightning_tfm.data.corpora import make_corpus
 from lightning_tfm.data.prepare import prepare
 from lightning_tfm.data.wmt import download, manifest, official
@@ -240,65 +239,23 @@ def test_multi30k_is_what_was_published(tmp_path, monkeypatch):
         assert make_corpus(data).fingerprint("val") == make_corpus(replace(data, corpus="files")).fingerprint("val")
 
 
-def test_a_bundle_carries_a_corpus_to_a_machine_without_internet(wmt, tmp_path):
+def test_a_prepared_corpus_is_carried_to_a_machine_without_internet(wmt, tmp_path):
+    """As docs/howto/cluster.md says: the store, the checksums and the held-out texts."""
     data, _ = wmt
     obtain(data, SPLITS, quiet)
     here = prepare(data, tmp_path / "here")
-    pack(data, here, tmp_path / "wmt.tar")
     there = replace(data, folder=str(tmp_path / "there" / "wmt"))
-    folder = unpack(tmp_path / "wmt.tar", there, tmp_path / "there")
+    shutil.copytree(tmp_path / "here" / "data", tmp_path / "there" / "data")
+    (Path(there.folder) / "text").mkdir(parents=True)
+    for path in (Path(data.folder) / "text").glob("newstest*"):
+        shutil.copy(path, Path(there.folder) / "text")
+    shutil.copy(Path(data.folder) / "checksums.json", there.folder)
     prepared = prepare(there, tmp_path / "there")
-    assert prepared.folder == folder and prepared.train_fingerprint == here.train_fingerprint
+    assert prepared.train_fingerprint == here.train_fingerprint
     assert prepared.split("train").source(3).tolist() == here.split("train").source(3).tolist()
-    assert sum(1 for _ in make_corpus(there).lines("newstest2014")) == 3003
-    assert [fault for _, fault in Checksums(folder).verify()] == [""] * len(recorded(folder))
+    assert [fault for _, fault in Checksums(prepared.folder).verify()] == [""] * len(recorded(prepared.folder))
     with pytest.raises(UserError, match="is missing"):
         next(make_corpus(there).lines("train"))
-
-
-def test_a_bundle_of_files(files, tmp_path):
-    data = files()
-    here = prepare(data, tmp_path / "here")
-    pack(data, here, tmp_path / "b.tar")
-    there = replace(data, folder=str(tmp_path / "there" / "text"))
-    unpack(tmp_path / "b.tar", there, tmp_path / "there")
-    assert prepare(there, tmp_path / "there").folder.name == here.folder.name
-    assert len(list((tmp_path / "there" / "data").iterdir())) == 1
-
-
-@pytest.mark.parametrize("harm", ["cut", "changed", "parent", "link", "no bundle", "packed", "longer"])
-def test_a_damaged_or_hostile_bundle_leaves_nothing(files, tmp_path, harm):
-    data = files()
-    pack(data, prepare(data, tmp_path / "here"), tmp_path / "b.tar")
-    content = (tmp_path / "b.tar").read_bytes()
-    if harm == "cut":
-        content = content[: len(content) // 2]
-    elif harm == "changed":
-        at = content.index(b"Haus am See")
-        content = content[:at] + b"X" + content[at + 1 :]
-    elif harm == "packed":  # which is how a small file unpacks to a large one
-        content = gzip.compress(content)
-    elif harm == "longer":
-        content = content.replace(b'"bytes": ', b'"bytes":1', 1)
-    elif harm == "no bundle":
-        content = tgz({"x": b"y"})
-    else:
-        made = io.BytesIO()
-        index = {"version": 1, "corpus": "files", "store": "ab", "files": {}}
-        with tarfile.open(fileobj=made, mode="w") as archive:
-            info = tarfile.TarInfo("store/../../evil" if harm == "parent" else "store/link")
-            info.type, info.linkname = (tarfile.REGTYPE, "") if harm == "parent" else (tarfile.SYMTYPE, "/etc/passwd")
-            index["files"][info.name] = {"sha256": "", "bytes": 0}
-            head = tarfile.TarInfo("bundle.json")
-            head.size = len(json.dumps(index))
-            archive.addfile(head, io.BytesIO(json.dumps(index).encode()))
-            archive.addfile(info)
-        content = made.getvalue()
-    (tmp_path / "b.tar").write_bytes(content)
-    there = replace(data, folder=str(tmp_path / "there" / "text"))
-    with pytest.raises(UserError):
-        unpack(tmp_path / "b.tar", there, tmp_path / "there")
-    assert os.listdir(tmp_path / "there" / "data") == [] and not (tmp_path / "there" / "text").exists()
 
 
 def test_the_verb(wmt, tmp_path, capsys, monkeypatch):
@@ -312,9 +269,6 @@ def test_the_verb(wmt, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.count(" pieces: ") == 4
     assert main(["data", "verify", "wmt14-en-de", *options]) == 0
     assert "files as recorded, 0 not" in capsys.readouterr().out
-    assert main(["data", "pack", "wmt14-en-de", *options, "--file", "w.tar"]) == 0
-    elsewhere = ["--data.folder", "else", "--data.vocab_size", "80", "--out", "else/out"]
-    assert main(["data", "unpack", "wmt14-en-de", *elsewhere, "--file", "w.tar"]) == 0
     path = Path(data.folder) / "text" / "newstest2014.de"
     path.write_bytes(path.read_bytes().replace(b"Haus", b"Hans", 1))
     capsys.readouterr()
