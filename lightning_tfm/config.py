@@ -208,6 +208,22 @@ class Experiment:
             miniature=Miniature(),
         )
 
+    def unscaled(self, miniature: Miniature) -> "Experiment":
+        """The inverse of `scaled`: an experiment at its true sizes as it is typed over that miniature."""
+        sizes: dict[str, Any] = {name: getattr(self.model, name) * miniature.width for name in WIDTHS}
+        return replace(
+            self,
+            model=replace(self.model, N=self.model.N * miniature.depth, **sizes),
+            training=replace(self.training, steps=self.training.steps * miniature.steps),
+            miniature=miniature,
+        )
+
+
+def typed_and_trained(typed: Any, trained: Any) -> str:
+    """A value as it is typed, with what is trained in brackets where a miniature divides it: "6 (3)"."""
+    first, second = (str(value).lower() if isinstance(value, bool) else str(value) for value in (typed, trained))
+    return first if first == second else f"{first} ({second})"
+
 
 def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
     if divisor >= 1 and size % divisor == 0 and size // divisor >= 1:

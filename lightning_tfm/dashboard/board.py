@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lightning_tfm.config import Miniature
 from lightning_tfm.dashboard.studies import Outline, Outlines
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS
@@ -47,6 +48,11 @@ class Seen:
             return f"{homes[0].row}, seed {homes[0].seed}"
         asked = self.runs[name].called if name in self.runs else None
         return f"{asked.row}, seed {asked.seed}" if asked else name
+
+    def miniature(self, name: str) -> Miniature:
+        """Over which a run is typed, by its study; none for a run outside one."""
+        studies = (self.outlines[home.study].study for home in self.homes.get(name, ()))
+        return next((study.base.miniature for study in studies if study), Miniature())
 
 
 class Board:

@@ -4,14 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import KEYED, Chart, Curve
 from lightning_tfm.dashboard.markup import NOTHING, clock, number
 from lightning_tfm.dashboard.page import NoSuchPage, Page
-from lightning_tfm.dashboard.run_page import RunPages, axes
+from lightning_tfm.dashboard.run_page import RunPages, axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
 from lightning_tfm.runs.record import RunRecord, read
@@ -69,7 +68,7 @@ class DiffPages:
         records = [
             found if isinstance(found := read(folder / "result.json"), RunRecord) else None for folder in folders
         ]
-        fields = _fields([view.experiment for view in views])
+        fields = _fields([fields_of(seen, view) for view in views])
         sentences, why = self._sentences([side.name for side in sides], folders, records)
         data = {
             "sides": sides,
@@ -125,18 +124,11 @@ def _called(seen: Seen, view: RunState, views: list[RunState]) -> str:
     return f"{homes[0].study}: {said}" if homes else f"{said}, {view.name[:8]}"
 
 
-def _fields(sides: list[dict[str, Any]]) -> list[Field]:
-    """All fields of nested objects; a dash where one is missing on a side."""
-    flat = [dict(_flat(side)) for side in sides]
+def _fields(sides: list[dict[str, dict[str, str]]]) -> list[Field]:
+    """All fields of experiments; a dash where one is missing on a side."""
+    flat = [{f"{part}.{key}": value for part, keys in side.items() for key, value in keys.items()} for side in sides]
     keys = list(dict.fromkeys(key for side in flat for key in side))
     return [Field(key, [side.get(key, NOTHING) for side in flat]) for key in keys]
-
-
-def _flat(plain: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    found = []
-    for key, value in plain.items():
-        found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", str(value))]
-    return found
 
 
 def _run_scores(views: list[RunState], records: list[RunRecord | None]) -> list[tuple[str, list[str]]]:

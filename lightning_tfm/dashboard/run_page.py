@@ -1,10 +1,10 @@
 """One run's page."""
 
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lightning_tfm.config import Experiment, from_record, to_dict
+from lightning_tfm.config import Experiment, from_record, to_dict, typed_and_trained
 from lightning_tfm.dashboard.board import Board, Seen
 from lightning_tfm.dashboard.chart import Chart, Curve
 from lightning_tfm.dashboard.markup import clock
@@ -16,7 +16,7 @@ from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.study import Ablation
 from lightning_tfm.watch.folder import read_attempts
-from lightning_tfm.watch.run_state import DEV, Points, name_of
+from lightning_tfm.watch.run_state import DEV, Points, RunState, name_of
 from lightning_tfm.watch.run_state import Curve as Course
 
 PARTS = ["head", "translations", "time", "origin", "attempts"]
@@ -60,7 +60,7 @@ class RunPages:
         folder, view = self._root / "runs" / name, seen.runs[name]
         found = read(folder / "result.json")
         record = found if isinstance(found, RunRecord) else None
-        experiment = _experiment(view.experiment)
+        experiment = experiment_of(view.experiment)
         over = over_time(folder) if self._texts else []
         data: dict[str, Any] = {
             "view": view,
@@ -72,8 +72,8 @@ class RunPages:
             "sentences": over or (of_the_end(self._root, folder, record) if record and self._texts else []),
             "phases": _phases(record) if record else [],
             "facts": _facts(record) if record else [],
-            "command": fit_command(experiment) if experiment else "",
-            "config": _config(experiment) if experiment else [],
+            "command": fit_command(experiment.unscaled(seen.miniature(name))) if experiment else "",
+            "config": fields_of(seen, view),
             "attempts": read_attempts(folder),
         }
         charts = run_charts(self.course(name), view.steps, record.flops if record else None)
@@ -120,7 +120,7 @@ def _rates(course: Course) -> Points:
     return found
 
 
-def _experiment(plain: dict[str, Any]) -> Experiment | None:
+def experiment_of(plain: dict[str, Any]) -> Experiment | None:
     """What a run trains, at its true sizes; None where its file is missing or of another version."""
     try:
         return from_record(plain) if plain else None
@@ -191,6 +191,14 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     return found
 
 
-def _config(experiment: Experiment) -> list[tuple[str, list[tuple[str, str]]]]:
-    plain = to_dict(experiment)
-    return [(section, [(key, str(value)) for key, value in fields.items()]) for section, fields in plain.items()]
+def fields_of(seen: Seen, view: RunState) -> dict[str, dict[str, str]]:
+    """All fields of a run's experiment as they are typed, with the sizes trained; empty where it is unknown."""
+    trained = experiment_of(view.experiment)
+    if trained is None:
+        return {}
+    typed = trained.unscaled(seen.miniature(view.name))
+    exact = to_dict(replace(trained, miniature=typed.miniature))
+    return {
+        section: {key: typed_and_trained(value, exact[section][key]) for key, value in fields.items()}
+        for section, fields in to_dict(typed).items()
+    }

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from lightning_tfm.config import Experiment, typed_and_trained
 from lightning_tfm.dashboard.board import Seen
 from lightning_tfm.dashboard.chart import Chart, Curve, mean_curve
 from lightning_tfm.dashboard.fields import as_column, fields, over_runs
 from lightning_tfm.dashboard.markup import NOTHING
 from lightning_tfm.dashboard.page import NoSuchPage, Page
+from lightning_tfm.dashboard.run_page import experiment_of
 from lightning_tfm.dashboard.studies import Outline
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL, Metric
-from lightning_tfm.study.study import Ablation, Search
+from lightning_tfm.study.study import Ablation, Search, value_of
 from lightning_tfm.watch.folder import Kept, tail
 from lightning_tfm.watch.query import Field, find_field
 from lightning_tfm.watch.run_state import STATES, RunState, name_of
@@ -68,7 +70,7 @@ class TrialView:
     name: str
     runs: list[tuple[int, RunState | None]]
     """by seed; None if nobody has started it"""
-    values: list[Any]
+    values: "list[Shown]"
     scores: list[float | None]
     """means over its seeds once all have finished"""
     more: "list[Shown]"
@@ -135,7 +137,8 @@ class StudyPages:
             ppl, *scores = (mean_of(found[row.name], metric) for metric in (PPL, *metrics))
             compared = row.name not in (study.base_row, *foreign, *twins)
             against = _difference(ppl.mean, base) if compared else None
-            values = study.as_trained(row, row.change)
+            trained = study.as_trained(row, row.change)
+            values = {key: typed_and_trained(value, trained[key]) for key, value in row.change.items()}
             change = ", ".join(f"{key.partition('.')[2]} {value}" for key, value in values.items())
             change = f"is {twins[row.name]}" if row.name in twins else change
             change = f"{row.label} ({change})" if row.label and change else change
@@ -170,13 +173,16 @@ def _shown(more: list[Asked], views: Sequence[RunState | None]) -> list[Shown]:
 
 def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> TrialView:
     runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
-    plain = runs[0][1].experiment if runs[0][1] else {}
-    keys = [parameter.name.partition(".") for parameter in study.space]
-    values = [plain.get(section, {}).get(key) for section, _, key in keys]
-    shown = [NOTHING if v is None else f"{v:.4g}" if isinstance(v, float) else v for v in values]  # None: not begun
+    trained = experiment_of(runs[0][1].experiment) if runs[0][1] else None
+    shown = [_typed(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
     done = state.state == "done" and len(state.values) == len(study.objectives)
     scores: list[float | None] = list(state.values) if done else [None] * len(study.objectives)
     return TrialView(state.cell.row, runs, shown, scores, _shown(more, [view for _, view in runs]))
+
+
+def _typed(trained: Experiment, study: Search, key: str) -> Shown:
+    typed, exact = (value_of(one, key) for one in (trained.unscaled(study.base.miniature), trained))
+    return exact, f"{exact:.4g}" if isinstance(exact, float) else typed_and_trained(typed, exact)
 
 
 def mean_of(cells: list[tuple[int, RunState | None]], metric: Metric) -> Mean:

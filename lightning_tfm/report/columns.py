@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lightning_tfm.config import Experiment
+from lightning_tfm.config import Experiment, typed_and_trained
 from lightning_tfm.parts import SCHEMES
 from lightning_tfm.report.blocks import Cell
 from lightning_tfm.report.row import SummaryRow
@@ -103,6 +103,8 @@ def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
 
 def sizes(rows: Sequence[SummaryRow]) -> str:
     """Which sizes are printed."""
+    if any(row.typed for row in rows):
+        return "sizes as they are typed, in brackets those trained"
     return "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
 
 
@@ -122,7 +124,7 @@ def trained(divided: str, rows: Sequence[SummaryRow]) -> list[str]:
 def same(rows: Sequence[SummaryRow]) -> dict[str, str]:
     """What every row has in the columns that are not shown, as in YAML."""
     kept = shown(rows)
-    return {name: said(found) for name, found in rows[0].values.items() if name not in kept}
+    return {name: written(rows[0], name) for name in rows[0].values if name not in kept}
 
 
 def unchanged(rows: Sequence[SummaryRow]) -> str:
@@ -137,12 +139,18 @@ def said(found: Any) -> str:
 
 def value(row: SummaryRow, name: str) -> str:
     """Of one column, blank where it equals base."""
-    if name in row.blank:
-        return ""
+    return "" if name in row.blank else written(row, name, thousands="K")
+
+
+def written(row: SummaryRow, name: str, thousands: str = "000") -> str:
+    """Of one column, as it is typed, with what was trained in brackets where a miniature divides it."""
+
+    def short(found: Any) -> str:
+        many = name == "train steps" and found >= 10_000 and found % 1000 == 0
+        return f"{found // 1000}{thousands}" if many else said(found)
+
     found = row.values[name]
-    if name == "train steps" and found >= 10_000 and found % 1000 == 0:
-        return f"{found // 1000}K"
-    return said(found)
+    return typed_and_trained(short(row.typed.get(name, found)), short(found))
 
 
 def named(row: SummaryRow, between: str = " ") -> str:

@@ -44,7 +44,7 @@ def to_latex(report: Summary | Table, layout: Layout = Layout()) -> str:
     paper = layout.paper and columns.of_the_paper(rows)
     tests = layout.tests if any(r.ppl.difference is not None for r in rows) else "none"
     if grid:
-        found = table.fields(columns.shown(rows), lambda row, name: columns.said(row.values[name]))
+        found = table.fields(columns.shown(rows), columns.written)
     else:
         change = [_change(rows)] if _in_words(rows) else table.fields(columns.shown(rows))
         called = (

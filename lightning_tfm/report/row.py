@@ -156,6 +156,8 @@ class SummaryRow:
     """what others print of this change, with the source"""
     label: str = field(default="", metadata={"key": ""})
     """what people call it"""
+    typed: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
+    """by column, as it is typed, where a miniature divides it"""
     worth: Multiplier | None = field(default=None, metadata=OPTIONAL)
     """of compute in steps, to base (or Summary.reference)"""
     worth_flops: Multiplier | None = field(default=None, metadata=OPTIONAL)

@@ -66,8 +66,9 @@ def tabulate(study: Ablation, found: Found) -> Table:
 def _row(
     study: Ablation, row: Row, held: dict[str, columns.Where], base: Mapping[str, Any], found: Found
 ) -> SummaryRow:
-    exact = apply(study.base, row).scaled(f"row '{row.name}'")
-    values = columns.values_of(exact, held)
+    written = apply(study.base, row)
+    exact = written.scaled(f"row '{row.name}'")
+    values, typed = columns.values_of(exact, held), columns.values_of(written, held)
     missing, runs, diverged = {}, {}, []
     for seed in study.seeds:
         record = found.get((row.name, seed), Missing("not asked for"))
@@ -112,6 +113,7 @@ def _row(
         more={m.name: one for m in METRICS.values() if not m.printed and (one := known(m))},
         elsewhere=row.elsewhere or None,
         label=row.label,
+        typed={name: value for name, value in typed.items() if value != values[name]},
         character=known(CHARACTER),
     )
 

@@ -342,8 +342,8 @@ def chooser(columns_: Sequence[Column]) -> dict[str, list[Column]]:
 
 
 def changed(row: SummaryRow) -> str:
-    """What the row changes, at the sizes that were trained; of base all sizes; "is A" where it is the row A."""
+    """What the row changes, as it is typed, with the sizes trained; of base all sizes; "is A" where it is the row A."""
     if row.same_as:
         return f"is {row.same_as}: the same runs, no comparison"
-    found = ", ".join(f"{name} {columns.said(v)}" for name, v in row.values.items() if name not in row.blank)
+    found = ", ".join(f"{name} {columns.written(row, name)}" for name in row.values if name not in row.blank)
     return f"all sizes: {found}" if row.base else found

@@ -9,11 +9,11 @@ from lightning_tfm.config import Experiment, to_dict
 
 
 def fit_command(e: Experiment) -> str:
-    """A command line that trains `e`: every field that differs from the defaults, at its true size."""
-    exact, default = to_dict(e.scaled()), _defaults()
+    """A command line that trains `e`: every field that differs from the defaults, as it is typed."""
+    default = _defaults()
     parts = [
         f"--{section}.{key}={_value(value)}"
-        for section, keys in exact.items()
+        for section, keys in to_dict(e).items()
         for key, value in keys.items()
         if value != default[section][key]
     ]

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
+from lightning_tfm.config import override
 from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.board import Board
 from lightning_tfm.dashboard.fields import fields
 from lightning_tfm.dashboard.serve import HOST
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report import facts
+from lightning_tfm.study.command import fit_command
 from lightning_tfm.study.rows import Paper, Row, all_rows, apply
+from lightning_tfm.study.space import Parameter
 from lightning_tfm.study.study import save
 from lightning_tfm.watch.query import find_field
 from lightning_tfm.watch.run_state import STATES
@@ -262,12 +265,35 @@ def test_the_index_shows_every_run_in_its_state_and_names_a_damaged_study(served
     assert re.findall(r'name="study" value="(.*?)"', page) == ["table"], "tables are compared, searches are not"
 
 
+def test_sizes_are_shown_as_they_are_typed_with_those_trained_in_brackets(serve, tmp_path):
+    folder = Folder(tmp_path)
+    table = folder.table("rows", ["base", "C-N2"])
+    folder.fill(table)
+    sizes = {"model.N": [2, 4], "model.d_model": [256, 512]}
+    space = [Parameter(name, "categorical", values) for name, values in sizes.items()]
+    search = save(replace(folder.search("other", 2), name="trials", space=space), tmp_path)
+    run = folder.trial(search, 0, "finished", model__N=4, model__d_model=256)
+    client = serve(tmp_path)
+    trials = client.get("/study/trials").text
+    assert "<bdi>4 (2)</bdi>" in trials and "<bdi>256 (32)</bdi>" in trials
+    page = client.get(f"/run/{run.training_hash[:16]}").text
+    assert "<dt>N</dt><dd><bdi>4 (2)</bdi>" in page and "<dt>steps</dt><dd><bdi>100000 (2000)</bdi>" in page
+    assert "--model.N=4 --model.d_model=256" in page and "--miniature.depth=2" in page
+    assert "N 2 (1)" in client.get("/study/rows").text
+
+
+def test_a_commands_sizes_are_those_that_are_typed():
+    typed = override(BASE, {"model.N": 2}, "a row")
+    assert "--model.N=2 " in fit_command(typed) and "--miniature.depth=2" in fit_command(typed)
+    assert typed.scaled().unscaled(BASE.miniature) == typed
+
+
 def test_a_study_says_sizes_as_they_were_trained_and_which_row_is_another(serve, tmp_path):
     folder, known = Folder(tmp_path), all_rows()
     rows = [known["base"], known["A-h1"], replace(known["base"], name="again", change={"model.h": 8})]
     folder.fill(save(replace(folder.table("sizes", ["base", "A-h1"]), rows=rows), tmp_path))
     page = serve(tmp_path).get("/study/sizes").text
-    assert "d_k 64" in page and "d_k 512" not in page and "is base" in page
+    assert "d_k 512 (64)" in page and "is base" in page
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80", "[::1]", "", "-"])

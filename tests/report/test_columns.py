@@ -58,9 +58,10 @@ def test_what_rows_change_are_columns_of_the_text(study):
         for line in filter(None, lines)
         if line.split()[0] in ("base", "pre-short", "slow")
     }
-    assert words["base"][:4] == ["100", "post", "400", "1.0"]
+    assert words["base"][:5] == ["100K", "(100)", "post", "400", "1.0"]
     assert words["pre-short"][:2] == ["pre", "200"] and words["slow"][:2] == ["200", "0.5"]
-    assert "the same in every row: N=3, d_model=64, d_ff=256, h=8, d_k=8" in " ".join(" ".join(lines).split())
+    sizes = "N=6 (3), d_model=512 (64), d_ff=2048 (256), h=8, d_k=64 (8)"
+    assert f"the same in every row: {sizes}" in " ".join(" ".join(lines).split())
 
 
 def test_and_of_markdown_csv_json_and_latex(study):
@@ -74,7 +75,7 @@ def test_and_of_markdown_csv_json_and_latex(study):
     assert found["pre"]["norm"] == "pre" and found["base"]["paper"]["PPL"] is None
     tex = report.render("latex")
     assert r"row & steps & norm & $warmup\_steps$ & lr\_factor & mean ($\pm$\,\%) & $\Delta$\,\%" in tex
-    assert "The same in every row: $N$~3" in tex
+    assert "The same in every row: $N$~6 (3)" in tex
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(report.render("csv")))}
     assert rows["pre-short"]["norm"] == "pre" and rows["pre-short"]["warmup"] == "200"
     assert "norm=pre, warmup=200" in report.render("markdown")
@@ -86,7 +87,7 @@ def test_and_of_the_page(study):
         assert f'<button type="button"><bdi>{name}</bdi></button>' in page
     assert '<td class="c-f1 wide" data-v="pre"><bdi>pre</bdi></td>' in page
     assert "<bdi>norm pre, warmup 200</bdi>" in page
-    assert "d_model 64" in page and "<bdi>PPL against base</bdi>" in page and "paper PPL" not in page
+    assert "d_model 512 (64)" in page and "<bdi>PPL against base</bdi>" in page and "paper PPL" not in page
 
 
 def test_a_fact_of_rows_is_one_line_and_every_view_has_it(study):
@@ -167,7 +168,7 @@ def test_long_names_of_combinations_fit_eighty_columns(generator):
 
 def test_over_a_base_of_another_size_the_names_of_the_papers_rows_are_told_to_be_names(study):
     built = tabulate(replace(study.study, rows=[all_rows()[name] for name in ("base", "C-N2")]), {})
-    rows = [replace(row, values=row.values | {"N": n}) for row, n in zip(built.rows, (3, 1), strict=True)]
+    rows = [replace(row, values=row.values | {"N": n}, typed={}) for row, n in zip(built.rows, (3, 1), strict=True)]
     told = "sizes are those trained, row names the paper's"
     assert told in render_table(replace(built, scale="", rows=rows), "text", 200)
     full = [replace(row, values=row.values | dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64)) for row in rows]
