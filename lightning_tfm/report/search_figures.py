@@ -1,4 +1,4 @@
-"""Pictures of a search: importance, course, slices, parallel coordinates, objectives against each other."""
+"""Pictures of a search: importance, course, parallel coordinates, objectives against each other."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -147,28 +147,6 @@ class Axis:
         if self.list is None:
             return [(self.scale(v), short(v)) for v in self.scale.ticks(4)]
         return [(self(v), short_name(str(v), 10)) for v in self.list]
-
-
-def slices(report: SearchSummary, parameter: Parameter, objective: str) -> str:
-    """The objective against one parameter, one mark for each finished trial."""
-    trials = report.with_values(objective)
-    if not trials:
-        return ""
-    width, height, left, right, top, bottom = 320, 240, 50, 310, 26, 196
-    x = Axis(parameter, left, right)
-    y = value_scale([value_of(t, objective) for t in trials], bottom, top)
-    body = left_axis(y, left, right, objective) + tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis")
-    for place, words in x.ticks():
-        body += tag("line", x1=place, x2=place, y1=top, y2=bottom, class_="grid") + label(
-            place, bottom + 14, words, "middle", "tick"
-        )
-    body += label((left + right) / 2, bottom + 32, short_name(parameter.name, 40), "middle", "title")
-    edge = float(top if report.objectives[objective] == "minimize" else bottom)
-    body += "".join(cross(t, x(t.change[parameter.name]), edge) for t in stopped(report))
-    kind = shades(report, objective)
-    at = {t.trial: (x(t.change[parameter.name]), y(value_of(t, objective))) for t in trials}
-    body += "".join(_dot(t, kind[t.trial], *at[t.trial], r=4.0) for t in trials)
-    return figure(width, height, f"{objective} against {parameter.name}", body)
 
 
 def parallel(report: SearchSummary, objective: str) -> str:

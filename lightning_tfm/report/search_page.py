@@ -3,16 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import mean
 
 from lightning_tfm.plurals import plural
 from lightning_tfm.report import search_figures as figures
-from lightning_tfm.report.blocks import Table
-from lightning_tfm.report.contour import contour, pairs
 from lightning_tfm.report.document import render
-from lightning_tfm.report.heat_map import heat_map
 from lightning_tfm.report.search_summary import SearchSummary
-from lightning_tfm.study.space import Parameter
 
 
 def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lambda run: "") -> str:
@@ -22,7 +17,6 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
     columns = [*heads, *((name, "") for name in (*set_, *aims)), ("steps", ""), ("note", "w")]
     courses = [figures.course(report, aim) for aim in aims]
     against = [figures.against(report, a, b) for a, b in combinations(aims, 2)]
-    slices = [figures.slices(report, p, aim) for aim in aims for p in report.space]
     parallel = [(aim, [t.trial for t in report.with_values(aim)], figures.parallel(report, aim)) for aim in aims]
     return render(
         "search.html",
@@ -37,14 +31,11 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         said=figures.said,
         links={t.trial: link(t.run) for t in report.trials},
         training=_training(report),
-        contours=[c for aim in aims for a, b in pairs(report, aim) if (c := contour(report, aim, a, b))],
         axes=[*names],
         importance=[(record, figures.importance(record)) for record in report.importance],
         courses=list(filter(None, courses)),
         against=list(filter(None, against)),
-        slices=list(filter(None, slices)),
         parallel=[one for one in parallel if one[-1]],
-        maps=[found for aim in aims for a, b in combinations(report.space, 2) if (found := _map(report, a, b, aim))],
     )
 
 
@@ -69,29 +60,6 @@ def _training(report: SearchSummary) -> Training | None:
     ]
     drawn = [t.trial for t in report.trials if t.curve]
     return Training(sizes, figures.fall(report), drawn) if drawn else None
-
-
-MOST = 12
-"""values of a parameter that a heat map has room for"""
-
-
-def _map(report: SearchSummary, first: Parameter, second: Parameter, aim: str) -> Table | None:
-    """The mean of an objective over two listed parameters; None where one is not, or has too many values."""
-    trials = report.with_values(aim)
-    listed = [list(dict.fromkeys(p.listed or [])) for p in (first, second)]
-    if not trials or any(not 2 <= len(values) <= MOST for values in listed):
-        return None
-    cells: list[list[float | None]] = []
-    for a in listed[0]:
-        found = [
-            [t.values[aim] for t in trials if (t.change[first.name], t.change[second.name]) == (a, b)]
-            for b in listed[1]
-        ]
-        known = [[value for value in one if value is not None] for one in found]
-        cells.append([mean(one) if one else None for one in known])
-    title = f"{aim} by {first.name} (down) and {second.name} (across)"
-    down, across = ([str(value) for value in values] for values in listed)
-    return heat_map(title, down, across, cells, report.objectives[aim] == "minimize")
 
 
 def _sentence(report: SearchSummary, gain: str) -> str:

@@ -449,7 +449,7 @@ def test_a_range_on_an_axis_keeps_its_trials_everywhere(search_page):
     rates = kept.evaluate_all("rows => rows.map(row => +row.children[2].dataset.v)")
     assert 20 < len(rates) < 100 and min(rates) > 0.9 * (0.1 * 2) ** 0.5
     names = set(kept.evaluate_all("rows => rows.map(row => row.dataset.trial)"))
-    for section in ("parallel", "slices", "course", "maps", "training"):
+    for section in ("parallel", "course", "training"):
         left = search_page.locator(f"#section-{section} svg [data-trial]:not(.off)")
         trials = left.evaluate_all("marks => marks.map(mark => mark.dataset.trial)")
         assert trials and set(trials) <= names, section
