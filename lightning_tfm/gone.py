@@ -11,6 +11,7 @@ GONE = {
     "data unpack": "tar unpacks a prepared text: docs/howto/cluster.md says where",
     "data.check_script": "leave it out, or clean the text by script before it is prepared",
     "data.max_types": "leave it out: every word is counted",
+    "slurm.nodes": "a run's devices are on one node; one run over several takes torchrun: docs/howto/cluster.md",
     "trainer.packed": "leave it out: every step is padded, and a run that began packed continues from its checkpoint",
 }
 """`command`, `command action`, `command --option`, `command --option=value`, `section.field` -> what to use instead"""

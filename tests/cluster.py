@@ -1,4 +1,4 @@
-"""A SLURM for tests, of one node or several on this machine: own folder and ports, no cgroups, accounting, munge."""
+"""A SLURM for tests, of one node on this machine: own folder and ports, no cgroups, accounting, munge."""
 
 import os
 import shutil
@@ -22,9 +22,9 @@ CredType=cred/none
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdPidFile={folder}/slurmd.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -34,12 +34,9 @@ SlurmdParameters=config_overrides
 SwitchType=switch/none
 MpiDefault=none
 KillWait=20
-{nodes}
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=8 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
 
 
 class NoSlurm(Exception):
@@ -47,26 +44,24 @@ class NoSlurm(Exception):
 
 
 @contextmanager
-def slurm(folder: Path, nodes: int = 1) -> Iterator[dict[str, str]]:
-    """Start it, with nodes node1, node2, …; yields the environment in which its commands find it. Raises NoSlurm."""
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """Start it; yields the environment in which its commands find it. Raises NoSlurm."""
     path = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     if missing:
         raise NoSlurm(f"{', '.join(missing)} not found (Debian: slurm-wlm)")
-    names = [f"node{number}" for number in range(1, nodes + 1)]
-    for name in ("state", *(f"spool-{name}" for name in names)):
+    for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
     host = socket.gethostname().partition(".")[0]
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     configuration = folder / "slurm.conf"
-    port, *ports = _free_ports(1 + nodes)
-    lines = "\n".join(NODE.format(name=name, host=host, port=p) for name, p in zip(names, ports, strict=True))
-    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, port=port, nodes=lines))
+    port, node = _free_ports(2)
+    configuration.write_text(CONFIGURATION.format(host=host, user=user, folder=folder, port=port, node=node))
     environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": path}
     with ExitStack() as stack:
-        for command in (["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in names)):
+        for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "node1"]):
             stack.enter_context(_daemon(command, environment, folder / f"{'-'.join(command)}.log"))
-        _wait_for_nodes(nodes, environment, folder)
+        _wait_for_node(environment, folder)
         yield environment
 
 
@@ -85,7 +80,7 @@ def _daemon(command: list[str], environment: dict[str, str], log: Path) -> Itera
             process.wait()
 
 
-def _wait_for_nodes(nodes: int, environment: dict[str, str], folder: Path) -> None:
+def _wait_for_node(environment: dict[str, str], folder: Path) -> None:
     def found() -> subprocess.CompletedProcess:
         asked = ["sinfo", "--noheader", "--Node", "--format=%t"]
         return subprocess.run(asked, env=environment, capture_output=True, text=True)
@@ -96,7 +91,7 @@ def _wait_for_nodes(nodes: int, environment: dict[str, str], folder: Path) -> No
             [last.stdout, last.stderr, *(path.read_text()[-600:] for path in sorted(folder.glob("*.log")))]
         )
 
-    wait_for(lambda: found().stdout.split() == ["idle"] * nodes, PATIENCE, logs, pause=0.5)
+    wait_for(lambda: found().stdout.split() == ["idle"], PATIENCE, logs, pause=0.5)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -24,7 +24,7 @@ from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import user_classes
 from lightning_tfm.study.memory import check_on_cpu
-from lightning_tfm.study.mistakes import check_asked, check_trainable
+from lightning_tfm.study.mistakes import check_asked, check_one_machine, check_trainable
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -40,10 +40,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         return 0
     if torchrun := _torchrun():
         hardware = torchrun.placed(hardware)
-    elif hardware.num_nodes > 1:
-        from lightning_tfm.runs.nodes import check_allocation
-
-        check_allocation(hardware.num_nodes)
+    else:
+        check_one_machine(hardware)
     exact = settings.exact
     check_trainable(settings.experiment, settings.name)
     check_accelerator(hardware, exact.training.precision)

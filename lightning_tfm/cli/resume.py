@@ -60,7 +60,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _without_gone(name: str, arguments: Sequence[str]) -> list[str]:
     """`arguments` less options of hardware that are gone, each in a line: they never decided what a study is."""
     keys = [word.partition("=")[0].removeprefix("--") for word in arguments]
-    gone = [key for key in keys if key.startswith("trainer.") and key in GONE]
+    gone = [key for key in keys if key.startswith(("trainer.", "slurm.")) and key in GONE]
     for key in gone:
         print(f"{name}: {key} was removed: {GONE[key]}", file=sys.stderr)
     return _without(arguments, {f"--{key}" for key in gone})

@@ -9,9 +9,8 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import TOGETHER, Devices, check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.directory import GRACE
-from lightning_tfm.runs.nodes import check_allocation
 from lightning_tfm.runs.threads import asked_threads, check_cores
-from lightning_tfm.study.mistakes import check_hardware
+from lightning_tfm.study.mistakes import check_hardware, check_one_machine
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
-    hardware = replace(hardware, num_nodes=_nodes(options, hardware))
+    check_one_machine(hardware)
     if slurm is None and here:
         check_accelerator(hardware)
         check_cores(hardware, options["workers"])
@@ -75,9 +74,6 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
         gpus = slurm.gpus if slurm is not None and hardware.accelerator != "cpu" else 0
         there = gpus or cpus // max(1, asked)
         workers = options["workers"] or max(1, there // hardware.devices) * (runs or 1)
-    if hardware.num_nodes > 1 and runs > 1:
-        raise UserError(f"--runs-per-device={runs}: a run over {hardware.num_nodes} nodes does not share its devices")
-    workers = 1 if hardware.num_nodes > 1 else workers
     threads = asked or max(1, cpus // (workers * hardware.devices))
     if slurm is not None and options["no_shared_files"]:
         raise UserError("--launcher slurm and --no-shared-files: the jobs of a cluster work in the study's folder")
@@ -93,22 +89,3 @@ def _check_slurm(options: dict[str, Any], launcher: str | None) -> None:
         least = int(name in ("jobs", "minutes", "cpus"))
         if options[name] < least:
             raise UserError(f"--slurm.{name}={options[name]}: must be at least {least}")
-
-
-def _nodes(options: dict[str, Any], hardware: Hardware) -> int:
-    """Nodes of each run."""
-    asked, nodes = options["slurm"]["nodes"], hardware.num_nodes
-    if asked < 1:
-        raise UserError(f"--slurm.nodes={asked}: must be at least 1")
-    if options["launcher"] != "slurm":
-        if asked > 1:
-            raise UserError(f"--slurm.nodes={asked} needs --launcher slurm")
-        if nodes > 1:
-            check_allocation(nodes)
-    elif nodes not in (1, asked):
-        raise UserError(f"--trainer.num_nodes={nodes} contradicts --slurm.nodes={asked}: give --slurm.nodes={nodes}")
-    else:
-        nodes = asked
-    if nodes > 1 and options["workers"] > 1:
-        raise UserError(f"--workers={options['workers']}: a run over {nodes} nodes takes all of them: give 1")
-    return nodes

@@ -34,12 +34,10 @@ class Slurm:
     """time limit of a job"""
     jobs: int = 1
     """jobs to submit, one worker each"""
-    nodes: int = 1
-    """nodes of each job, and of each run of its one worker"""
     cpus: int = 1
     """CPUs of each task"""
     gpus: int = 0
-    """GPUs of each node"""
+    """GPUs of each job"""
     requeues: int = 100
     """how often a job that runs out of time is queued again"""
     stop_seconds: int = STOP_SECONDS
@@ -112,9 +110,7 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
     executor = submitit.AutoExecutor(folder / "slurm", cluster=cluster, slurm_max_num_timeout=slurm.requeues)
     executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus)
     if cluster == "slurm":
-        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds, nodes=slurm.nodes)
-        if slurm.nodes > 1:  # the worker runs on the first node, and starts the ranks of the others (runs/nodes.py)
-            executor.update_parameters(slurm_srun_args=["--nodes=1", "--ntasks=1", "--relative=0"])
+        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds)
         if slurm.partition:
             executor.update_parameters(slurm_partition=slurm.partition)
     if slurm.gpus:

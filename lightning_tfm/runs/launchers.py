@@ -1,4 +1,4 @@
-"""Who starts the processes of a run: nobody (one process), this machine, the nodes of a SLURM job, or torchrun."""
+"""Who starts the processes of a run: nobody (one process), this machine, or torchrun."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,10 +42,6 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if by_torchrun():
         run.train()
-    elif hardware.num_nodes > 1:
-        from lightning_tfm.runs.nodes import train_on_nodes
-
-        train_on_nodes(run, spawn)
     elif hardware.devices == 1:
         run.train()
     else:

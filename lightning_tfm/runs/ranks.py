@@ -33,70 +33,42 @@ STOP_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Node:
-    """The place of this machine among those of a run."""
-
-    count: int = 1
-    number: int = 0
-    address: str = "127.0.0.1"
-    """of the first one"""
-    port: int = 0
-    """on which rank 0 listens; 0 on the first node: a free one"""
-
-
-ALONE = Node()
-
-
-@dataclass(frozen=True)
 class _Rank:
     process: BaseProcess
     last_words: Connection
 
 
-def fork_ranks(
-    fn: Callable[[], None],
-    here: int,
-    threads: int,
-    spawn: bool = False,
-    node: Node = ALONE,
-    beside: Callable[[], None] | None = None,
-) -> None:
-    """Run `fn()` in `here` processes with torchrun's environment variables, and wait for all of them.
+def fork_ranks(fn: Callable[[], None], world: int, threads: int, spawn: bool = False) -> None:
+    """Run `fn()` in `world` processes with torchrun's environment variables, and wait for all of them.
 
     Forked, from a process that has not computed yet; `spawn=True` starts fresh ones (GPUs) with a picklable `fn`.
     A rank that dies takes the others down within PATIENCE seconds, and RunFailed names it with the outcome and
     the reason that it left (StaleAttempt if that was it). SIGINT and SIGTERM are passed to all ranks, which get
-    STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them, on
-    the first node. `beside()` starts the other nodes, in a separate process that lives and dies with the ranks.
+    STOP_PATIENCE seconds for their checkpoint; then SystemExit(130 or 143) is raised. A second signal kills them.
     """
     context: SpawnContext | ForkContext = (
         multiprocessing.get_context("spawn") if spawn else multiprocessing.get_context("fork")
     )
-    world = here * node.count
-    with _free_port("127.0.0.1" if node.count == 1 else "") as port:
-        common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(here), "MASTER_ADDR": node.address}
-        common |= {"MASTER_PORT": str(node.port or port.getsockname()[1]), "GROUP_RANK": str(node.number)}
+    with _free_port() as port:
+        common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1"}
+        common |= {"MASTER_PORT": str(port.getsockname()[1]), "GROUP_RANK": "0"}
         ranks: list[_Rank] = []
         stop = StopSignals()
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             if stop(number, frame):
-                again = len(stop.numbers) > 1
-                if not (again and node.number):  # SLURM sends it to every node, and the first one passes it on
-                    _signal_all(ranks, signal.SIGKILL if again else number)
+                _signal_all(ranks, signal.SIGKILL if len(stop.numbers) > 1 else number)
 
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         try:
             with held_back():
                 for number in STOP_SIGNALS:
                     signal.signal(number, pass_on)
-                for local in range(here + (beside is not None)):
-                    rank = node.number * here + local
-                    environment = common | {"RANK": str(rank), "LOCAL_RANK": str(local)}
-                    body, name = (fn, f"rank {rank} of {world}") if local < here else (beside, "the other nodes")
+                for rank in range(world):
+                    environment = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
                     ours, theirs = context.Pipe(duplex=False)
-                    arguments = (body, environment, threads, os.getpid(), theirs)
-                    process = context.Process(target=_rank, args=arguments, name=name)
+                    arguments = (fn, environment, threads, os.getpid(), theirs)
+                    process = context.Process(target=_rank, args=arguments, name=f"rank {rank} of {world}")
                     process.start()
                     theirs.close()
                     ranks.append(_Rank(process, ours))
@@ -186,9 +158,9 @@ def _rank(fn: Callable[[], None], environment: dict[str, str], threads: int, par
     sys.exit(guarded(fn, tell))
 
 
-def _free_port(address: str) -> socket.socket:
+def _free_port() -> socket.socket:
     """A bound socket that never listens: it keeps its port out of the hands of others, and rank 0 may listen on it."""
     port = socket.socket()
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    port.bind((address, 0))
+    port.bind(("127.0.0.1", 0))
     return port

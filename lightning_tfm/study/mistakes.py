@@ -53,6 +53,15 @@ def check_hardware(hardware: Hardware) -> None:
             raise UserError(f"trainer.{name}={values[name]}: must be at least {least}{automatic}")
 
 
+def check_one_machine(hardware: Hardware) -> None:
+    """Several machines where torchrun has started none."""
+    if hardware.num_nodes > 1:
+        raise UserError(
+            f"trainer.num_nodes={hardware.num_nodes}: one run over several machines takes torchrun, which says how "
+            "many they are: docs/howto/cluster.md; leave the option out"
+        )
+
+
 def check_steps(experiment: Experiment, row: str) -> None:
     """Sizes, steps and divisors below 1, at the scale at which they were written; numbers that are infinite."""
     for section, values in asdict(experiment).items():

@@ -8,12 +8,16 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.launch import job_arguments
 from lightning_tfm.queue.queue import Queue
+from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.slurm import Slurm, WorkerJob, any_alive, submit
 from lightning_tfm.queue.storage import find_storage
 from lightning_tfm.watch.study_state import CellState
@@ -22,6 +26,27 @@ from tests.tiny import write_corpus
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
+
+
+def resources(hardware: Hardware, runs: int = 0, **asked: int) -> Resources:
+    options = {"workers": 0, "no_shared_files": False, "storage": "", "devices_per_run": 0, "wandb": "off"}
+    options |= {"runs_per_device": runs, "launcher": "slurm", "slurm": vars(Slurm(**asked))}
+    return make_resources(options, hardware)
+
+
+def test_workers_of_a_job_are_those_of_its_gpus() -> None:
+    gpu = Hardware(accelerator="gpu")
+    assert resources(gpu, gpus=4, cpus=8).workers == 4
+    assert resources(replace(gpu, devices=2), gpus=4).workers == 2
+    shared = resources(gpu, gpus=2, runs=8)
+    assert (shared.workers, shared.devices) == (16, None), "the job finds its devices"
+    arguments = job_arguments(Path("results"), shared)
+    assert arguments[arguments.index("--runs-per-device") + 1] == "8" and "--trainer.accelerator=gpu" in arguments
+
+
+def test_several_devices_to_a_run_and_several_runs_to_a_device_are_refused() -> None:
+    with pytest.raises(UserError, match="several devices to a run, or several runs to a device"):
+        resources(Hardware(devices=2), runs=2, gpus=2)
 
 
 def test_a_job_that_has_to_end_stops_its_worker_and_comes_back(tmp_path: Path, forks) -> None:
