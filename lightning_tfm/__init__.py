@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lightning_tfm.config import Experiment as Experiment
     from lightning_tfm.data.module import TranslationData as TranslationData
     from lightning_tfm.data.prepare import prepare as prepare
+    from lightning_tfm.judging.python import judge as judge
     from lightning_tfm.model.transformer import Transformer as Transformer
     from lightning_tfm.results import load_run as load_run
     from lightning_tfm.results import load_study as load_study
@@ -24,6 +25,7 @@ _HOME = {
     "TranslationData": "data.module",
     "load_experiment": "study.settings",
     "load_run": "results",
+    "judge": "judging.python",
     "load_study": "results",
     "prepare": "data.prepare",
 }

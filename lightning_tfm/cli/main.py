@@ -32,6 +32,7 @@ VERBS = {
     "compare": ("compare", "studies with the same rows side by side, with tests"),
     "pool": ("compare", "the same rows over several corpora: what an unseen one would show"),
     "ladder": ("compare", "the same rows at several scales: what the paper's size would show"),
+    "judge": ("judge", "verdicts on scores of your own runs, from a CSV file"),
     "records": ("records", "pack | unpack: a study's numbers in one file, without its text"),
     "data": ("data", "prepare | verify | show: fetch, clean, encode and inspect corpora"),
     "runs": ("runs", "list runs, retry or remove one, free disk space"),

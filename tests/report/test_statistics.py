@@ -1,9 +1,13 @@
 """Two kinds of noise, each found where it was planted."""
 
+import time
+import warnings
+
 import numpy as np
 import pytest
 from scipy import special, stats
 
+from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.multiplicity import benjamini_hochberg, holm
 from lightning_tfm.report.stats.statistics import (
     Estimate,
@@ -168,3 +172,22 @@ def test_rows_of_one_variance_seldom_stand_apart():
     rng = np.random.default_rng(5)
     assert outlying(rng.chisquare(2, (4000, 19)) / 2, np.full(19, 2)).mean() < 0.001
     assert not outlying(np.array([1.0, 900.0]), np.array([3, 3])).any(), "two rows: neither is the typical one"
+
+
+def test_the_median_of_others_is_that_of_each_row_left_out():
+    rng = np.random.default_rng(3)
+    for R in (3, 4, 7, 20):
+        log = np.round(rng.standard_normal((40, R)), 1)  # with ties
+        log[rng.random(log.shape) < 0.3] = np.nan
+        with warnings.catch_warnings(action="ignore"):  # where all others are missing
+            plain = np.stack([np.nanmedian(np.delete(log, i, -1), axis=-1) for i in range(R)], axis=-1)
+        np.testing.assert_array_equal(statistics._median_of_others(log), plain)
+
+
+def test_a_thousand_rows_are_weighed_at_once():
+    rng = np.random.default_rng(4)
+    mean, variance = rng.standard_normal(1000), rng.chisquare(9, 1000)
+    zeros = SentenceNoise(np.zeros(1000), np.zeros(1000))
+    start = time.perf_counter()
+    found = compare(mean, variance, np.full(1000, 10), zeros)
+    assert np.isfinite(found.se).all() and time.perf_counter() - start < 60

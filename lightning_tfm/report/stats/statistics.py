@@ -57,6 +57,8 @@ APART = 0.001
 """chance that a row of the same variance as the others stands apart, before the allowance"""
 ALLOWED = 2 * math.log(3)
 """of log variance, above what chance does"""
+MANY = 100
+"""others of a row beyond which their median is taken as no better known"""
 BASE = 0
 
 
@@ -176,22 +178,23 @@ def outlying(variance_R: np.ndarray, df_R: np.ndarray) -> np.ndarray:
 
 def _median_of_others(log_R: np.ndarray) -> np.ndarray:
     """Of each place the median over the other places, NaN left out, [..., R]."""
-    R = log_R.shape[-1]
-    others = np.stack([np.delete(log_R, i, -1) for i in range(R)], axis=-2)
-    order = np.sort(others, axis=-1)  # NaN last
-    count = (~np.isnan(others)).sum(-1)
-    low, high = ((np.maximum(count - 1, 0) // 2), (count // 2))
-    ends = [np.take_along_axis(order, np.minimum(i, R - 2)[..., None], -1)[..., 0] for i in (low, high)]
+    order = np.sort(log_R, axis=-1)  # NaN last
+    rank = np.argsort(np.argsort(log_R, axis=-1, kind="stable"), axis=-1, kind="stable")
+    there = ~np.isnan(log_R)
+    count = there.sum(-1, keepdims=True) - there  # of the others
+    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, log_R.shape[-1] - 2)
+    ends = [np.take_along_axis(order, i + (there & (i >= rank)), -1) for i in (low, high)]  # all but its own
     return (ends[0] + ends[1]) / 2
 
 
 def _by_chance(df_R: np.ndarray, kept_R: np.ndarray, count_R: np.ndarray) -> np.ndarray:
     """The 99.9 % point of a row's log variance less the median of `count` others', all variances equal, [..., R]."""
     with_seeds = np.where(np.isnan(kept_R), np.nan, df_R)
-    typical = np.broadcast_to(_middle(with_seeds), df_R.shape)
-    keys = np.stack([df_R, typical, np.broadcast_to(count_R, df_R.shape)], axis=-1).astype(int).reshape(-1, 3)
-    different, where = np.unique(keys, axis=0, return_inverse=True)
-    return np.array([_chance_point(*key) for key in different.tolist()])[where.reshape(-1)].reshape(df_R.shape)
+    parts = np.broadcast_arrays(df_R, _middle(with_seeds), np.minimum(count_R, MANY))
+    keys = np.ravel_multi_index([x.astype(int).ravel() for x in parts], [int(x.max()) + 1 for x in parts])
+    different, where = np.unique(keys, return_inverse=True)
+    each = zip(*np.unravel_index(different, [int(x.max()) + 1 for x in parts]), strict=True)
+    return np.array([_chance_point(*map(int, key)) for key in each])[where.reshape(-1)].reshape(df_R.shape)
 
 
 def _middle(values_R: np.ndarray) -> np.ndarray:

@@ -1,0 +1,98 @@
+"""`judge scores.csv`: verdicts on anybody's scores, one line a run; `--gate ROW`: one of them for a program."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_tfm.cli.arguments import make_parser, parse_plain
+from lightning_tfm.cli.formats import OF_ANALYSES, add_format
+from lightning_tfm.cli.output import write_to
+from lightning_tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_tfm.judging.scores import Aim, Scores
+    from lightning_tfm.judging.verdicts import Judgement
+
+ABOUT = "Verdicts on scores of your own runs: judge scores.csv --metric acc:higher. One line a run: row, seed, metrics."
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    parser = make_parser(verb, ABOUT, experiment=False)
+    add = parser.add_argument
+    add("scores", help="CSV or JSON lines: row, seed and metrics, or row, seed, metric, value; or lightning_logs/")
+    add("--metric", action="append", default=[], metavar="NAME:higher|lower[:log][:MARGIN]", help="the first decides")
+    add("--base", metavar="ROW", help="what the rows are compared with [base or baseline]")
+    add("--target", type=float, help="a number to compare each row's mean with, instead of base")
+    add("--row", default="row", metavar="COLUMN", help="column of the rows' names [row]")
+    add("--seed", default="seed", metavar="COLUMN", help="column of the seeds [seed]")
+    add_format(parser, OF_ANALYSES)
+    add("--to", help="file to write [standard output; html: judge.html beside the scores]")
+    add("--gate", metavar="ROW", help="one line of JSON; exit code 0 better, 3 undecided, 4 not better")
+    add("--looks", metavar="N,N,…", help="seeds at which --gate looks, declared beforehand: 5,8,12")
+    add("--family", metavar="FILE", help="many candidates, one after the other, share one error budget, kept in FILE")
+    add("--candidates", type=int, help="of a --family that begins [200]")
+    add("--figures", metavar="DIR", help="write the pictures as SVG files, too")
+    options = parse_plain(parser, argv)
+
+    from lightning_tfm.judging.scores import aim, read
+    from lightning_tfm.judging.verdicts import judged
+
+    aims = [aim(text) for text in options["metric"]]
+    path = Path(options["scores"])
+    scores = read(path, aims, options["row"], options["seed"])
+    if options["gate"] is not None:
+        return _gate(scores, aims, options, path)
+    return _printed(judged(scores, aims, options["base"], options["target"]), options, path)
+
+
+def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
+    from lightning_tfm.judging.gate import Gate, looks_of, plain
+    from lightning_tfm.judging.verdicts import base_of, judged
+
+    if options["target"] is not None:
+        answer = plain(judged(scores, aims[:1], options["base"], options["target"]), options["gate"])
+    else:
+        looks = looks_of(options["looks"]) if options["looks"] else []
+        family = Path(options["family"]) if options["family"] else None
+        base = base_of(scores, options["base"])
+        answer = Gate(scores, aims, base, options["gate"], looks, family, options["candidates"]).answer(path)
+    print(answer)
+    return answer.code
+
+
+def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int:
+    from lightning_tfm.judging import views
+
+    kind, to = options["format"], options["to"]
+    if options["figures"]:
+        _figures(judgement, Path(options["figures"]))
+    if kind == "text":
+        from lightning_tfm.report.blocks import blocks_of
+        from lightning_tfm.report.render.text import to_text
+
+        content = to_text(blocks_of(views.sections(judgement, pictures=False)))
+    else:
+        from lightning_tfm.report.render.analysis import render
+
+        content = render(views.analysis(judgement, pictures=kind == "html"), kind)
+    if to == "-" or (to is None and kind != "html"):
+        print(content, end="")
+    else:
+        write_to(Path(to) if to else path.with_name("judge.html"), content)
+    return 0
+
+
+def _figures(judgement: "Judgement", folder: Path) -> None:
+    from lightning_tfm.judging import views
+    from lightning_tfm.report.svg import standing_alone
+
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
+    pictures = {
+        f"forest-{i}-{aim}": views.picture(judgement, judgement.aims[i]) for i, aim in enumerate(judgement.rows)
+    }
+    pictures["seeds"] = views.seeds_picture(judgement)
+    for name, picture in pictures.items():
+        if picture:
+            safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+            write_to(folder / f"{safe}.svg", standing_alone(picture))

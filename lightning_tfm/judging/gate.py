@@ -1,0 +1,253 @@
+"""One row's verdict for a program: an exit code and one line of JSON.
+
+`--looks 5,8,12` declares beforehand at how many seeds one looks: the level is shared as `sweep --seeds auto` shares it
+(0.1, 0.2, 0.7), a look reads the first seeds in their order, and what it found is kept beside the scores, so that
+looking again spends nothing. A row found at any look stays found.
+
+`--family FILE`: a stream of candidates, one after the other, has one error budget: LOND (Javanmard and Montanari 2015;
+under positive dependence, as of candidates that share base's runs, Zrnic, Ramdas and Jordan 2021). Of `candidates`
+announced, the t-th is kept if its one-sided p is at most
+
+    ALPHA / candidates × max(1, kept before it)
+
+which is never below Bonferroni's level. Each candidate is tested once, or at its declared looks, which share its level.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.durable import locked, to_json, write_atomic
+from lightning_tfm.errors import UserError
+from lightning_tfm.judging.scores import Aim, Scores
+from lightning_tfm.judging.verdicts import ALONE, Judged, Judgement, judged
+from lightning_tfm.plurals import plural
+from lightning_tfm.report.stats.statistics import ALPHA, LEAST
+from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE
+
+KEEP, WAIT, DISCARD = 0, 3, 4
+CODES = {BETTER: KEEP, UNDECIDED: WAIT, UNTESTABLE: WAIT, WORSE: DISCARD, EQUAL: DISCARD, DIVERGED: DISCARD}
+FIRST, LAST = 0.1, 0.7
+"""shares of the level at the first look and at the last of three or more; those in between have the rest"""
+CANDIDATES = 200
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the gate says."""
+
+    code: int
+    line: dict[str, Any]
+
+    def __str__(self) -> str:
+        return json.dumps(self.line, ensure_ascii=False)
+
+
+def shares(looks: Sequence[int]) -> list[float]:
+    """Of the level, for each look."""
+    k = len(looks)
+    return [1.0] if k == 1 else [1 - LAST, LAST] if k == 2 else [FIRST, *[(1 - FIRST - LAST) / (k - 2)] * (k - 2), LAST]
+
+
+def looks_of(text: str) -> list[int]:
+    """Raises UserError."""
+    found = [int(n) for n in text.split(",") if n.strip().isdecimal()]
+    if len(found) != len(text.split(",")) or sorted(set(found)) != found or found[0] < LEAST:
+        raise UserError(f"--looks {text}: rising numbers of seeds, the first at least {LEAST}: --looks 5,8,12")
+    return found
+
+
+def plain(judgement: Judgement, row: str) -> Answer:
+    """The table's verdict on a row, corrected over the rows of the file."""
+    if row == judgement.base:
+        raise UserError(f"--gate {row}: that is what the rows are compared with; name one of the others")
+    one = judgement.of(row)
+    return Answer(CODES[one.verdict], _line(judgement, one))  # type: ignore[index]
+
+
+def _line(judgement: Judgement, one: Judged) -> dict[str, Any]:
+    e = one.evidence
+    numbers = {k: getattr(e, k) for k in ("estimate", "lower", "upper", "p", "needed")} if e else {}
+    kept = {k: float(v) if math.isfinite(v) else None for k, v in numbers.items()}
+    line = {"row": one.row, "base": judgement.base or judgement.target, "metric": one.metric, "verdict": one.verdict}
+    line |= {"why": one.why, "n": one.n, "seeds missing": one.missing, "difference": kept.pop("estimate", None)}
+    line |= {"seeds needed" if k == "needed" else k: v for k, v in kept.items()}
+    return line | ({"warning": f"{judgement.alone}; {ALONE}"} if judgement.alone else {})
+
+
+@dataclass
+class Kept:
+    """A file of what was declared and found, which says whether it is as it was left."""
+
+    path: Path
+    content: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> "Kept":
+        """Empty where there is none. Raises UserError where it was edited."""
+        if not path.exists():
+            return cls(path)
+        try:
+            found = json.loads(path.read_bytes())
+            whole = found.pop("checksum") == _digest(found)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            whole = False
+        if not whole:
+            raise UserError(f"{path}: was edited or damaged; what was spent is not known any more. Restore it")
+        return cls(path, found)
+
+    @property
+    def checksum(self) -> str:
+        return _digest(self.content)
+
+    def write(self) -> None:
+        write_atomic(self.path, to_json(self.content | {"checksum": self.checksum}))
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What one row is asked, with what was declared."""
+
+    scores: Scores
+    aims: Sequence[Aim]
+    base: str
+    row: str
+    looks: Sequence[int] = ()
+    family: Path | None = None
+    candidates: int | None = None
+    """of a family that begins; None: CANDIDATES"""
+
+    def answer(self, beside: Path) -> Answer:
+        """`beside`: the scores, whose folder keeps what was declared. Raises UserError."""
+        if self.row not in self.scores.runs or self.row == self.base:
+            return plain(judged(self.scores, self.aims[:1], self.base), self.row)
+        state = beside.with_name(f"{beside.name}.gate.json")
+        with locked(beside.with_name(f"{beside.name}.lock")):
+            kept = Kept.read(state)
+            if not self.looks and self.family is None and not kept.content.get("looks", {}).get(self._key()):
+                return plain(judged(self.scores, self.aims[:1], self.base), self.row)
+            if self.family is None:
+                answer = self._looked(kept, ALPHA)
+            else:
+                with locked(self.family.with_name(f"{self.family.name}.lock")):
+                    answer = self._in_family(kept, self.family)
+            kept.write()
+        return answer
+
+    def _key(self) -> str:
+        return json.dumps([self.row, self.base, self.aims[0].name])
+
+    def _looked(self, kept: Kept, level: float) -> Answer:
+        """The smallest p of all looks that the seeds allow, each over its share of the level."""
+        declared = kept.content.setdefault("looks", {}).setdefault(
+            self._key(), {"looks": list(self.looks), "found": {}}
+        )
+        if declared["looks"] != list(self.looks):
+            before = ",".join(map(str, declared["looks"])) or "one at all seeds"
+            now = "none" if not self.looks else ",".join(map(str, self.looks))
+            raise UserError(
+                f"--looks: {before} was declared for '{self.row}', {now} was not; looks cannot be added later"
+            )
+        seeds = {row: list(self.scores.of(row, self.aims[0].name)) for row in (self.row, self.base)}
+        have = min(map(len, seeds.values()))
+        best: tuple[float, Answer] | None = None
+        for n, share in zip(self.looks, shares(self.looks), strict=True):
+            if n > have:
+                break
+            found = self._look(declared["found"], n, share, level)
+            if best is None or found["p"] <= best[0] or found["line"]["verdict"] == DIVERGED:
+                best = found["p"], Answer(found["code"], found["line"])
+        following = next((n for n in self.looks if n > have), None)
+        if best is None:
+            line = {"row": self.row, "base": self.base, "metric": self.aims[0].name, "verdict": UNTESTABLE, "n": have}
+            best = 1.0, Answer(WAIT, line)
+        missing = max(following - have, 0) if following else 0
+        return Answer(best[1].code, best[1].line | {"next look": following, "seeds missing": missing})
+
+    def _look(self, found: dict[str, Any], n: int, share: float, level: float) -> dict[str, Any]:
+        """Taken once; taken before, as it was found. Raises UserError where its scores have changed."""
+        first = _first(self.scores, n)
+        digest = _digest([first.of(row, self.aims[0].name) for row in (self.row, self.base)])
+        if str(n) not in found:
+            line = self._tested(first, share, level)
+            found[str(n)] = {"digest": digest, **line}
+        if found[str(n)]["digest"] != digest:
+            raise UserError(
+                f"{self.scores.source}: the first {n} seeds of '{self.row}' or '{self.base}' have changed since"
+            )
+        return dict(found[str(n)])
+
+    def _tested(self, scores: Scores, share: float, level: float) -> dict[str, Any]:
+        """{p, code, line}; outside a family p is corrected over the rows of the file, and level is ALPHA."""
+        judgement = judged(scores, self.aims[:1], self.base, share=share)
+        one = judgement.of(self.row)
+        line, e = _line(judgement, one), one.evidence
+        if self.family is None or e is None or math.isnan(e.p):
+            return {"p": line.get("p") or 1.0, "code": CODES[one.verdict], "line": line}  # type: ignore[index]
+        p = min(float(e.above(0.0) if not self.aims[0].lower else e.below(0.0)) / share, 1.0)
+        verdict = BETTER if p <= level else UNDECIDED if one.verdict == BETTER else one.verdict
+        line |= {"verdict": verdict, "p": p, "level": level}
+        if verdict == UNDECIDED:
+            line["why"] = f"one-sided p {p:.2g}, above this candidate's level {level:.2g}"
+        return {"p": p, "code": CODES[verdict], "line": line}  # type: ignore[index]
+
+    def _in_family(self, kept: Kept, path: Path) -> Answer:
+        family, before = Kept.read(path), kept.content.setdefault("families", {}).get(str(path.resolve()))
+        if before and (not family.content or family.checksum != before):
+            what = "is lost" if not family.content else "is not as this gate left it"
+            raise UserError(f"{path}: {what}; what its candidates spent is not known any more. Restore it")
+        if family.content.get("candidates", self.candidates) != (self.candidates or family.content.get("candidates")):
+            raise UserError(f"{path}: was begun for {family.content['candidates']} candidates, not {self.candidates}")
+        if not family.content:
+            family.content = {"rule": "LOND", "level": ALPHA, "candidates": self.candidates or CANDIDATES, "tested": []}
+        answer = self._candidate(family)
+        family.write()
+        kept.content["families"][str(path.resolve())] = family.checksum
+        return answer
+
+    def _candidate(self, family: Kept) -> Answer:
+        tested, most = family.content["tested"], family.content["candidates"]
+        own = next((one for one in tested if one["key"] == self._key()), None)
+        have = min(len(self.scores.of(row, self.aims[0].name)) for row in (self.row, self.base))
+        if own is None and have < (self.looks[0] if self.looks else LEAST):
+            return plain(judged(self.scores, self.aims[:1], self.base), self.row)  # nothing is spent
+        if own is None:
+            if len(tested) == most:
+                raise UserError(
+                    f"{family.path}: all of its {plural(most, 'candidate')} were tested; begin another family"
+                )
+            level = ALPHA / most * max(1, sum(one["kept"] for one in tested))
+            own = {"key": self._key(), "level": level, "looks": list(self.looks) or [have], "kept": False}
+            own |= {"content": {}}
+            tested.append(own)
+        looks = list(self.looks) or own["looks"]
+        if not self.looks and looks != [have]:
+            raise UserError(
+                f"{family.path}: '{self.row}' was tested at {looks[0]} seeds, and has {have} now; to test a candidate "
+                f"again, declare its looks beforehand: --looks {looks[0]},{have}"
+            )
+        of_own = Kept(family.path, own["content"])
+        answer = replace(self, looks=looks)._looked(of_own, own["level"])
+        own["kept"] = own["kept"] or answer.code == KEEP
+        return Answer(
+            answer.code, answer.line | {"candidate": tested.index(own) + 1, "of": most, "level": own["level"]}
+        )
+
+
+def _first(scores: Scores, n: int) -> Scores:
+    """The first n seeds of every row, in their order."""
+    names = {metric for run in scores.runs.values() for one in run.values() for metric in one}
+    found = Scores(scores.source)
+    for row, runs in scores.runs.items():
+        for metric in names:
+            for seed in list(scores.of(row, metric))[:n]:
+                found.runs.setdefault(row, {}).setdefault(seed, {})[metric] = runs[seed][metric]
+    return found

@@ -1,0 +1,227 @@
+"""Scores in a file, one line a run (row, seed, a column for each metric) or one a number (row, seed, metric, value), as
+CSV or as JSON lines; or as records in Python. What is wrong is a UserError of one line, with the line's number."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning_tfm.errors import UserError, nearest
+
+MOST, LONGEST = 1_000_000, 1 << 20
+"""lines of a file, bytes of a line"""
+FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<margin>[^:]+))?")
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A metric, and which of its values are better."""
+
+    name: str
+    lower: bool
+    log: bool = False
+    """its logarithm is tested; differences are printed in percent"""
+    margin: float | None = None
+    """a difference to base inside ± this is practically none: of the logarithm, a ratio of 1 + margin"""
+
+    def tested(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+    @property
+    def tau(self) -> float:
+        """The margin, as it is tested; NaN where there is none."""
+        return math.nan if self.margin is None else math.log1p(self.margin) if self.log else self.margin
+
+    def shown(self, difference: float) -> float:
+        """A tested difference as it is printed."""
+        return 100 * math.expm1(difference) if self.log else difference
+
+
+def aim(text: str) -> Aim:
+    """NAME:higher|lower[:log][:MARGIN]. Raises UserError."""
+    found = FORM.fullmatch(text)
+    if found is None:
+        raise UserError(
+            f"--metric {text}: say which values are better: NAME:higher or NAME:lower, then [:log][:MARGIN]"
+        )
+    margin = found["margin"] and _plain_number(found["margin"])
+    if found["margin"] and not (margin and 0 < margin < math.inf):
+        raise UserError(f"--metric {text}: the margin is a number above 0, not '{found['margin']}'")
+    return Aim(printable(found["name"]), found["side"] == "lower", bool(found["log"]), margin or None)
+
+
+Run = dict[str, float]
+"""metric -> value; NaN where the run diverged"""
+
+
+@dataclass
+class Scores:
+    """Runs by row and seed, in the order of their first lines."""
+
+    source: str
+    runs: dict[str, dict[str, Run]] = field(default_factory=dict)
+    lines: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """(row, seed, metric) -> where it stands, for what is wrong with a second one"""
+
+    def of(self, row: str, metric: str) -> dict[str, float]:
+        """seed -> value, in the order of the seeds."""
+        found = {seed: run[metric] for seed, run in self.runs[row].items() if metric in run}
+        return {seed: found[seed] for seed in in_order(found)}
+
+    def add(self, row: str, seed: str, metric: str, value: float, line: int) -> None:
+        """Raises UserError where the run has a number already."""
+        if before := self.lines.get((row, seed, metric)):
+            where = f"{self.source}, line {line}"
+            raise UserError(f"{where}: row '{row}', seed {seed} has its {metric} in line {before} already; keep one")
+        self.lines[row, seed, metric] = line
+        self.runs.setdefault(row, {}).setdefault(seed, {})[metric] = value
+
+    def missing(self) -> list[str]:
+        """A sentence on each row that lacks seeds that most rows have."""
+        every = in_order({seed for run in self.runs.values() for seed in run})
+        common = [s for s in every if sum(s in run for run in self.runs.values()) * 2 > len(self.runs)]
+        lacks = {row: [s for s in common if s not in run] for row, run in self.runs.items()}
+        return [f"{row}: no seed {', '.join(s)}; used as it is" for row, s in lacks.items() if s]
+
+
+def in_order(seeds: Iterable[str]) -> list[str]:
+    """By number where all are numbers, else as they come."""
+    seeds = list(seeds)
+    return sorted(seeds, key=int) if all(re.fullmatch(r"-?\d{1,18}", s) for s in seeds) else seeds
+
+
+def printable(name: str) -> str:
+    """A name that does nothing in a terminal: what no one can see is written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name.strip())
+
+
+def read(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
+    """`row`, `seed`: names of those columns. Raises UserError."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file")
+    jsonl = path.suffix in (".jsonl", ".ndjson", ".json")
+    return gathered(str(path), (_json_lines if jsonl else _csv_lines)(path), aims, row, seed)
+
+
+def gathered(
+    source: str, records: Iterable[tuple[int, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
+) -> Scores:
+    """Of (line, record)."""
+    scores, seen = Scores(source), False
+    for line, record in records:
+        where = f"{source}, line {line}"
+        if not seen:
+            _check_columns(source, record, aims, row, seed)
+            seen = True
+        name, number = (_label(record, key, where) for key in (row, seed))
+        long = "metric" in record and "value" in record
+        named = [one for one in aims if one.name == printable(str(record["metric"]))] if long else aims
+        for one in named:
+            value = _value(record.get("value" if long else one.name), one, where)
+            if value is not None:
+                scores.add(name, number, one.name, value, line)
+    if not scores.runs:
+        raise UserError(f"{source}: no run has a number in {' or '.join(one.name for one in aims)}")
+    return scores
+
+
+def _check_columns(source: str, record: Mapping[str, Any], aims: Sequence[Aim], row: str, seed: str) -> None:
+    for key, option in ((row, "--row"), (seed, "--seed")):
+        if key not in record:
+            raise UserError(f"{source}: no column '{key}'; name it by {option} COLUMN: {nearest(key, record)}")
+    long = "metric" in record and "value" in record
+    others = [key for key in record if key not in (row, seed)]
+    if not aims:
+        most = "NAME" if long else others[0] if others else "NAME"
+        raise UserError(
+            f"{source}: say which metric decides, and which values are better: --metric {most}:higher or "
+            f"--metric {most}:lower" + ("" if long else f"; columns: {', '.join(map(str, others[:20]))}")
+        )
+    for one in aims if not long else ():
+        if one.name not in record:
+            raise UserError(f"{source}: no column '{one.name}': {nearest(one.name, map(str, others))}")
+
+
+def _label(record: Mapping[str, Any], key: str, where: str) -> str:
+    found = record.get(key)
+    if found is None or not (name := printable(str(found))) or isinstance(found, float | list | dict):
+        if isinstance(found, float) and found.is_integer():
+            return str(int(found))
+        raise UserError(f"{where}: '{key}' is empty" if not found else f"{where}: {key}={found!r} is no name")
+    return name
+
+
+def _value(given: Any, one: Aim, where: str) -> float | None:
+    """None where the cell is empty; NaN for a run that diverged. Raises UserError."""
+    if given is None or given == "":
+        return None
+    value = _plain_number(given)
+    if value is None:
+        raise UserError(f"{where}: {one.name}={given!r} is no number")
+    if not math.isfinite(value):
+        return math.nan
+    if one.log and value <= 0:
+        raise UserError(f"{where}: {one.name}={given} has no logarithm; leave out :log, or score what is above 0")
+    return value
+
+
+def _plain_number(given: Any) -> float | None:
+    if isinstance(given, bool) or (isinstance(given, str) and not given.isascii()) or "_" in str(given):
+        return None
+    try:
+        return float(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    """Raises UserError for bytes that are no text, and for too many."""
+    with path.open("rb") as file:
+        for number in range(1, MOST + 3):
+            raw = file.readline(LONGEST)
+            if not raw:
+                return
+            if len(raw) == LONGEST or number > MOST + 1:
+                long = len(raw) == LONGEST
+                what = f"line {number} is longer than {LONGEST:,} bytes" if long else f"more than {MOST:,} lines"
+                raise UserError(f"{path}: {what}; that is no file of scores")
+            try:
+                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise UserError(f"{path}, line {number}: bytes that are no text (UTF-8)") from None
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    lines = _text_lines(path)
+    first = next(lines, "")
+    cut = max(",", "\t", ";", key=first.count)
+    head = [name.strip() for name in next(csv.reader([first], delimiter=cut), [])]
+    if twice := {name for name in head if head.count(name) > 1}:
+        raise UserError(f"{path}, line 1: column '{min(twice)}' is there twice")
+    reader = csv.reader(lines, delimiter=cut)
+    try:
+        for cells in reader:
+            if len(cells) != len(head) and any(cells):
+                said = f"{len(cells)} cells, where the first line has {len(head)}"
+                raise UserError(f"{path}, line {reader.line_num + 1}: {said}")
+            if any(cells):
+                yield reader.line_num + 1, dict(zip(head, cells, strict=True))
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num + 1}: {error}") from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(_text_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UserError(f"{path}, line {number}: no JSON object; a line is one run") from None
+        if not isinstance(found, dict):
+            raise UserError(f"{path}, line {number}: no JSON object; a line is one run")
+        yield number, found

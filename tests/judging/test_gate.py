@@ -1,0 +1,106 @@
+"""The gate: exit codes, looks declared beforehand, and a budget that many candidates share."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_tfm.cli.main import main
+from lightning_tfm.judging.gate import shares
+from lightning_tfm.study.looks import LATE
+
+METRIC = ["--metric", "acc:higher:0.5"]
+
+
+def write(path: Path, rows: dict[str, list[float]]) -> Path:
+    lines = [f"{row},{s},{x!r}" for row, of in rows.items() for s, x in enumerate(of, 1)]
+    path.write_text("row,seed,acc\n" + "\n".join(lines))
+    return path
+
+
+def normal(mean: float, n: int, seed: int) -> list[float]:
+    return (mean + np.random.default_rng(seed).standard_normal(n)).tolist()
+
+
+def asked(capsys, path: Path, row: str, *more: str) -> tuple[int, dict[str, object]]:
+    code = main(["judge", str(path), *METRIC, "--gate", row, *more])
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if code != 2 else {"error": said.err}
+
+
+def test_exit_codes(tmp_path, capsys):
+    rows = {"base": normal(0, 8, 1), "good": normal(9, 8, 2), "bad": normal(-9, 8, 3), "open": normal(0.3, 8, 4)}
+    rows |= {"lost": [float("nan")] * 5, "one": [3.0]}
+    path = write(tmp_path / "scores.csv", rows)
+    codes = {row: asked(capsys, path, row)[0] for row in rows}
+    assert codes == {"base": 2, "good": 0, "bad": 4, "open": 3, "lost": 4, "one": 3}
+    assert asked(capsys, path, "none")[0] == 2
+    assert asked(capsys, path, "open")[1]["seeds needed"] > 8 and asked(capsys, path, "one")[1]["seeds missing"] == 4
+    assert not (tmp_path / "scores.csv.gate.json").exists(), "nothing is kept where nothing was declared"
+
+
+def test_looks_share_the_level_as_a_study_shares_it():
+    assert shares([5, 8, 12]) == pytest.approx(LATE)
+    assert [sum(shares(range(5, 5 + k))) for k in (1, 2, 3, 4, 6)] == pytest.approx([1] * 5)
+
+
+def test_looks_are_declared_once_kept_and_repeated_for_nothing(tmp_path, capsys):
+    looks = ("--looks", "5,8,12")
+    rows = {"base": normal(0, 12, 1), "x": normal(1.6, 12, 2)}
+    first = {row: of[:6] for row, of in rows.items()}
+    path = write(tmp_path / "scores.csv", first)
+    code, line = asked(capsys, path, "x", *looks)
+    assert code == 3 and line["n"] == 5 and line["next look"] == 8 and line["seeds missing"] == 2
+    assert asked(capsys, path, "x", *looks) == (code, line)
+    write(path, rows)
+    code, last = asked(capsys, path, "x", *looks)
+    assert last["next look"] is None
+    found = json.loads((tmp_path / "scores.csv.gate.json").read_text())["looks"]['["x", "base", "acc"]']["found"]
+    assert list(found) == ["5", "8", "12"] and last["p"] == min(one["p"] for one in found.values())
+    for wrong in (("--looks", "5,6,12"), ()):
+        code, said = asked(capsys, path, "x", *wrong)
+        assert code == 2 and "5,8,12 was declared for 'x'" in said["error"]
+    write(path, rows | {"x": [9.0, *rows["x"][1:]]})
+    code, said = asked(capsys, path, "x", *looks)
+    assert code == 2 and "the first 5 seeds of 'x' or 'base' have changed" in said["error"]
+
+
+@pytest.mark.parametrize("looks", ["3,5", "8,5", "5,5", "5,x", ""])
+def test_wrong_looks_are_refused(tmp_path, capsys, looks):
+    path = write(tmp_path / "scores.csv", {"base": normal(0, 5, 1), "x": normal(0, 5, 2)})
+    assert asked(capsys, path, "x", f"--looks={looks}")[0] == (2 if looks else 3)
+
+
+def test_a_family_shares_one_budget_and_its_file_is_not_begun_anew(tmp_path, capsys):
+    family = tmp_path / "family.json"
+    more = ("--family", str(family), "--candidates", "10")
+    rows = {"base": normal(0, 5, 1), "a": normal(9, 5, 2), "b": normal(9, 5, 3), "c": normal(0, 5, 4)}
+    path = write(tmp_path / "scores.csv", rows | {"few": [1.0, 2.0]})
+    code, line = asked(capsys, path, "a", *more)
+    assert code == 0 and line["level"] == pytest.approx(0.005) and line["candidate"] == 1
+    assert asked(capsys, path, "a", *more)[1] == line, "asked again, nothing is spent"
+    assert asked(capsys, path, "few", *more)[0] == 3, "too few seeds spend nothing"
+    code, line = asked(capsys, path, "b", *more)
+    assert (code, line["level"], line["candidate"]) == (0, pytest.approx(0.005), 2)
+    code, line = asked(capsys, path, "c", *more, "--base", "b")
+    assert (code, line["level"], line["candidate"]) == (4, pytest.approx(0.01), 3)
+
+    kept = family.read_bytes()
+    for spoilt in (kept.replace(b'"kept": true', b'"kept": false'), kept[:-9], b"[]", None):
+        family.unlink() if spoilt is None else family.write_bytes(spoilt)
+        code, said = asked(capsys, path, "c", *more)
+        assert code == 2 and str(family) in said["error"] and "not known any more" in said["error"]
+    family.write_bytes(kept)
+    write(path, rows | {"c": normal(0, 8, 4), "base": normal(0, 8, 1)})
+    code, said = asked(capsys, path, "a", *more, "--base", "base")
+    assert code in (0, 2)
+    assert asked(capsys, path, "c", *more[:2], "--candidates", "11")[0] == 2
+
+
+def test_a_family_that_is_spent_is_refused(tmp_path, capsys):
+    more = ("--family", str(tmp_path / "family.json"), "--candidates", "1")
+    path = write(tmp_path / "scores.csv", {name: normal(0, 5, i) for i, name in enumerate(("base", "a", "b"))})
+    assert asked(capsys, path, "a", *more)[0] == 3
+    code, said = asked(capsys, path, "b", *more)
+    assert code == 2 and "all of its 1 candidate were tested; begin another" in said["error"]

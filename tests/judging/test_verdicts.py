@@ -1,0 +1,169 @@
+"""Verdicts on scores that somebody else made: the numbers of the package's statistics, words, and what is left out."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import lightning_tfm
+from benchmarks import judge as simulated
+from lightning_tfm.cli.main import main
+from lightning_tfm.errors import UserError
+from lightning_tfm.judging.scores import Scores, aim, gathered
+from lightning_tfm.judging.verdicts import Judgement, judged
+from lightning_tfm.report.stats import base_alone
+from lightning_tfm.report.stats.statistics import LEAST
+
+
+def made(rows: dict[str, list[float]], metric: str = "loss:lower", **options: object) -> Judgement:
+    return judged(scores_of(rows, metric), [aim(metric)], **options)  # type: ignore[arg-type]
+
+
+def scores_of(rows: dict[str, list[float]], metric: str = "loss:lower") -> Scores:
+    one = aim(metric)
+    records = [{"row": row, "seed": s, one.name: x} for row, values in rows.items() for s, x in enumerate(values)]
+    return gathered("scores", enumerate(records, 1), [one], "row", "seed")
+
+
+def normal(mean: float, n: int = 8, seed: int = 1) -> list[float]:
+    return (mean + 0.1 * np.random.default_rng(seed).standard_normal(n)).tolist()
+
+
+THREE = {"base": normal(3), "good": normal(2, seed=2), "bad": normal(4, seed=3), "same": normal(3, seed=4)}
+
+
+def words(judgement: Judgement) -> dict[str, str]:
+    return {one.row: str(one.verdict) for one in judgement.rows["loss"]}
+
+
+def test_words_go_by_direction_and_by_margin():
+    assert words(made(THREE)) == {"base": "", "good": "better", "bad": "worse", "same": "undecided"}
+    assert words(made(THREE, "loss:lower:0.5"))["same"] == "practically equal"
+    higher = judged(scores_of(THREE), [replace(aim("loss:higher"))])
+    assert words(higher)["good"] == "worse"
+
+
+def test_a_single_row_of_equal_variance_is_close_to_welch():
+    """With two rows there is little to moderate: between Welch's t and the pooled one."""
+    rows = {"base": normal(3), "other": normal(3.1, seed=5)}
+    e = made(rows).of("other").evidence
+    welch = stats.ttest_ind(rows["other"], rows["base"], equal_var=False)
+    assert e is not None and e.estimate == pytest.approx(np.mean(rows["other"]) - np.mean(rows["base"]))
+    assert e.p == pytest.approx(welch.pvalue, rel=0.35) and float(e.se) >= welch._standard_error - 1e-12
+
+
+def test_logarithms_are_printed_in_percent():
+    found = made({"base": [math.e] * 4 + [3.0], "up": [2 * math.e] * 4 + [6.0]}, "loss:lower:log")
+    e = found.of("up").evidence
+    assert e is not None and float(e.estimate) == pytest.approx(math.log(2))
+    records = [{"row": row, "seed": s, "x": k + s / 100} for row, k in (("base", 1), ("up", 2)) for s in range(5)]
+    assert " +9" in str(lightning_tfm.judge(records, metrics={"x": "lower:log"})), "of a row twice as large, some 100 %"
+
+
+def test_a_diverged_row_has_that_word_and_moves_no_other():
+    without = made(THREE)
+    beside = made(THREE | {"lost": [math.nan, 9.0, 1.0, 2.0, 500.0]})
+    assert beside.of("lost").verdict == "diverged" and beside.of("lost").beside == "1 of 5"
+    for row in THREE:
+        assert str(beside.of(row).evidence) == str(without.of(row).evidence)
+
+
+def test_a_base_that_diverged_allows_no_test():
+    found = made(THREE | {"base": [*THREE["base"], math.inf]})
+    assert {one.verdict for one in found.rows["loss"] if one.row != "base"} == {"not testable"}
+
+
+def test_fewer_seeds_than_a_verdict_needs_have_an_interval_and_how_many_are_missing():
+    found = made(THREE | {"few": normal(2, 3), "one": [2.0]})
+    few, one = found.of("few"), found.of("one")
+    assert few.verdict == "not testable" and few.missing == LEAST - 3 and few.beside == "2 more seeds"
+    assert few.evidence is not None and few.evidence.lower < few.evidence.estimate < few.evidence.upper
+    assert one.evidence is not None and math.isnan(one.evidence.lower) and one.missing == LEAST - 1
+
+
+def test_a_target_is_a_one_sample_test():
+    found = made({"a": normal(3.0), "b": normal(3.4, seed=2)}, target=3.1)
+    assert {one.row: str(one.verdict) for one in found.rows["loss"]} == {"a": "better", "b": "worse"}
+    e = found.of("a").evidence
+    own = stats.ttest_1samp(normal(3.0), 3.1)
+    assert e is not None and e.estimate == pytest.approx(np.mean(normal(3.0)) - 3.1)
+    assert float(e.se) >= np.std(normal(3.0), ddof=1) / math.sqrt(8) - 1e-12 and e.p < 10 * own.pvalue + 1e-3
+
+
+def test_the_first_metric_decides_and_another_changes_nothing_of_it():
+    records = [{"row": row, "seed": s, "loss": x, "time": s + x} for row, of in THREE.items() for s, x in enumerate(of)]
+    both = lightning_tfm.judge(records, metrics={"loss": "lower", "time": "lower"}).judgement
+    assert str(both.rows["loss"]) == str(made(THREE).rows["loss"]) and len(both.rows["time"]) == 4
+
+
+def test_base_is_found_by_its_name_or_must_be_named():
+    assert made({"baseline": normal(3), "x": normal(2)}).base == "baseline"
+    with pytest.raises(UserError, match="--base ROW"):
+        made({"a": normal(3), "x": normal(2)})
+    with pytest.raises(UserError, match="'base' and 'baseline'"):
+        made({"base": normal(3), "baseline": normal(2)})
+    with pytest.raises(UserError, match="--base bas: no such row: did you mean 'base'"):
+        made(THREE, base="bas")
+    with pytest.raises(UserError, match="nothing to compare it with"):
+        made({"base": normal(3)})
+
+
+def test_a_base_that_stands_apart_is_named_and_changes_no_verdict():
+    low = {"base": [3.0, 3.1, 12.9, 13.0, 13.1]} | {f"r{i}": normal(10, seed=i) for i in range(4)}
+    assert "two levels" in made(low).alone
+    away = {"base": normal(3)} | {f"r{i}": normal(4, seed=i + 9) for i in range(4)}
+    assert "alike" in made(away).alone and set(words(made(away)).values()) == {"", "worse"}
+    assert made(THREE).alone == ""
+
+
+def test_simulated_studies_are_judged_as_a_file_is():
+    rng = np.random.default_rng(8)
+    y = simulated.runs(rng, "base alone, gap 10", 12, 4, 5)
+    false, warned = simulated.judged_false(y)
+    for study, any_false, alone in zip(y, false, warned, strict=True):
+        found = made({name: list(x) for name, x in zip(("base", *"abcd"), study, strict=True)})
+        assert any(one.verdict in ("better", "worse") for one in found.rows["loss"]) == any_false
+        assert bool(found.alone) == alone
+
+
+def test_unimodal_studies_hold_few_false_rows_and_few_warnings_and_a_base_on_two_levels_is_seen():
+    rng = np.random.default_rng(5)
+    for kind in ("loss", "accuracy 0.99"):
+        false, warned = simulated.judged_false(simulated.runs(rng, kind, 1000, 4, 5))
+        assert false.mean() < 0.07 and warned.mean() < 0.05
+    false, warned = simulated.judged_false(simulated.runs(rng, "base alone, gap 30", 1000, 4, 5))
+    assert false.mean() > 0.1 and warned[false].mean() > 0.8
+    assert not base_alone.two_levels(np.zeros((2, 3)), np.ones((2, 3)), np.full(3, 3)).any()
+
+
+def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: Path, capsys):
+    path = tmp_path / "scores.csv"
+    lines = [f"{row},{s},{x}" for row, of in THREE.items() for s, x in enumerate(of)]
+    path.write_text("row,seed,loss\n" + "\n".join(lines))
+    asked = ["judge", str(path), "--metric", "loss:lower:0.5"]
+    said = {}
+    for kind in ("text", "markdown", "latex", "csv", "json"):
+        assert main([*asked, "--format", kind]) == 0
+        said[kind] = capsys.readouterr().out
+        assert "practically equal" in said[kind] or kind == "latex"
+    assert max(map(len, said["text"].splitlines())) <= 80
+    assert {one["row"] for one in json.loads(said["json"])["rows"]} == set(THREE)
+    assert main([*asked, "--format", "html", "--figures", str(tmp_path / "fig")]) == 0
+    page = (tmp_path / "judge.html").read_text()
+    assert page.count("<svg") >= 2 and "practically equal" in page
+    assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-0-loss.svg", "seeds.svg"}
+
+
+def test_python_gives_a_frame_a_picture_and_a_gate():
+    pandas = pytest.importorskip("pandas")
+    records = [{"row": row, "seed": s, "loss": x} for row, of in THREE.items() for s, x in enumerate(of)]
+    of_frame = lightning_tfm.judge(pandas.DataFrame(records), base="base", metrics={"loss": "lower"})
+    of_list = lightning_tfm.judge(records, base="base", metrics={"loss": "lower"})
+    assert str(of_frame) == str(of_list)
+    assert of_frame.table().set_index("row").verdict["good"] == "better"
+    assert of_frame.forest()._repr_svg_().startswith("<svg")
+    assert [of_frame.gate(row).code for row in ("good", "same", "bad")] == [0, 3, 4]
