@@ -23,15 +23,19 @@ html_copy_source = False
 html_show_sourcelink = False
 SINGLE = (
     "index",
+    "install",
     "first-ablation",
-    "concepts",
-    "troubleshooting",
     "attention",
-    "claims",
+    "troubleshooting",
+    "mistakes",
+    "concepts",
+    "reading",
     "terms",
     "promises",
-    "benchmarks",
     "deviations",
+    "alternatives",
+    "claims",
+    "benchmarks",
     "also/*",
 )
 html_sidebars = {page: [] for page in SINGLE}

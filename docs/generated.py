@@ -39,7 +39,6 @@ SECTIONS = {
 ROOT = Path(__file__).parents[1]
 COPIED = {
     "README.md": "index",
-    "NOTES.md": "also/notebook",
     "ARCHITECTURE.md": "also/architecture",
     "CONTRIBUTING.md": "also/contributing",
     "CHANGELOG.md": "also/changelog",
@@ -48,6 +47,8 @@ COPIED = {
 TABLES = sorted(ROOT.glob("experiments/results/*/table.md"))
 COPIED |= {str(path.relative_to(ROOT)): f"also/table-{path.parent.name}" for path in TABLES}
 """what is no page of docs/ -> the page that shows it"""
+DIARY = "NOTES.md"
+"""the diary: read in the repository alone"""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 
@@ -129,7 +130,7 @@ def _title(folder: str) -> str:
 
 
 def inside(page: str, text: str) -> str:
-    """`text` with links to what `COPIED` shows led to its page, and those to folders left as words.
+    """`text` with links to what `COPIED` shows led to its page, and those to folders and the diary left as words.
 
     A heading of reference/index.md, which the repository has, marks the place of the page of that name, written here.
     """
@@ -142,7 +143,7 @@ def inside(page: str, text: str) -> str:
             return f"[{link[2]}]({os.path.relpath(ROOT / 'docs' / COPIED[name], here)}.md)"
         if name == "docs/reference/index.md" and link[4]:
             return f"[{link[2]}]({os.path.relpath(target.parent / link[4][1:], here)}.md)"
-        return link[2] if target.is_dir() else link[0]
+        return link[2] if target.is_dir() or name == DIARY else link[0]
 
     if page == "reference/index":
         text = re.sub(r"^## (\w+)$", lambda m: f"## [{m[1]}]({m[1].lower()}.md)", text, flags=re.MULTILINE)
