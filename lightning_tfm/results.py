@@ -22,8 +22,9 @@ from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.report.build import make
+from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.runs.record import RunRecord
+from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.looks import asked_cells
 from lightning_tfm.study.rows import find_row
 from lightning_tfm.study.study import Ablation, load_as
@@ -75,7 +76,8 @@ class StudyResults:
         """
         points, keys = [], set[str]()
         for cell in asked_cells(self.study, self.root):
-            curve = Curve.of(RunFolder(self.root, cell.training_hash).path)
+            text = self.study.texts(cell, self.root).dev[:16]
+            curve = Curve.of(RunFolder(self.root, cell.training_hash).path, text=text)
             keys.update(curve.keys)
             points += [{"row": cell.row, "seed": cell.seed, "step": int(x), key: y} for x, y in curve.every(key)]
         if keys and key not in keys:
@@ -83,12 +85,18 @@ class StudyResults:
         return frame(points)
 
     def run(self, row: str, seed: int) -> "RunResults":
-        """The run of a row at a seed. Raises UserError where there is no such row, or the run is not finished."""
-        cell = self.study.cell(find_row({found.name: found for found in self.study.rows}, row), seed)
+        """The run of a row at a seed, scored as the study scores it.
+
+        Raises UserError where there is no such row, or the run is not finished or not scored so.
+        """
+        cell = self.study.cell(found := find_row({one.name: one for one in self.study.rows}, row), seed)
         folder = RunFolder(self.root, cell.training_hash)
         if folder.read_result() is None:
             raise UserError(f"{self.study.name} has no finished run of row '{row}' at seed {seed}")
-        return RunResults(folder)
+        record = read_as_scored(folder, self.study.evaluation_of(found), self.study.base.data.dev)
+        if isinstance(record, Missing):
+            raise UserError(f"{self.study.name}, row '{row}' at seed {seed}: {record.reason}")
+        return RunResults(folder, record, self.study.texts(cell, self.root).dev[:16])
 
 
 @dataclass(frozen=True)
@@ -96,13 +104,15 @@ class RunResults:
     """A finished run. Its weights are loaded on first use."""
 
     folder: RunFolder
+    _record: RunRecord
+    _text: str = ""
+    """first 16 digits of the fingerprint of its study's dev text"""
 
     @property
     def record(self) -> RunRecord:
-        """Scores, parameters, seconds and where they came from, as in its result.json."""
-        found = self.folder.read_result()
-        assert found is not None, "only finished runs are loaded"
-        return found
+        """Scores, parameters, seconds and where they came from: of a study's run as the study scores it, else as in its
+        result.json."""
+        return self._record
 
     @cached_property
     def trained(self) -> Trained:
@@ -116,10 +126,12 @@ class RunResults:
 
     def curve(self, key: str = "dev_ppl") -> Any:
         """One line for each logged point: step and `key`."""
-        return frame({"step": int(x), key: y} for x, y in Curve.of(self.folder.path).every(key))
+        return frame({"step": int(x), key: y} for x, y in Curve.of(self.folder.path, text=self._text).every(key))
 
     def translate(self, lines: Iterable[str]) -> list[str]:
-        """The best translation of each line."""
+        """The best translation of each line. Raises UserError for a single text, whose letters would be translated."""
+        if isinstance(lines, str):
+            raise UserError(f"translate({lines[:40]!r}): expected a list of sentences, write translate([…])")
         return [best.text for best, *_ in self.trained.translate(lines)]
 
     def attention(self, source: str, target: str | None = None) -> dict[str, Any]:
@@ -142,7 +154,10 @@ def load_study(name: str, root: str | Path = "results") -> StudyResults:
 
 def load_run(run: str, root: str | Path = "results") -> RunResults:
     """A finished run by its folder, or by the start of its name. Raises UserError where there is none or several."""
-    return RunResults(find_trained(run, Path(root)))
+    folder = find_trained(run, Path(root))
+    record = folder.read_result()
+    assert record is not None, "only finished runs are found"
+    return RunResults(folder, record)
 
 
 def frame(lines: Iterable[dict[str, Any]]) -> Any:

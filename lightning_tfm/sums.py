@@ -39,8 +39,15 @@ def signed(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def intact(plain: Any) -> bool:
-    """Whether the content of a record is what was signed; also where it was written without a checksum."""
-    return not isinstance(plain, dict) or KEY not in plain or plain[KEY] == _digest(plain)
+    """Whether the content of a record is what was signed; also where it was written before there were checksums."""
+    if not isinstance(plain, dict) or KEY not in plain:
+        return not has_checksum(plain)
+    return plain[KEY] == _digest(plain)
+
+
+def has_checksum(plain: Any) -> bool:
+    """Whether the content of a record is of a version that writes checksums: its own, and those of files beside it."""
+    return isinstance(plain, dict) and bool(KEY in plain or plain.get("files"))
 
 
 def check_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -99,6 +99,8 @@ TABLE = [
     ("data prepare line", "", 2, "did you mean 'lines'"),
     (FIT, "trainer: {log_every: 0}", 2, "trainer.log_every=0: must be at least 1"),
     (FIT, "data: {long: train}", 2, "data.long=train is trained on (data.train=train): name a split that is not"),
+    (f"{MINIATURE} --data.dev train", "", 2, "data.dev=train is trained on (data.train=train): name another split"),
+    (f"{TABLE3} --data.train train+test", "", 2, "data.test=test is trained on (data.train=train+test)"),
     (FIT, "data: {long_from: 32}", 2, "data.long_from=32 is for data.long, the split that is scored by length"),
     (FIT, "data: {long: val, long_from: -1}", 2, "data.long_from=-1: must not be negative"),
     # --- arguments ---

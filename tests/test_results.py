@@ -75,6 +75,11 @@ def test_where_pandas_is_a_table_is_a_data_frame(study, monkeypatch):
     assert study.runs() == ("a frame of", lines)
 
 
+def test_a_single_text_is_not_taken_for_a_list_of_its_letters(study):
+    with pytest.raises(UserError, match=r"translate\('Ta torror'\): expected a list of sentences"):
+        study.run(study.study.rows[0].name, study.study.seeds[0]).translate("Ta torror")
+
+
 def test_what_is_not_there_is_named(root):
     with pytest.raises(UserError, match=r"norn.*norm"):
         lt.load_study("norn", root)

@@ -79,7 +79,7 @@ def _query(root: Path, options: dict[str, Any]) -> str:
     board = Board(root, cache=cache_file(root))
     seen = board.look()
     keep(board)
-    known, runs = fields(seen), list(seen.runs.values())
+    known, runs = fields(seen), seen.scored
     found, named = find_runs(options["run"], known, runs)
     more = [find_field(name.strip(), known) for name in options["columns"].split(",") if name.strip()]
     columns = list(dict.fromkeys([known[name] for name in SHOWN] + named + more))

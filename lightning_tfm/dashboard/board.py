@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from lightning_tfm.config import Miniature
@@ -41,6 +42,20 @@ class Seen:
     """run/NAME or study/NAME -> version"""
     notes: tuple[str, ...] = ()
     """what is wrong with user-defined metrics that runs are scored by"""
+
+    @cached_property
+    def scored(self) -> list[RunState]:
+        """The runs as their studies score them, once for each way; by their own evaluation those of no study."""
+        found = []
+        for name, run in self.runs.items():
+            views = [self.studies[home.study].runs[name] for home in self.homes.get(name, ())]
+            found += list({_scoring(view): view for view in reversed(views)}.values())[::-1] or [run]
+        return found
+
+    def places(self, run: RunState) -> list[Home]:
+        """The cells that one of `scored` fills."""
+        homes = self.homes.get(run.name, ())
+        return [home for home in homes if _scoring(self.studies[home.study].runs[run.name]) == _scoring(run)]
 
     def called(self, name: str) -> str:
         """A run in words: row and seed as named by a study, or as requested outside one; else its name."""
@@ -132,6 +147,12 @@ class Board:
             watch = self._watches[outline.name] = Watch(self.root, study=outline.study)
         watch.runs = _Here(runs)
         return watch.look(outline.cells)
+
+
+def _scoring(run: RunState) -> tuple[str, str]:
+    """What two studies score alike where they see the same in a run."""
+    dev = run.record and run.record.scores.get("dev")
+    return run.text, dev.evaluation_hash if dev else ""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class CurvesPages:
         known, measure = fields(seen), measure or DEV
         found, charts, words = list[RunState](), dict[str, Chart](), ""
         try:
-            found, _ = find_runs(where, known, newest_first(seen.runs.values()))
+            found, _ = find_runs(where, known, newest_first(seen.scored))
             curves, note = self._curves(seen, found, by and find_field(by, known), measure)
             charts = (
                 {"chart-curves": Chart(KEYS[measure], curves, note, log=measure == DEV, big=True)} if curves else {}
@@ -87,7 +87,7 @@ class CurvesPages:
         mean = PPL.mean if measure == DEV else fmean
         if of > READ:
             return mean_curve(name, colour, [list(view.curve) for view in views if view.curve], mean)
-        courses = [(view, self._runs.course(view.name)) for view in views]
+        courses = [(view, self._runs.course(view.name, view.text)) for view in views]
         known = [(view, course) for view, course in courses if course.points(measure)]
         across: dict[str, list[Points]] = {}
         for view, course in known:
@@ -100,6 +100,6 @@ class CurvesPages:
 
 def _rows_in_order(seen: Seen, found: Sequence[RunState]) -> dict[tuple[str, ...], int]:
     """As the study has them that most of these runs are of, so that they have the colours of its page; then others."""
-    studies = Counter(home.study for view in found for home in seen.homes.get(view.name, ()))
+    studies = Counter(home.study for view in found for home in seen.places(view))
     rows = [run.row for study, _ in studies.most_common() for run in seen.outlines[study].runs]
     return {(row,): rank for rank, row in enumerate(dict.fromkeys(rows))}

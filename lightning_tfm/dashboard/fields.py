@@ -31,7 +31,7 @@ OF_SCORE = ("nll", *(m.field for m in (*METRICS.values(), CHARACTER) if m.printe
 
 def fields(seen: Seen) -> dict[str, Field]:
     """All that are known of the runs seen, by name."""
-    runs = seen.runs.values()
+    runs = seen.scored
     found = [Field(name, kind, partial(_of_record, name)) for name, kind in _held(RunRecord).items() if kind != "text"]
     found += [Field(name, kind, partial(_attribute, name)) for name, kind in _held(RunState).items()]
     found += [
@@ -85,16 +85,16 @@ def _short_names(metrics: Collection[str]) -> Mapping[str, str]:
 
 
 def _studies(seen: Seen, run: RunState) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(home.study for home in seen.homes.get(run.name, ())))
+    return tuple(dict.fromkeys(home.study for home in seen.places(run)))
 
 
 def _rows(seen: Seen, run: RunState) -> tuple[str, ...]:
-    homes = seen.homes.get(run.name, ())
+    homes = seen.places(run)
     return tuple(dict.fromkeys(home.row for home in homes)) or ((run.called.row,) if run.called else ())
 
 
 def _called(seen: Seen, run: RunState) -> int | None:
-    homes = seen.homes.get(run.name, ())
+    homes = seen.places(run)
     return homes[0].seed if homes else run.called.seed if run.called else None
 
 

@@ -66,8 +66,9 @@ def newest_first(views: Iterable[Any]) -> list[Any]:
 
 def chosen(seen: Seen, where: str, columns: Sequence[str]) -> dict[str, Any]:
     """Names of the runs that a condition finds, all without one, and their values of these fields. Raises UserError."""
-    known, runs = fields(seen), list(seen.runs.values())
-    found, _ = find_runs(where, known, runs)
+    known = fields(seen)
+    runs, _ = find_runs(where, known, seen.scored)
+    found = list({run.name: run for run in reversed(runs)}.values())[::-1]
     asked = [find_field(name, known) for name in columns]
     values = {field.name: [_plain(field, field.of(run)) for run in found] for field in asked}
     return {"name": [run.name for run in found], "columns": values}

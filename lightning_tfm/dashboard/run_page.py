@@ -43,12 +43,12 @@ class RunPages:
 
     def __init__(self, board: Board, texts: bool = True, most: int = 128) -> None:
         self._root, self._texts, self._most = board.root, texts, most
-        self._courses: OrderedDict[str, Course] = OrderedDict()
+        self._courses: OrderedDict[tuple[str, str], Course] = OrderedDict()
 
-    def course(self, name: str) -> Course:
-        """The run's course so far."""
-        found = self._courses.setdefault(name, Course(self._root / "runs" / name / "metrics.jsonl"))
-        self._courses.move_to_end(name)
+    def course(self, name: str, text: str = "") -> Course:
+        """The run's course so far; `text`: see Course."""
+        found = self._courses.setdefault((name, text), Course(self._root / "runs" / name / "metrics.jsonl", text))
+        self._courses.move_to_end((name, text))
         if len(self._courses) > self._most:
             self._courses.popitem(last=False)
         return found.look()

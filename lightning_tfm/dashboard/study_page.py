@@ -172,7 +172,8 @@ def _shown(more: list[Asked], views: Sequence[RunState | None]) -> list[Shown]:
 
 
 def _trial(study: Search, state: CellState, seen: Seen, more: list[Asked]) -> TrialView:
-    runs = [(run.seed, seen.runs.get(name_of(run))) for run in state.cell.runs]
+    now = seen.studies[study.name].runs
+    runs = [(run.seed, now[name_of(run)] if name_of(run) in seen.runs else None) for run in state.cell.runs]
     trained = experiment_of(runs[0][1].experiment) if runs[0][1] else None
     shown = [_typed(trained, study, p.name) if trained else (NOTHING, NOTHING) for p in study.space]
     done = state.state == "done" and len(state.values) == len(study.objectives)
@@ -228,8 +229,8 @@ def _row_curves(outline: Outline, seen: Seen) -> list[Curve]:
     by_row: dict[str, list[RunState]] = {}
     foreign = outline.study.foreign(outline.study.base_row)
     for run in outline.runs:
-        view = seen.runs.get(name_of(run))
-        if view is not None and view.curve and run.row not in foreign:
+        view = seen.studies[outline.name].runs[name_of(run)]
+        if view.curve and run.row not in foreign:
             by_row.setdefault(run.row, []).append(view)
     colours = {row.name: number for number, row in enumerate(outline.study.rows)}
     found = []

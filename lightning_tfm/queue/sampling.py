@@ -238,7 +238,7 @@ class SearchTrials(Trials):
         """Report new dev perplexities; yields the steps after which the run is unpromising."""
         reported = self._reported.setdefault(claim.trial_id, set())
         text = self.search.prints.dev[:16]  # validations from before this search took the run over do not count
-        lines = [r for r in Curve.of(folder.path).lines if "dev_ppl" in r and r.get("dev", text) == text]
+        lines = [line for line in Curve.of(folder.path, text=text).lines if "dev_ppl" in line]
         end = self._missed({r["step"] for r in lines})
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         for step, value in fresh.items():

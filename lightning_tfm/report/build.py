@@ -36,7 +36,8 @@ def write_table(study: Ablation, root: Path) -> Table:
     table = tabulate(study, found)
     scored = {(row.name, int(seed)) for row in table.rows for seed in row.ppl.by_seed}
     runs = {key: RunFolder(root, run.training_hash) for key, run in found.items() if isinstance(run, RunRecord)}
-    curves = {key: Curve.of(runs[key].path).validations for key in scored}
+    texts = {row.name: study.data_of(row).prints.dev[:16] for row in study.rows}
+    curves = {key: Curve.of(runs[key].path, text=texts[key[0]]).validations for key in scored}
     agreed, fall = agreement.of_rows(table.rows, curves, table.foreign, bool(table.scale))
     rows = with_worth(table.rows, study, curves, study.base_row)
     folder = folder_of(root, study.name)

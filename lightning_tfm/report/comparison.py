@@ -9,7 +9,9 @@ as with fewer seeds than a verdict needs, has only its interval.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from typing import Any
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.errors import UserError
@@ -22,6 +24,7 @@ from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.rows import differences
+from lightning_tfm.study.study import Ablation
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class Comparison:
 
 def compare(reports: list[Report]) -> Comparison:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
+    check_same_texts([report.cells.study for report in reports])
     summaries = [report.summary for report in reports]
     names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
     common = set.intersection(*(set(summary.metrics) for summary in summaries))
@@ -148,6 +152,25 @@ def compare(reports: list[Report]) -> Comparison:
     ]
     asked = Asked({s.study: s.title for s in summaries}, " ".join(dict.fromkeys(s.question for s in summaries)))
     return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out, labels, asked))
+
+
+UNTRAINED: dict[str, Any] = dict.fromkeys(("test", "long", "long_from", "max_len"))
+"""fields of the data that change neither the training text nor the dev text"""
+
+
+def check_same_texts(studies: Sequence[Ablation]) -> None:
+    """Raise UserError where two studies name the same text and were not trained or scored on the same."""
+    for one, other in combinations(studies, 2):
+        named = [asdict(study.base.data) | UNTRAINED for study in (one, other)]
+        changed = [role for role in one.prints.differing(other.prints) if role in ("train", "dev")]
+        if changed and named[0] == named[1]:
+            role, data = changed[0], one.base.data
+            raise UserError(
+                f"{one.name} and {other.name} cannot be compared: both have data.corpus={data.corpus} and data.{role}="
+                f"{getattr(data, role)}, but that text was edited between them (fingerprints "
+                f"{getattr(one.prints, role)[:12]}… and {getattr(other.prints, role)[:12]}… in study.json): run one of "
+                "them again on the other's text under its own --name"
+            )
 
 
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:

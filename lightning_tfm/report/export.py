@@ -53,6 +53,8 @@ class Exported:
     """what varies in its study: dotted keys and values, at the sizes that were trained"""
     record: RunRecord | None
     """None while it is unfinished, or was stopped early"""
+    text: str = ""
+    """first 16 digits of the fingerprint of its study's dev text"""
 
     @property
     def name(self) -> str:
@@ -61,7 +63,7 @@ class Exported:
     @cached_property
     def curve(self) -> Curve:
         """What it wrote down, read once, on first use."""
-        return Curve.of(self.folder.path, self.record)
+        return Curve.of(self.folder.path, self.record, self.text)
 
     def curves(self) -> Curves:
         """What the run wrote down so far; of a finished run the last entry holds the final scores."""
@@ -119,10 +121,10 @@ def _of_table(study: Ablation, root: Path) -> list[Exported]:
     varied = list(dict.fromkeys(key for row in study.rows for key in row.change))
     found = []
     for row in study.rows:
-        values = study.as_trained(row, varied)
+        values, text = study.as_trained(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
             folder = RunFolder(root, training_hash(study.identity_of(row, seed)))
-            run = Exported(study.name, row.name, seed, folder, values, None)
+            run = Exported(study.name, row.name, seed, folder, values, None, text)
             found += _scored(run, study.evaluation_of(row), study.base.data.dev)
     return found
 
@@ -137,7 +139,7 @@ def _of_search(study: Any, root: Path) -> list[Exported]:
         folder = RunFolder(root, cell["training_hash"])
         line = trials.get(cell["row"], {})
         change = {p.name: line[p.name] for p in study.space if p.name in line}
-        run = Exported(study.name, cell["row"], cell["seed"], folder, change, None)
+        run = Exported(study.name, cell["row"], cell["seed"], folder, change, None, study.prints.dev[:16])
         found += _scored(run, evaluation_hash(study.base, study.prints.dev), study.base.data.dev)
     return found
 

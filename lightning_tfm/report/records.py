@@ -92,6 +92,8 @@ class FilledCell:
     sums: dict[str, np.ndarray]
     """metric -> what its score adds up, of each sentence, [S, X] (resampling.py): without counts where the references
     are gone, and without those of metrics that the record lacks"""
+    text: str = ""
+    """first 16 digits of the fingerprint of the dev text"""
 
     @property
     def dev(self) -> Score:
@@ -108,7 +110,7 @@ class FilledCell:
     @cached_property
     def _curve(self) -> tuple[dict[int, float], Divergence | Undefined | None]:
         """What is asked of its curve, in one reading: the lines of many runs are not kept."""
-        curve = Curve.of(self.folder)
+        curve = Curve.of(self.folder, text=self.text)
         return curve.validations, curve.course(self.record.V)
 
     @property
@@ -211,6 +213,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
         try:
             scores = folder.scores(study.evaluation_of(rows[name]))
             filled[name, seed] = _cell(name, seed, folder, record, scores, split, counter)
+            filled[name, seed] = replace(filled[name, seed], text=study.data_of(rows[name]).prints.dev[:16])
         except (OSError, ValueError, UnicodeDecodeError, DamagedFile) as error:
             empty[name, seed] = Missing(f"its scores cannot be read: {error}")
     tuning = read_tuning(folder_of(root, study.name))

@@ -74,7 +74,7 @@ def of_trials(
     search: Search, trials: Sequence[Trial], importance: list[Importance], root: Path | None = None
 ) -> SearchReport:
     """The report of a search from its trials and what mattered. `root`: where its runs are, with their curves."""
-    lines = [replace(trial, curve=_curve(root, trial.run)) for trial in trials]
+    lines = [replace(trial, curve=_curve(root, trial.run, search.prints.dev[:16])) for trial in trials]
     leading = best(lines, search.objectives)
     return SearchReport(
         rounded(
@@ -119,8 +119,8 @@ def _trial(search: Search, line: dict[str, Any], path: Path) -> Trial:
         raise UserError(f"{path}: a trial is malformed ({type(error).__name__}: {error})") from None
 
 
-def _curve(root: Path | None, run: str) -> list[tuple[int, float]]:
-    return list(Curve.of(RunFolder(root, run).path).validations.items()) if root and run else []
+def _curve(root: Path | None, run: str, text: str) -> list[tuple[int, float]]:
+    return list(Curve.of(RunFolder(root, run).path, text=text).validations.items()) if root and run else []
 
 
 def data(report: SearchSummary) -> list[dict[str, object]]:

@@ -15,7 +15,7 @@ from annotated_types import Ge, Lt
 
 from lightning_tfm.runs.owner import Owner
 from lightning_tfm.strict import Flaw, Kept, Kind, Number, Overflowing, infinite_as_text, made
-from lightning_tfm.sums import intact
+from lightning_tfm.sums import KEY, has_checksum, intact
 
 FINISHED = "finished"
 CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
@@ -361,11 +361,22 @@ def read_small(kind: type[Small], path: Path) -> Small | None:
 
 
 def read_score(path: Path) -> Score | Missing:
-    """The score in `path` (a run's scores/<evaluation>/<split>.json)."""
-    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_with_measures(plain))))
+    """The score in `path` (a run's scores/<evaluation>/<split>.json).
+
+    Without a checksum it is damaged, unless the run is of a version that wrote none: so its result.json says.
+    """
+    found = _read(path, lambda plain, text: _of_file(Score, _check_translated(_checksummed(plain, path))))
     if isinstance(found, Score) and found.run not in ("", path.parents[2].name):
         return Missing(f"{path.name} is the score of run {found.run}", damaged=True)
     return found
+
+
+def _checksummed(plain: Any, path: Path) -> Any:
+    """A score with its measures. Raises Flaw where it lacks the checksum that its run's record has."""
+    result = path.parents[2] / "result.json"
+    if isinstance(plain, dict) and KEY not in plain and result.is_file() and has_checksum(_loaded(result.read_bytes())):
+        raise Flaw([], "its checksum is missing")
+    return _with_measures(plain)
 
 
 def _check_translated(plain: Any, at: str = "") -> Any:
@@ -411,7 +422,8 @@ def _read(path: Path, make: Any) -> Any:
         text = path.read_bytes()
         plain = _loaded(text)
         if not intact(plain):
-            return Missing("its record is damaged: its checksum does not match", damaged=True)
+            wrong = "does not match" if KEY in plain else "is missing"
+            return Missing(f"its record is damaged: its checksum {wrong}", damaged=True)
         return make(plain, text)
     except FileNotFoundError:
         return Missing("there is none")

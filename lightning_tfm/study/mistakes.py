@@ -95,11 +95,16 @@ def check_scoring(evaluation: Evaluation) -> None:
 
 
 def check_trainable(experiment: Experiment, row: str) -> None:
-    """What matters only to training: a schedule that never peaks, an incomplete user-defined class.
+    """What matters only to training: a schedule that never peaks, a text both trained and scored on, an incomplete
+    user-defined class.
 
     `experiment` at the paper's scale; the steps that count are the miniature's.
     """
     check_peak(experiment.training.warmup, experiment, row)
+    data = experiment.data
+    for key, split in (("dev", data.dev), ("test", data.test)):
+        if split in data.train.split("+"):
+            raise UserError(f"{row}: data.{key}={split} is trained on (data.train={data.train}): name another split")
     check_classes(experiment)
     check_memory(experiment, row)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -564,9 +565,14 @@ def from_plain(plain: Any, where: Path | str) -> Study:
         if (schema := made(_Written, plain).schema) != SCHEMA:
             raise UserError(f"{where}: schema {schema}, this version reads {SCHEMA}")
         kind = Search if plain.get("kind") == Search.KIND else Ablation
-        return made(kind, {"based": False} | plain | {"prints": plain.get("fingerprints")})
+        found = made(kind, {"based": False} | plain | {"prints": plain.get("fingerprints")})
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
+    if isinstance(found, Ablation):
+        for key, values in (("row", [row.name for row in found.rows]), ("seed", found.seeds)):
+            if twice := [value for value, times in Counter(values).items() if times > 1]:
+                raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
+    return found
 
 
 def check_exists(root: Path, name: str) -> Path:

@@ -21,7 +21,7 @@ READERS = ("watch/memory.py", "watch/run_state.py", "runs/record.py", "runs/dive
 
 
 NONE: dict[str, Any] = {}
-DROPPED: dict[str, Any] = {"data": Texts(), "identity": NONE, "versions": NONE, "files": NONE, "inexact": [], "ran": []}
+DROPPED: dict[str, Any] = {"identity": NONE, "versions": NONE, "files": NONE, "inexact": [], "ran": []}
 DROPPED |= {"train_seconds": None, "git": None}
 """of a record, what only its run's own page shows"""
 
@@ -114,6 +114,7 @@ class Memory:
             signature, evaluation = (self._once(text, text) for text in (score.signature, score.evaluation_hash))
             _set(score, signature=signature, evaluation_hash=evaluation, by_length=None, files=NONE)
         _set(record, experiment=experiment, hardware=self._once(host, Machine(host=host)))
+        _set(record, data=self._once(("dev", record.data.dev), Texts(dev=record.data.dev)))
         _set(record, parameters=self._once(total, Parameters(total=total)), **DROPPED)
         return record
 

@@ -44,18 +44,19 @@ class Curve:
     """What a run writes down during training, from its metrics.jsonl as it grows or is replaced.
 
     A damaged line is left out and counted. Of validations on several dev texts, in a run that was resumed with another
-    one, those on the last remain: two texts do not make a curve.
+    one, those on the last remain: two texts do not make a curve. Those on `text`, the first 16 digits of its
+    fingerprint, where it is given.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = Lines(path, _is_record)
+    def __init__(self, path: Path, text: str = "") -> None:
+        self._file, self._text = Lines(path, _is_record), text
         self.wrong = ""
         """why nothing of a finished run's curve is read"""
 
     @classmethod
-    def of(cls, folder: Path, record: RunRecord | None = None) -> "Curve":
+    def of(cls, folder: Path, record: RunRecord | None = None, text: str = "") -> "Curve":
         """Of the run in `folder`, at one look; for a finished one, with its record, only what the run wrote."""
-        found = cls(folder / "metrics.jsonl")
+        found = cls(folder / "metrics.jsonl", text)
         try:
             check_files(folder, record.files if record else {})
         except (DamagedFile, OSError) as error:
@@ -80,9 +81,10 @@ class Curve:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """All records, without validations on a dev text other than the last one's."""
+        """All records, without validations on another dev text; files of older versions do not name it."""
         records = self._file.records
-        text = next((line["dev"] for line in reversed(records) if "dev" in line), None)
+        last = next((line["dev"] for line in reversed(records) if "dev" in line), None)
+        text = last and (self._text or last)
         return records if text is None else [line for line in records if DEV not in line or line.get("dev") == text]
 
     @property
@@ -183,6 +185,8 @@ class RunState:
     """of a running one"""
     loss: float | None = None
     """per target token, as last written down"""
+    text: str = ""
+    """first 16 digits of the fingerprint of the dev text it is scored on, where a study has another than its curve"""
     ppl: float | None = None
     """of the dev text: final, or the last one so far"""
     best_ppl: float | None = None

@@ -216,6 +216,9 @@ class Watch:
         evaluation = self._evaluations[cell.row]
         if not evaluation or run.record.scored_by(evaluation):
             return run
+        text = self.study.texts(cell, self.root).dev
+        if run.record.data.dev not in ("", text):
+            run = replace(run, text=text[:16], best_ppl=None, curve=())
         found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
         if not isinstance(found, RunRecord):
             return replace(run, state="waiting", words=found.reason, record=None, ppl=None)

@@ -10,19 +10,28 @@ import pytest
 
 from lightning_tfm.dashboard import index_page
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.dashboard.curves_page import CurvesPages
 from lightning_tfm.dashboard.diff_page import DiffPages
 from lightning_tfm.dashboard.page import Frame
 from lightning_tfm.dashboard.run_page import RunPages
 from lightning_tfm.dashboard.study_page import StudyPages
+from lightning_tfm.errors import UserError
+from lightning_tfm.results import load_study
 from lightning_tfm.runs.directory import GRACE, RunFolder
+from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.row_data import RowData
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows, apply
 from lightning_tfm.study.study import save
+from lightning_tfm.sums import signed
 from lightning_tfm.watch import run_state
 from lightning_tfm.watch.run_state import STATES, thinned
 from lightning_tfm.watch.study_state import Best
 from lightning_tfm.watch.time_left import Left
-from tests.dashboard.made import BASE, Folder
+from tests.calling import call
+from tests.dashboard.made import BASE, PRINTS, Folder
+from tests.records import record_of
+
+QUERY = "study = '{}'"
 
 
 def counts(**found):
@@ -187,6 +196,46 @@ def test_perplexities_of_different_pieces_are_not_compared(made):
     (made.root / "runs" / names[1] / "result.json").write_text(json.dumps(record))
     scores = dict(differ.page(seen, names).data["scores"])
     assert ["(" in text for text in scores["dev BLEU"]] == [False, False, True]
+
+
+def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made):
+    study = made.table("one", ["base", "A-h1"], seeds=[1, 2])
+    made.fill(study)
+    prints = Fingerprints("t" * 64, "f" * 64)
+    two = save(replace(study, name="two", prints=prints), made.root)
+    folders = [RunFolder(made.root, cell.training_hash) for cell in study.cells()]
+    for folder in folders:
+        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+        marked = [line | ({"dev": PRINTS.dev[:16]} if "dev_ppl" in line else {}) for line in lines]
+        folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in marked))
+    anew = folders[0].scores(two.evaluation_of(two.rows[0])) / "val.json"
+    anew.parent.mkdir()
+    other = record_of(two.experiment(two.cells()[0]), prints, ppl=77.0, nll=10.0, tokens=4).scores["dev"]
+    anew.write_text(json.dumps(signed(to_plain(replace(other, run=folders[0].path.name)))))
+
+    seen = Board(made.root, every=0).look()
+    own = {view.name: view.ppl for view in seen.runs.values()}
+    query = json.loads(call("runs", "query", QUERY.format("two"), "--json", f"--out={made.root}").out)
+    assert {(one["run"], one["ppl"]) for one in query} == {
+        (folders[0].path.name, 77.0), *((folder.path.name, None) for folder in folders[1:])
+    }  # fmt: skip
+    query = json.loads(call("runs", "query", QUERY.format("one"), "--json", f"--out={made.root}").out)
+    assert {one["run"]: one["ppl"] for one in query} == own and {*own.values()}.isdisjoint({77.0, None})
+
+    pages = CurvesPages(RunPages(Board(made.root, every=0)))
+    assert len(pages.page(seen, QUERY.format("one"), "", "dev_ppl").charts["chart-curves"].curves) == 4
+    assert not pages.page(seen, QUERY.format("two"), "", "dev_ppl").charts, "curves on the text of one"
+    assert "chart-dev" not in StudyPages(made.root).page(seen, "two").charts
+    view = seen.studies["two"].runs[folders[0].path.name]
+    assert (view.ppl, view.best_ppl, view.curve) == (77.0, None, ())
+
+    found = load_study("two", made.root)
+    assert found.run("base", 1).record.scores["dev"].ppl == 77.0
+    assert len(found.curves("loss")) and not len(found.curves("dev_ppl"))
+    assert not len(found.run("base", 1).curve("dev_ppl"))
+    assert load_study("one", made.root).run("base", 1).record.scores["dev"].ppl == own[folders[0].path.name]
+    with pytest.raises(UserError, match="two, row 'base' at seed 2: scored by a different evaluation"):
+        found.run("base", 2)
 
 
 def test_a_search_counts_the_trials_that_are_still_to_come(made):

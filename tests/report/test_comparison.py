@@ -15,7 +15,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.rows import move
 from lightning_tfm.report import comparison_text
 from lightning_tfm.report.build import make
-from lightning_tfm.report.comparison import _incomparable, compare, minus
+from lightning_tfm.report.comparison import _incomparable, check_same_texts, compare, minus
 from lightning_tfm.report.comparison_figure import forest
 from lightning_tfm.report.render.analysis import render
 from lightning_tfm.report.row import Difference
@@ -69,6 +69,28 @@ def test_a_row_that_does_more_in_one_study_is_found_and_the_others_are_not(two):
     assert "<script>alert" not in render(comparison_text.analysis(found), "html") and "A-h1" in render(
         comparison_text.analysis(found), "markdown"
     )
+
+
+@pytest.mark.parametrize("role", ["train", "dev", "test"])
+def test_studies_whose_text_was_edited_between_them_are_not_compared(two, role, capsys):
+    _, other, root = two
+    other.write_all({})
+    study = make("other", root).cells.study
+    prints = replace(study.prints, **{role: "e" * 64})
+    if role != "train":  # whose runs have other names
+        (root / "studies/other/study.json").unlink()
+        save(replace(study, prints=prints), root)
+    studies = [make("one", root).cells.study, replace(study, prints=prints)]
+    if role == "test":
+        assert main(["compare", "one", "other", "--out", str(root)]) == 0
+        return
+    with pytest.raises(UserError, match=rf"one and other cannot be compared: .* data\.{role}=\w+, but that text was"):
+        check_same_texts(studies)
+    folder = replace(studies[1].base, data=replace(studies[1].base.data, folder="elsewhere"))
+    check_same_texts([studies[0], replace(studies[1], base=folder)])
+    if role == "dev":
+        assert main(["compare", "one", "other", "--out", str(root)]) == 2
+        assert "one and other cannot be compared" in capsys.readouterr().err
 
 
 def test_studies_are_named_by_what_people_call_them_with_their_folder_beside_it(two):

@@ -98,7 +98,7 @@ def test_a_finished_curve_is_read_once(tmp_path: Path, monkeypatch) -> None:
     write_table(tmp_path)
     read: list[Path] = []
 
-    def of(folder: Path, record: RunRecord | None) -> Curve:
+    def of(folder: Path, record: RunRecord | None, text: str) -> Curve:
         read.append(folder)
         return Curve(folder / "metrics.jsonl").look()
 

@@ -16,6 +16,7 @@ from lightning_tfm.runs.record import (
     Missing,
     Progress,
     RunRecord,
+    Score,
     from_plain,
     read,
     read_score,
@@ -82,6 +83,26 @@ def test_scores_with_and_without_what_validate_adds(tmp_path, more):
     found = read_score(path)
     assert found == replace(DEV, measures={"chrf": Measure(1.5, "c")} if more else {})
     assert to_plain(found) | more == to_plain(DEV) | more
+
+
+@pytest.mark.parametrize("left", [{}, {"files": {}}])
+def test_a_score_without_its_checksum_is_damaged_unless_its_run_is_older_than_checksums(tmp_path, left):
+    """Those of the committed archives are read, with and without (tests/test_committed.py)."""
+    result = result_in(tmp_path)
+    score = replace(DEV, ppl=1.5, files={"val.hyp.txt": "0" * 64}, run=result.parent.name)
+    path = result.parent / "scores" / ("e" * 16) / "val.json"
+    path.parent.mkdir(parents=True)
+    kind = "malformed" if left else "damaged"
+    missing = Missing(f"its record is {kind}: its checksum is missing", damaged=True)
+    for name, plain in ((path, to_plain(score) | left), (result, to_plain(record()))):
+        name.write_bytes(to_json(plain))
+    assert read_score(path) == (replace(score, files={}) if left else missing)
+    result.write_bytes(to_json(signed(to_plain(record()))))
+    assert read_score(path) == missing
+    path.write_bytes(to_json(signed(to_plain(score) | left)))
+    assert isinstance(read_score(path), Score), read_score(path)
+    result.write_bytes(to_json(to_plain(replace(record(), files={"metrics.jsonl": "0" * 64}))))
+    assert read(result).damaged, "a record that has lost its own"
 
 
 def test_a_number_outside_its_range_is_damage_and_named(tmp_path):

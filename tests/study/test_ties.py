@@ -211,3 +211,13 @@ def test_the_cells_of_a_table_are_those_of_each_row_and_seed():
     cells = table.cells()
     assert cells == [table.cell(row, seed) for row in table.rows for seed in table.seeds]
     assert len({cell.training_hash for cell in cells}) == 60
+
+
+@pytest.mark.parametrize("key, named", [("rows", "the row 'base' is there twice"), ("seeds", "the seed '1' is there")])
+def test_a_study_that_holds_a_row_or_seed_twice_is_refused(tmp_path, capsys, key, named):
+    save(study(absolute()), tmp_path)
+    path = tmp_path / "studies/s/study.json"
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps(plain | {key: [*plain[key], plain[key][0]]}))
+    assert main(["status", "s", "--out", str(tmp_path)]) == 2
+    assert f"{path}: {named}" in capsys.readouterr().err

@@ -63,7 +63,9 @@ def spoil(folder: RunFolder, how: str) -> None:
             folder.metrics.write_bytes(b"".join(lines))
         case "two dev texts":
             plain = [json.loads(one) for one in lines]
-            marked = [one | {"dev": "b" if one["step"] > 300 else "a"} if "dev_ppl" in one else one for one in plain]
+            marked = [
+                one | {"dev": "d" * 16 if one["step"] > 300 else "a"} if "dev_ppl" in one else one for one in plain
+            ]
             marked = [one | {"dev_ppl": one["dev_ppl"] / 100} if one.get("dev") == "a" else one for one in marked]
             folder.metrics.write_text("".join(json.dumps(one) + "\n" for one in marked))
         case "removed":
