@@ -24,8 +24,6 @@ from lightning_tfm.accel import kernels
 from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model
 from lightning_tfm.model.feed_forward import ReLU
-from lightning_tfm.queue import mps
-from lightning_tfm.queue.devices import Devices, visible_gpus
 from lightning_tfm.runs.environment import cpu_model, git_state
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training.backends_used import attention_backends
@@ -419,19 +417,17 @@ def small_experiment(place: Place) -> Experiment:
 
 def small(place: Place) -> None:
     """Processes that take turns on the device, and clients of an MPS where one can be started."""
-    together(place, {}, "turns", (1, 4))
-    if place.gpu:
-        devices = Devices(visible_gpus()[:1], True, 1, 14)
-        with mps.served(devices, 1, place.out, lambda text: place.say("mps", said=text)) as shared:
-            for client in shared.clients.values() if shared else ():
-                together(place, client, "MPS", (4, 14))
+    together(place, "turns", (1, 4))
+    control = "nvidia-cuda-mps-control"
+    if place.gpu and shutil.which(control) and subprocess.run([control, "-d"]).returncode == 0:
+        together(place, "MPS", (4, 14))
+        subprocess.run([control], input="quit\n", text=True)
 
 
-def together(place: Place, client: dict[str, str], way: str, counts: tuple[int, ...]) -> None:
+def together(place: Place, way: str, counts: tuple[int, ...]) -> None:
     for count in (2,) if place.tiny else counts:
         words = [sys.executable, "-m", "benchmarks.gpu.stages", "one_small", str(place.out), *["--tiny"] * place.tiny]
-        where = {**os.environ, **client}
-        running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=where) for _ in range(count)]
+        running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(count)]
         said = [process.communicate()[0].splitlines() for process in running]
         rates = [int(line.removeprefix("rate ")) for lines in said for line in lines if line.startswith("rate ")]
         place.say("processes", way=way, count=count, came_through=len(rates), target_tokens_per_second=sum(rates))

@@ -1,12 +1,11 @@
 """`doctor`: what this installation runs on, and what of it is deterministic."""
 
 import os
-import shutil
 from collections.abc import Sequence
 
 from lightning_tfm.cli.arguments import make_parser, only_printed, parse
 from lightning_tfm.cli.terminal import fitted
-from lightning_tfm.queue.mps import CONTROL
+from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.runs.draws import said
 from lightning_tfm.runs.environment import cpu_model, git_state, versions
 from lightning_tfm.runs.threads import asked_threads, check_cores, waiting
@@ -56,8 +55,7 @@ def _say_gpus(count: int) -> None:
     for number in range(count):
         for place, line in enumerate(compared(torch.device("cuda", number))):
             _say("" if place else f"kernels on {number}", line)
-    there = shutil.which(CONTROL) is not None
-    _say("MPS", "runs of one GPU compute side by side" if there else f"no {CONTROL}: runs of one GPU take turns")
+    _say("MPS", how_shared())
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else "none"
     _say("NCCL", f"{nccl}; this program has not been tested on several GPUs: docs/howto/gpu.md has what to run first")
     _say("on one GPU", "the same bits again, killed or not: operations without a deterministic form are refused")

@@ -1,7 +1,7 @@
 """Which devices a run may use: workers that share a machine get disjoint ones, by their slot."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +10,8 @@ from lightning_tfm.config import Hardware
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.plurals import plural
 
+USUAL_MPS = Path("/tmp/nvidia-mps")
+"""where a daemon is that was started without a folder"""
 TOGETHER = "--devices-per-run and --runs-per-device: give several devices to a run, or several runs to a device"
 
 
@@ -22,8 +24,6 @@ class Devices:
     gpu: bool
     per_run: int
     runs: int
-    clients: dict[str, dict[str, str]] = field(default_factory=dict)
-    """by device, the environment variables of a run there (queue/mps.py)"""
 
     def __len__(self) -> int:
         """Runs at once."""
@@ -38,8 +38,7 @@ class Devices:
     def assign(self, slot: int) -> None:
         """Keep the calling process, and its children, to the devices of its slot. Before CUDA is touched."""
         if self.gpu:
-            names = self.of(slot)
-            os.environ |= {"CUDA_VISIBLE_DEVICES": ",".join(names)} | self.clients.get(names[0], {})
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.of(slot))
         else:
             os.sched_setaffinity(0, {int(cpu) for cpu in self.of(slot)})
 
@@ -56,6 +55,14 @@ def find_devices(gpu: bool, threads: int, per_run: int, runs: int) -> Devices:
         kind = "GPUs" if gpu else f"CPUs ({plural(max(1, threads), 'thread')} for each process)"
         raise NotHere(f"--devices-per-run={per_run} needs {each} {kind}, this machine has {len(found)}")
     return Devices(found, gpu, each, runs)
+
+
+def how_shared() -> str:
+    """How runs of one GPU compute on it: as clients of NVIDIA's Multi-Process Service, where it runs, or by turns."""
+    service = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or (str(USUAL_MPS) if (USUAL_MPS / "control").exists() else "")
+    if service:
+        return f"runs that share a GPU are clients of the MPS at {service}"
+    return "runs that share a GPU take turns on it: no MPS is running (nvidia-cuda-mps-control -d starts one)"
 
 
 def visible_gpus() -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.mps import served
+from lightning_tfm.queue.devices import how_shared
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.resources import Resources
@@ -71,12 +71,10 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
         except UserError:  # the launcher has not made it yet
             return []
 
-    with (
-        mirrored(resources.wandb, root, study.name, folder, known, say),
-        served(resources.devices, resources.workers, folder, say) as devices,
-    ):
-        training = dataclasses.replace(training, devices=devices)
-        return run_study(dataclasses.replace(job, training=training), cells, start=start)
+    if resources.devices is not None and resources.devices.gpu and resources.devices.runs > 1:
+        say(how_shared())
+    with mirrored(resources.wandb, root, study.name, folder, known, say):
+        return run_study(job, cells, start=start)
 
 
 def run_study(job: Job, cells: Sequence[Cell], stream: TextIO | None = None, start: bool = False) -> list[CellState]:

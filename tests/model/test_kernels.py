@@ -114,7 +114,7 @@ def test_doctor_says_what_kernels_give_on_a_gpu_and_what_was_never_tested(monkey
     assert re.search(r"^gpus +NVIDIA H100$", said, re.MULTILINE)
     assert re.search(r"^kernels on 0 +dropout masks by NumPy, the same bits: \w+: ", said, re.MULTILINE)
     assert re.search(r"loss that Triton's kernel computes on cuda:0 does not run \(.*--trainer.kernels masks", said)
-    assert re.search(r"^MPS +no nvidia-cuda-mps-control: runs of one GPU take turns", said, re.MULTILINE)
+    assert re.search(r"^MPS +runs that share a GPU take turns on it: no MPS is running", said, re.MULTILINE)
     assert re.search(r"^NCCL +2\.27\.5; this program has not been tested on several GPUs", said, re.MULTILINE)
     monkeypatch.setattr(on_gpu, "loss_apart", lambda device: 9.4e-7)
     monkeypatch.setattr(on_gpu, "DeviceMasks", lambda formula, device: None)
