@@ -9,7 +9,8 @@ analyses             agreement, worth, regime, factors, tuning, beyond, beyond_r
 the table            table, table_data, latex
 formats              blocks, shown by render/; plain
 words of analyses    words, agreement_text, beyond_text, comparison_text, pool_text, ladder_text
-pictures             svg, figures, forest, curves, panels, grid, heat_map, beyond_figure,
+the main figure      forest (as data), study_forest (of a study), forest_text, forest_picture
+pictures             svg, figures, intervals, curves, panels, grid, heat_map, beyond_figure,
                      comparison_figure, factor_figure, layer_figure, search_figures
 pages                document, page, search_page, links, provenance, translations
 other programs       archive, export

@@ -4,7 +4,7 @@ from markupsafe import Markup
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.comparison import Comparison
-from lightning_tfm.report.forest import Mark, picture
+from lightning_tfm.report.intervals import Mark, picture
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.statistics import Estimate

@@ -8,7 +8,7 @@ from lightning_tfm.metrics import METRICS
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section
 from lightning_tfm.report.curves import apart
 from lightning_tfm.report.factors import ABOUT, Effect, FactorSummary, HeatMap, in_few, short, table
-from lightning_tfm.report.forest import Mark, picture
+from lightning_tfm.report.intervals import Mark, picture
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.svg import Scale, bottom_line, dot, figure, label, left_axis, points, spanning, tag
 from lightning_tfm.report.word import DISC

@@ -1,128 +1,222 @@
-"""Estimates with their intervals, one line below the other: rows of a report, rows of several studies, effects."""
+"""The main figure as data: each change's difference to base, how sure it is, and what was published beside it.
 
-from collections.abc import Sequence
+Rows of a study (report/study_forest.py) or anybody's scores make a `Forest`; report/forest_text.py draws it in a
+terminal, report/forest_picture.py as SVG. Nothing here knows runs or models.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from lightning_tfm.plurals import plural
+from lightning_tfm.report.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Word
 
-from lightning_tfm.metrics import METRICS, Metric
-from lightning_tfm.report import marks, svg
-from lightning_tfm.report.panels import short_name, short_names
-from lightning_tfm.report.row import Difference, SummaryRow
-from lightning_tfm.report.summary import Summary
-from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
-from lightning_tfm.report.verdict import phrase
-from lightning_tfm.report.word import DISC, UNTESTABLE, WORDS
-
-FAR = 4.0
-"""beyond this many times the 80th percentile of all estimates a mark is at the edge, as a number"""
-DASH, BAR = WORDS[UNTESTABLE].mark, "M-1.5-5h3v10h-3z"
-"""what is not testable has a dash in tables, which would be lost in its interval's line"""
-WIDTH, TOP, STEP, NUMBER = 620, 12, 11, 56
+MINUS = "\N{MINUS SIGN}"
+SHARE, SHORTER = 0.1, 3.0
+"""of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
 
 
 @dataclass(frozen=True)
-class Mark:
-    """An estimate as printed, perplexity in percent."""
+class Entry:
+    """One change in one metric, in the axis's unit."""
 
-    said: str
-    """what it is, when it is pointed at"""
     estimate: float
+    """the difference to base"""
     lower: float | None = None
     upper: float | None = None
-    class_: str = ""
-    """of its colour"""
-    shape: str = DISC
-    """a path around (0, 0)"""
-    paper: float | None = None
-    """the paper's own, a hollow diamond"""
+    """its interval; None where seeds are too few for one"""
+    verdict: str = ""
+    """a verdict.Word; empty: nothing was tested"""
+    beside: str = ""
+    """what is printed beside the verdict: about how many seeds would decide it"""
+    published: float | None = None
+    """the same difference as it was published"""
+    by_seed: Sequence[float] = ()
+    """each seed's own difference to base"""
+
+    @property
+    def word(self) -> Word | None:
+        return WORDS[self.verdict] if self.verdict else None
+
+    @property
+    def found(self) -> bool:
+        """Whether the verdict rests on a difference that was found."""
+        return self.word is not None and self.word.found
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict is an answer; without one an estimate stands for itself."""
+        return self.found or self.verdict in ("", Word.NEITHER, Word.EQUAL, Word.SMALLER)
+
+    @property
+    def style(self) -> str:
+        """The colour of its verdict, a class of the style sheet."""
+        return self.word.style if self.word else "plain"
+
+    @property
+    def sure(self) -> str:
+        """The verdict's words, with the seeds that would decide it."""
+        if self.word is None:
+            return ""
+        if self.verdict == DIVERGED:
+            return f"{self.word.shown} ({self.beside})"
+        return self.word.shown + f", {self.beside.replace('about ', '~')}" * bool(
+            self.verdict == UNDECIDED and self.beside
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One change."""
+
+    name: str
+    """in plain words"""
+    entries: Sequence[Entry | None]
+    """one for each axis"""
+    code: str = ""
+    """its short name in tables and files, where `name` is not that"""
+    about: str = ""
+    """what it changes, when it is pointed at"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One metric."""
+
+    name: str
+    """over the panel"""
+    percent: bool = False
+    """whether differences are in percent"""
+    lower_is_better: bool = False
+    digits: int = 1
+    """of a difference"""
+
+    def number(self, value: float, unit: bool = True) -> str:
+        """A difference as it is printed: +37 %, −0.3 %, −12.6."""
+        digits = 0 if self.percent and abs(value) >= 9.95 else self.digits
+        return signed(value, digits) + " %" * (self.percent and unit)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Lines in the order in which they are drawn, on one axis for each metric, the one that decides first."""
+
+    title: str
+    """what was found, in a sentence"""
+    scope: str
+    """for what it holds"""
+    axes: Sequence[Axis]
+    lines: Sequence[Line]
+    seeds: str = ""
+    """of a line, in words: 5 seeds"""
+    level: str = "95"
+    """of the intervals, in percent"""
+    published: str = ""
+    """whose the published differences are; empty: there are none"""
+    to: str = "base"
+    """what all differences are to"""
     more: str = ""
-    """after the numbers"""
-    number: str = ""
-    """to the right of its line"""
+    """where nothing is tested: how to get verdicts, in a line"""
+
+    @property
+    def tested(self) -> bool:
+        return any(entry.verdict not in ("", UNTESTABLE) for _, entry in self.entries(0))
+
+    @property
+    def words(self) -> list[Word]:
+        """The verdicts that occur, in their order."""
+        seen = {entry.verdict for i in range(len(self.axes)) for _, entry in self.entries(i)}
+        return [word for word in Word if word in seen]
+
+    @property
+    def heading(self) -> str:
+        """Over the first panel."""
+        return f"{self.axes[0].name} against {self.to}"
+
+    def entries(self, axis: int) -> Iterator[tuple[Line, Entry]]:
+        return ((line, found) for line in self.lines if (found := line.entries[axis]) is not None)
+
+    def ends(self, axis: int) -> tuple[float, float]:
+        """Of the axis: around all estimates, intervals, published differences and zero.
+
+        A few estimates are left beyond its edge where that makes it much shorter (`SHORTER`).
+        """
+        spans = []
+        for _, entry in self.entries(axis):
+            own = [v for v in (entry.estimate, entry.lower, entry.upper) if v is not None]
+            spans.append((min(own), max(own)))
+            if entry.published is not None:
+                spans.append((entry.published, entry.published))
+        spans.sort(key=lambda span: max(abs(span[0]), abs(span[1])))
+        whole = _around(spans)
+        for k in range(1, min(max(1, round(SHARE * len(self.lines))), len(spans) - 2) + 1):
+            inner = _around(spans[:-k])
+            if inner[1] - inner[0] < (whole[1] - whole[0]) / SHORTER:
+                return inner
+        return whole
 
 
-def picture(
-    lines: Sequence[tuple[str, Sequence[Mark | None]]], axis: str, title: str, key: Sequence[tuple[str, str]] = ()
-) -> Markup:
-    """Empty where there is nothing to draw.
-
-    `lines`: (name, marks, None for a place left empty); `key`: (words, class of a colour).
-    """
-    every = [mark for _, own in lines for mark in own if mark]
-    if not every:
-        return Markup()
-    sizes = sorted(abs(mark.estimate) for mark in every)
-    edge = FAR * sizes[int(0.8 * (len(sizes) - 1))] or sizes[-1] or 1.0
-    numbers = [v for m in every for v in (m.estimate, m.lower, m.upper, m.paper) if v is not None]
-    most = max(len(own) for _, own in lines)
-    left, line, top = 18 + round(LETTER * max(len(name) for name, _ in lines)), STEP * (most + 1), TOP + 16 * len(key)
-    bottom = top + line * len(lines)
-    right = WIDTH - 14 - NUMBER * any(mark.number for mark in every)
-    x = spanning([v for v in numbers if abs(v) <= edge] + [0.0], left, right)
-    body = bottom_axis(x, bottom, top, axis)
-    body += tag("line", x1=x(0), x2=x(0), y1=top, y2=bottom, class_="zero")
-    for k, (words, class_) in enumerate(key):
-        dot = tag("circle", cx=float(left), cy=8.0 + 16 * k, r=4.0, class_="dot")
-        body += tag("g", dot + label(left + 9, 12 + 16 * k, words), class_=f"point {class_}")
-    for i, (name, own) in enumerate(lines):
-        middle = top + line * (i + 0.5)
-        body += label(left - 10, middle + 4, name, "end")
-        for k, mark in enumerate(own):
-            y = middle + STEP * (k - (len(own) - 1) / 2)
-            if mark is not None:
-                body += tag("g", _mark(mark, x, y), class_=f"hover {mark.class_}")
-                body += label(WIDTH - 4, y + 4, mark.number, "end") if mark.number else ""
-    return figure(WIDTH, bottom + 42, title, body)
+def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    low, high = min([0.0, *(low for low, _ in spans)]), max([0.0, *(high for _, high in spans)])
+    return (low, high) if high > low else (-1.0, 1.0)
 
 
-def _mark(mark: Mark, x: Scale, y: float) -> str:
-    said, body = f"{mark.said}: {mark.estimate:+z.2f}", ""
-    ends = None if mark.lower is None or mark.upper is None else (mark.lower, mark.upper)
-    if ends is not None:
-        said += f" [{ends[0]:+z.2f}, {ends[1]:+z.2f}]"
-    if not x.low <= mark.estimate <= x.high:  # so far out that it would squeeze the rest together
-        body += _far(mark, x, y)
-    else:
-        if ends is not None:
-            low, high = (x(min(max(v, x.low), x.high)) for v in ends)
-            body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
-        body += marks.placed(mark.shape, x(mark.estimate), y)
-    if mark.paper is not None:
-        said += f", the paper {mark.paper:+z.2f}"
-    if mark.paper is not None and x.low <= mark.paper <= x.high:
-        px = x(mark.paper)
-        body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
-    return pointed(said + mark.more) + body
+def signed(value: float, digits: int = 1) -> str:
+    """With a sign, a real minus; what rounds to nothing has none."""
+    text = f"{value:+z.{digits}f}".replace("-", MINUS)
+    return text[1:] if not text.strip("+0.") else text
 
 
-def _far(mark: Mark, x: Scale, y: float) -> str:
-    """Its mark at the edge, with its number and an arrow."""
-    right = mark.estimate > x.high
-    arrow = "\N{RIGHTWARDS ARROW}" if right else "\N{LEFTWARDS ARROW}"
-    words = f"{mark.estimate:+z.0f} {arrow}" if right else f"{arrow} {mark.estimate:+z.0f}"
-    at, inward = (x.end, -1) if right else (x.start, 1)
-    text = label(at + inward * 16, y + 4, words, "end" if right else "start")
-    return marks.placed(mark.shape, at + inward * 6, y) + text
+# --- the sentences over it ---
+
+NAMED, ROOM = 3, 150
+"""changes that a title names, and its letters at most, two lines of a terminal"""
 
 
-def forest(report: Summary, metric: str) -> Markup:
-    """Differences to base (or another reference), the worst first, and the paper's own."""
-    of = METRICS[metric]
-    found = [(r, mark) for r in report.rows if (d := r.metric(metric).difference) and (mark := _of_row(r, d, of))]
-    found.sort(key=lambda pair: pair[1].estimate, reverse=of.lower_is_better)
-    names = short_names([r for r, _ in found])
-    to = short_name(report.to)
-    told = f"Differences to {to} in dev {METRICS[metric].label}, with {report.level} % intervals"
-    return picture([(names[r.name], [mark]) for r, mark in found], METRICS[metric].axis(to), told)
+def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
+    """The largest differences found in the first metric, in a sentence; of what nothing tests, the largest."""
+    found = [(line, entry) for line in lines if (entry := line.entries[0])]
+    tested = [(line, entry) for line, entry in found if entry.found]
+    if not found:
+        return f"Nothing is compared with {to} yet."
+    if any(entry.verdict for _, entry in found) and not tested:
+        return f"No change is found to differ from {to}."
+    sign = 1 if axis.lower_is_better else -1
+    sides = [
+        sorted((p for p in tested or found if p[1].estimate * sign * side > 0), key=lambda p: -abs(p[1].estimate))
+        for side in (1, -1)
+    ]
+    for named in (NAMED, 2, 1):
+        parts = [
+            _side(side[: named if i == 0 else max(1, named - 2)], len(side), verbs)
+            for i, (side, verbs) in enumerate(zip(sides, (("costs", "cost"), ("gains", "gain")), strict=True))
+            if side
+        ]
+        said = "; ".join(parts) + ("." if tested else ", by one look: nothing is tested.")
+        if len(said) <= ROOM:
+            break
+    return said[:1].upper() + said[1:]
 
 
-def _of_row(row: SummaryRow, difference: Difference, metric: Metric) -> Mark | None:
-    of, word = difference.shown, WORDS[difference.verdict]
-    if of.estimate is None:
-        return None
-    paper = difference.paper if difference.paper_percent is None else difference.paper_percent
-    said, shape = row.name + f", {row.label}" * bool(row.label), BAR if word.mark == DASH else word.mark
-    digits = 0 if metric.log and abs(of.estimate) >= 10 else 1
-    number = f"{of.estimate:+z.{digits}f}" + " %" * metric.log
-    return Mark(said, of.estimate, of.lower, of.upper, word.style, shape, paper, f"; {phrase(difference)}", number)
+def _side(named: Sequence[tuple[Line, Entry]], of: int, verbs: tuple[str, str]) -> str:
+    names = [line.name for line, _ in named]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"{listed} {verbs[len(names) > 1]}" + " most" * (of > len(names))
+
+
+def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
+    """How many changes go which way, in a sentence; empty where nothing is tested."""
+    verdicts = [entry.verdict for line in lines if (entry := line.entries[0]) and entry.verdict not in ("", UNTESTABLE)]
+    counts = {word: verdicts.count(word) for word in Word if word in verdicts}
+    changes = plural(len(verdicts), "change")
+    same, against = sum(counts.pop(word, 0) for word in AS_PUBLISHED), counts.pop(Word.CONTRADICTED, 0)
+    parts = []
+    if same + against:
+        parts = [f"{same} {'go' if same > 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
+        if alone := counts.pop(Word.DIFFERS, 0) + counts.pop(Word.UNCLEAR, 0):
+            parts.append(f"{alone} {'are' if alone > 1 else 'is'} found only here")
+    for word, n in counts.items():
+        parts.append(f"{n} {word.clause[n > 1]}" + f" with {seeds}" * bool(word == UNDECIDED and seeds))
+    return f"Of {changes} {'; '.join(parts)}." if parts else ""
+
+
+AS_PUBLISHED = (Word.REPRODUCED, Word.SAME_DIRECTION, Word.NEITHER)

@@ -136,7 +136,7 @@ def _caption(report: Summary | Table, tests: str, paper: bool) -> str:
         parts.append("$p$: corrected over the rows of the metric by Benjamini and Hochberg (1995)")
     if tests == "verdict" and isinstance(report, Summary):
         words = {d.verdict for r in report.rows for m in METRICS if r.n > 1 and (d := r.metric(m).difference)}
-        marks = ", ".join(f"{word.latex} {word}" for word in Word if word in words)
+        marks = ", ".join(f"{word.latex} {word.shown}" for word in Word if word in words)
         parts += [f"{marks} ({SCOPE}; Benjamini and Hochberg, $p < {report.alpha:g}$)"] * bool(marks)
     parts += [latex(said.replace(" is ", ": ", 1)) for said in signatures(report)]
     return ". ".join(_capital(part) for part in parts) + "."

@@ -9,6 +9,7 @@ from lightning_tfm.report import (
     columns,
     factor_figure,
     figures,
+    forest_picture,
     nats,
     probes,
     provenance,
@@ -25,12 +26,12 @@ from lightning_tfm.report.document import render
 from lightning_tfm.report.extras import Extras
 from lightning_tfm.report.far_above import FAR
 from lightning_tfm.report.findings import headline, primary, trust
-from lightning_tfm.report.forest import forest
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
 from lightning_tfm.report.records import Cells
 from lightning_tfm.report.row import SummaryRow
+from lightning_tfm.report.study_forest import forest_of
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.translations import translations
 from lightning_tfm.report.verdict import BIAS, FALSE, SCOPE, counted, factors_printed
@@ -46,6 +47,7 @@ def page(
 ) -> str:
     """The HTML. `texts=False` leaves out every line of the corpus. `live` is the version that --serve asks for."""
     found = {word for r in report.rows for word in _words(r)}
+    forest = forest_of(report)
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells)]}
     return render(
@@ -78,7 +80,8 @@ def page(
         bias=BIAS if factors_printed(report.rows) else "",
         beyond={name: _region(METRICS[name], tau) for name, tau in report.clear.items()},
         worth=[*worth.notes(report.rows), *regime.notes(report.regime, columns.of_the_paper(report.rows))],
-        forests=[(metric, picture) for metric in report.metrics if (picture := forest(report, metric))],
+        forest_wide=forest_picture.wide(forest),
+        forest_narrow=forest_picture.narrow(forest),
         curves=curves(alike, cells),
         shown={key: part.blocks for key, part in parts.items()},
         part=lambda key: (key, parts[key].title, bool(parts[key].blocks)),

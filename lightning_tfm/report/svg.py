@@ -19,8 +19,8 @@ def number(x: float) -> str:
 
 
 def attribute(text: str) -> str:
-    """Text for an attribute or an element, harmless."""
-    return escape(text, quote=True)
+    """Text for an attribute or an element, harmless; an attribute keeps its lines."""
+    return escape(text, quote=True).replace("\n", "&#10;")
 
 
 def tag(name: str, content: str = "", **attributes: str | float) -> str:

@@ -15,7 +15,7 @@ from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.summary import Table as Untested
 from lightning_tfm.report.verdict import phrase
-from lightning_tfm.report.word import DIVERGED, INCOMPARABLE, UNDECIDED
+from lightning_tfm.report.word import DIVERGED, INCOMPARABLE, UNDECIDED, WORDS
 
 FEW = 3
 """varied fields that are columns of a page at first; more are a matter of the chooser"""
@@ -209,7 +209,7 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
             return Cell()
         sure = d.holm is not None and d.holm < report.alpha
         why = _why(d, metric)
-        return Cell(d.verdict, d.beside, d.verdict, word=d.verdict, said=phrase(d), sure=sure, title=why)
+        return Cell(WORDS[d.verdict].shown, d.beside, d.verdict, word=d.verdict, said=phrase(d), sure=sure, title=why)
 
     head, name = f"Δ {metric.column_head}{unit}{to}", metric.column_head
     found = {

@@ -10,6 +10,7 @@ from lightning_tfm.report.facts import FACTS, Fact, brief
 from lightning_tfm.report.plain import of_metric, plain
 from lightning_tfm.report.row import Scores, SummaryRow, printed
 from lightning_tfm.report.summary import Summary, Table
+from lightning_tfm.report.word import WORDS
 
 PARTS = ("estimate", "lower", "upper", "p", "holm", "smallest", "needed", "verdict")
 """of a difference, in CSV"""
@@ -135,7 +136,7 @@ def columns_and_rows(report: Summary) -> tuple[list[str], list[list[str | int | 
             word = f"is {row.same_as}" if row.same_as else "base" if row.base else "reference"
             found |= {metric.label: row.metric(metric.name).mean}
             found |= {f"{metric.label} {part}": x for part, x in zip(SENT, numbers, strict=True)}
-            found |= {f"{metric.label} verdict": str(d.verdict) if d else word}
+            found |= {f"{metric.label} verdict": WORDS[d.verdict].shown if d else word}
         return found
 
     lines = [line(row) for row in report.rows]

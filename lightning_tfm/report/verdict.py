@@ -53,6 +53,7 @@ from lightning_tfm.report.word import (
     UNCLEAR,
     UNDECIDED,
     UNTESTABLE,
+    WORDS,
     WORSE,
     Word,
 )
@@ -164,8 +165,8 @@ studies of five seeds or more in which it was said 20 times (benchmarks/results/
 
 def phrase(difference: Difference) -> str:
     """A word with what belongs beside it."""
-    word, beside = difference.verdict, difference.beside
-    return f"{word} ({beside})" if word == DIVERGED else ", ".join(filter(None, [word, beside]))
+    word, beside = WORDS[difference.verdict].shown, difference.beside
+    return f"{word} ({beside})" if difference.verdict == DIVERGED else ", ".join(filter(None, [word, beside]))
 
 
 def counted(rows: Sequence[SummaryRow], metric: str) -> dict[str, int]:

@@ -13,19 +13,31 @@ class Word(StrEnum):
     means: str
     """the rule in a sentence"""
     style: str
-    """its colour on the page, which nothing else has: good, bad, found, worse; open and untested are grey"""
+    """its colour on the page, which nothing else has: good, bad, found, apart; open and untested are grey"""
     mark: str
     """a path around (0, 0), filled by the even-odd rule; no two are alike, as no word depends on its colour"""
     latex: str
     found: bool
     """whether it rests on a difference that was found"""
+    shown: str
+    """the words that people see, at most 20 letters; the value is the key in JSON and CSV"""
 
     def __new__(
-        cls, text: str, clause: tuple[str, str], means: str, style: str, mark: str, latex: str, found: bool = False
+        cls,
+        text: str,
+        clause: tuple[str, str],
+        means: str,
+        style: str,
+        mark: str,
+        latex: str,
+        found: bool = False,
+        shown: str = "",
     ) -> "Word":
         word = str.__new__(cls, text)
         word._value_ = text
-        vars(word).update(clause=clause, means=means, style=style, mark=mark, latex=latex, found=found)
+        vars(word).update(
+            clause=clause, means=means, style=style, mark=mark, latex=latex, found=found, shown=shown or text
+        )
         return word
 
     REPRODUCED = (
@@ -58,37 +70,43 @@ class Word(StrEnum):
     )
     DIFFERS = (
         "differs where the paper shows none",
-        ("differs where the paper shows none", "differ where the paper shows none"),
+        ("is found only here", "are found only here"),
         "not clear in the paper, found here, and our interval is outside the noise around the printed difference",
-        "bad",
+        "apart",
         "M-4.5-4.5h9v9h-9zM-1.2-3h2.4v6h-2.4z",
         r"$\otimes$",
         True,
+        "found only here",
     )
     UNCLEAR = (
         "found here, paper unclear",
-        ("is found here, the paper unclear", "are found here, the paper unclear"),
+        ("is found, the paper unclear", "are found, the paper unclear"),
         "not clear in the paper, found here",
         "found",
         "M-4-4h8v8h-8z",
         r"$\diamond$",
         True,
+        "found, paper unclear",
     )
     SMALLER = (
         "smaller than printed",
-        ("is smaller than printed", "are smaller than printed"),
+        ("is smaller here", "are smaller here"),
         "only at full size: clear in the paper, not found, and below half of it by a one-sided test at 1 %",
         "open",
         DISC + "M0-3a3 3 0 0 1 0 6z",
         r"$<$",
+        False,
+        "smaller here",
     )
     NEITHER = (
         "no difference, as in the paper",
-        ("shows no difference, as in the paper", "show no difference, as in the paper"),
+        ("is equal, as published", "are equal, as published"),
         "not clear in the paper, and ours is inside the noise of its single runs by two one-sided tests at 5 %",
         "good",
         "M-4.5-3.4h9v2.4h-9zM-4.5 1h9v2.4h-9z",
         r"$\approx$",
+        False,
+        "equal, as published",
     )
     BETTER = (
         "better",
@@ -103,7 +121,7 @@ class Word(StrEnum):
         "worse",
         ("is worse", "are worse"),
         "found to differ, of a row without printed numbers",
-        "worse",
+        "apart",
         "M0 5 5-3.8H-5z",
         r"$\downarrow$",
         True,

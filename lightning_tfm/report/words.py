@@ -14,7 +14,7 @@ from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.summary import Summary, Table
 from lightning_tfm.report.verdict import BIAS, FEWER, SCOPE, counted, factors_printed
-from lightning_tfm.report.word import UNTESTABLE
+from lightning_tfm.report.word import UNTESTABLE, WORDS
 
 SEEDS = "mean ± standard deviation (n-1); of PPL the geometric mean, ± of its logarithms in percent"
 
@@ -98,7 +98,7 @@ def word_counts(report: Summary) -> list[str]:
     lines = []
     for metric in report.metrics:
         found = counted(report.rows, metric)
-        parts = [f"{n} {word}" for word, n in found.items()]
+        parts = [f"{n} {WORDS[word].shown}" for word, n in found.items()]
         rows = plural(sum(found.values()), "row")
         lines.append(f"{METRICS[metric].label}, {rows}: {'; '.join(parts) or 'none'} ({SCOPE})")
     return lines

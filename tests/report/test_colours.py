@@ -81,7 +81,7 @@ def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
         for style in names.split(", .")
     }
     verdicts = {named[word.style] for word in Word}
-    assert {"good", "bad", "found", "worse", "open"} == verdicts
+    assert {"good", "bad", "found", "apart", "open"} == verdicts
     trials = {named[style] for style in ("best", "better", "rest")}
     palette = schemes()[scheme]
     near = {
@@ -96,7 +96,7 @@ def test_colours_of_verdicts_and_of_trials_are_told_apart(scheme, eyes):
 def test_colours_of_verdicts_are_theirs_alone_and_can_be_read(scheme):
     """2.3 is just noticed in CIE76 (Mahy, Van Eycken and Oosterlinck 1994); WCAG 2 asks for a contrast of 4.5."""
     sheets, palette = [(TEMPLATES / name).read_text() for name in ("report.css", "pictures.css")], schemes()[scheme]
-    assert (Word.BETTER.style, Word.WORSE.style) == ("found", "worse")
+    assert (Word.BETTER.style, Word.WORSE.style) == ("found", "apart")
     coloured = {word.style for word in Word} - {"open", "untested"}
     for name in coloured:
         for ground in ("bg", "panel"):

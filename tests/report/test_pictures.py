@@ -19,17 +19,14 @@ from lightning_tfm.report.build import make
 from lightning_tfm.report.curves import POINTS, below, curves, falls, thinned
 from lightning_tfm.report.figures import quality
 from lightning_tfm.report.findings import headline
-from lightning_tfm.report.forest import BAR, forest
 from lightning_tfm.report.panels import BASE, panels, row_classes, short_names
 from lightning_tfm.report.render.text import to_text
-from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.svg import Scale, figure, label, short, standing_alone, tag
-from lightning_tfm.report.word import WORDS
 from lightning_tfm.study.rows import all_rows, apply, load_rows
 from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import folder_of
 from tests.measure.test_layers import table as measured_table
-from tests.records import summary, summary_row
+from tests.records import summary_row
 
 
 def rows(*names, group="A"):
@@ -97,32 +94,6 @@ def test_the_axis_is_logarithmic_at_first_where_curves_fall_far(made, generator)
     found = curves(one.summary, one.cells)
     assert found.log and len(found.panels) == len(found.narrow) == 1 and found.together is None
     assert one.render("html").count('<input type="checkbox" checked> logarithmic axis') == 1
-
-
-def test_what_is_far_out_stands_at_the_edge_with_its_number():
-    def row(name, by):
-        d = Difference("worse", "", None, estimate=by, lower=by - 1, upper=by + 1)
-        return summary_row(name, "worse").with_metrics({"bleu": Scores(20.0, 1.0, {}, d)})
-
-    near = [row(f"r{i}", 1.0 + i / 10) for i in range(8)]
-    picture = forest(summary([*rows("base"), *near, row("far", -50.0)]), "bleu")
-    assert "\N{LEFTWARDS ARROW} -50" in picture and "far: -50.00 [-51.00, -49.00]" in picture
-    ticks = [float(x) for x in re.findall(r'class="tick">(-?[\d.]+)<', picture)]
-    assert min(ticks) > -10, "the others are not squeezed together"
-    names = re.findall(r'text-anchor="end" class="label">(far|r\d)<', picture)
-    assert names == ["far", *(f"r{i}" for i in range(8))], "the worst first"
-    assert [">+1.7<" in picture, ">-50.0<" in picture] == [True, True], "each with its number"
-
-
-def test_an_estimate_without_a_test_is_seen_on_its_interval_and_what_rounds_to_nothing_has_no_minus():
-    def row(name, by):
-        d = Difference("not testable", "", None, estimate=by, lower=by - 5, upper=by + 5)
-        return summary_row(name, "worse").with_metrics({"ppl": Scores(2.0, 1.0, {}, d)})
-
-    picture = forest(summary([*rows("base"), row("a", 12.4), row("b", -0.0001)]), "ppl")
-    assert picture.count(f'd="{BAR}"') == 2 and WORDS["not testable"].mark not in picture
-    assert 'class="label">-0' not in picture and ">+0.0 %<" in picture and ">+12 %<" in picture
-    assert "<title>b, worse: +0.00 [-5.00, +5.00]" in picture or "<title>b: +0.00 [-5.00, +5.00]" in picture
 
 
 def test_perplexity_against_a_size_that_all_rows_share_is_no_picture(made):

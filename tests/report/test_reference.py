@@ -87,7 +87,7 @@ def test_every_format_says_that_the_reference_is_not_base(against):
     html = report.render("html")
     assert "NOT to base" in html and html.index("NOT to base") < html.index("<nav")
     assert "<bdi>Δ PPL, % to C-N2</bdi>" in html and "Differences to C-N2" in html and "Differences to base" not in html
-    assert "difference in dev perplexity to C-N2" in html and "in dev BLEU to base" not in html
+    assert "Perplexity against C-N2" in html and "against base" not in html
     assert "<bdi>row C-N2 (compared with)</bdi>" in html and "(base)" not in html
     md = report.render("markdown")
     assert "Δ PPL, % to C-N2" in md and "NOT to base" in md and re.search(r"\| C-N2 \|.*\| reference \|", md)

@@ -29,7 +29,7 @@ def _lines(table: Table) -> list[list[str]]:
 
 def _cell(cell: str | Cell) -> str:
     sure = isinstance(cell, Cell) and cell.sure
-    return str(cell).replace(cell.word, f"**{cell.word}**") if isinstance(cell, Cell) and sure else str(cell)
+    return str(cell).replace(cell.main, f"**{cell.main}**") if isinstance(cell, Cell) and sure else str(cell)
 
 
 def _line(cells: Sequence[str]) -> str:
