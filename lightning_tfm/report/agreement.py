@@ -1,25 +1,15 @@
-"""How far a study's rows, taken together, agree with the paper's Table 3: ranks, signs, and what they are worth.
+"""How far a study's rows, taken together, agree with the paper's Table 3, each figure beside what needs no experiment.
 
 Each row is a difference to base as tested, in log PPL first; ours is the mean of seeds, the paper's one run.
 
-- Spearman's rank correlation of the two, with an interval that takes the rows as a sample of possible rows (Fisher's z,
-  Bonett and Wright 2000), and Kendall's tau-b.
 - Signs on the clear rows, those where two single runs of the paper differ by more than their noise (`Metric.clear`),
-  beside the rule "every change is worse", which needs no experiment.
-- The null: the rank correlation of the bare parameter count with the paper (more parameters, better score), over the
-  same rows; the difference of the two Spearmans, ours less the null's, with an interval over rows (bootstrap of whole
-  rows, percentiles; benchmarks/results/agreement.txt has its coverage); the partial rank correlation given the
-  parameter count; the correlation within the rows of base's size.
-- The ceiling: the mean rank correlation that two studies would have if the paper's printed differences were the truth
-  for both, for ours times the one factor that gives them the spread of ours: one with the paper's noise (a single run;
-  `Metric.sigma`), the other with our standard errors.
-- The same at every validation of base, from the curves: rows are compared at the same share of their own training.
+  beside the rule "every change is worse".
+- Spearman's rank correlation of the two, beside that of the bare parameter count (more parameters, better score) with
+  the paper; also at every validation of base, from the curves: rows are compared at the same share of their training.
+- The error in size: what a factor through the origin, fitted on the other rows, leaves of each row's difference in the
+  paper (root mean square, a row left out at a time), beside that of log parameters and of no difference at all.
 
-Noise of training has no separate interval: redrawing means that hold that noise already adds it twice, and what that
-gives covers the rank correlation without noise in 71 % where it says 95.
-
-Pure functions of the table and the curves; random draws are the same each time. Suffixes: R rows, D draws, V
-validations.
+Pure functions of the table and the curves. Suffixes: R rows, V validations.
 """
 
 import math
@@ -33,7 +23,6 @@ import numpy as np
 from lightning_tfm.metrics import METRICS, PPL, PRINTED
 from lightning_tfm.report.plain import BY_METRIC
 from lightning_tfm.report.row import SummaryRow
-from lightning_tfm.report.stats import statistics
 
 Curve = Mapping[int, float]
 """step -> dev perplexity"""
@@ -48,69 +37,36 @@ learn rather than what they are worth; fixed at pilot seeds (NOTES.md)"""
 
 LEAST = 5
 """rows beside base below which no rank correlation is given"""
-BASE_SIZE = 0.01
-"""relative difference in parameters up to which a row has base's size"""
 NEAR = 1 / 32
 """share of the training within which a row must have been validated to be read there"""
-DRAWS, SEED = 2000, 2017
 
 
 # --- what is found ---
 
 
 @dataclass(frozen=True)
-class OfBaseSize:
-    """Rows with as many parameters as base."""
+class ErrorInSize:
+    """Root mean square over rows of what is left of the paper's difference, as differences are shown."""
 
-    rows: int
-    spearman: float | None
-
-
-@dataclass(frozen=True)
-class RankDifference:
-    """Spearman's correlation less that of the parameter count; the 95 % interval is over rows."""
-
-    estimate: float
-    low: float
-    high: float
+    table: float | None
+    parameter_count: float | None
+    no_difference: float | None
 
 
 @dataclass(frozen=True)
 class MetricAgreement:
-    """In one metric, over a set of rows; correlations are rank correlations with the paper."""
+    """In one metric; correlations are rank correlations with the paper."""
 
     rows: int
     spearman: float | None
-    interval_over_rows: list[float | None] | None
-    """95 % with the rows as a sample of rows"""
-    kendall: float | None
-    """tau-b"""
     parameter_count_alone: float | None
-    parameter_count_kendall: float | None
-    less_parameter_count: RankDifference | None
-    given_parameter_count: float | None
-    size_of_base: OfBaseSize
-    ceiling: float | None
-    """given the paper's noise and ours"""
+    error_in_size: ErrorInSize
     clear_beyond: float
     clear_rows: int
     with_the_paper: int
     if_every_change_is_worse: int
     against_the_paper: list[str]
     """clear rows that are not on the paper's side"""
-
-
-@dataclass(frozen=True)
-class RowSetAgreement:
-    """Over one set of rows."""
-
-    by_metric: dict[str, MetricAgreement | None] = field(metadata=BY_METRIC)
-
-    @property
-    def ppl(self) -> MetricAgreement:
-        found = self.by_metric[PPL.name]
-        assert found is not None, "there is no agreement without it"
-        return found
 
 
 @dataclass(frozen=True)
@@ -135,12 +91,19 @@ class AgreementCourse:
 
 
 @dataclass(frozen=True)
-class Agreement(RowSetAgreement):
-    """Over all rows, and over those that a miniature's regime was not chosen on."""
+class Agreement:
+    """Over all rows that the paper prints."""
 
+    by_metric: dict[str, MetricAgreement | None] = field(metadata=BY_METRIC)
     calibrated_on: list[str] | None
-    not_calibrated_on: RowSetAgreement | None
+    """those that a miniature's regime was chosen on"""
     curve: AgreementCourse | None
+
+    @property
+    def ppl(self) -> MetricAgreement:
+        found = self.by_metric[PPL.name]
+        assert found is not None, "there is no agreement without it"
+        return found
 
 
 @dataclass(frozen=True)
@@ -166,8 +129,6 @@ class Trained:
     values: Mapping[str, Mapping[int, float]]
     """metric -> seed -> what is tested"""
     parameters: int | None
-    body: int | None
-    """parameters without tables of positions"""
     steps: int
     """of the training"""
     curves: Mapping[int, Curve]
@@ -202,67 +163,44 @@ def _trained(row: SummaryRow, curves: Mapping[tuple[str, int], Curve]) -> Traine
         {m.name: None if (x := printed[m.name]) is None else m.tested(x) for m in metrics},
         {m.name: {int(s): m.tested(x) for s, x in row.metric(m.name).by_seed.items()} for m in metrics},
         row.parameters,
-        row.body,
         row.values["train steps"],
         {int(s): curve for s in row.ppl.by_seed if (curve := curves.get((row.name, int(s))))},
     )
 
 
-def agree(base: Trained, rows: Sequence[Trained], left_out: Collection[str] = ()) -> Agreement | None:
-    """All figures, of every metric, over `rows` and again without those named in `left_out`.
+def agree(base: Trained, rows: Sequence[Trained], calibrated_on: Collection[str] = ()) -> Agreement | None:
+    """All figures, of every metric, over `rows`.
 
     Only rows for which the paper prints a perplexity; None where these are fewer than LEAST.
     """
     rows = [row for row in rows if row.paper["ppl"] is not None]
     if base.paper["ppl"] is None or len(rows) < LEAST:
         return None
-    out = [row.name for row in rows if row.name in left_out]
-
-    def each(without: Collection[str] = ()) -> dict[str, MetricAgreement | None]:
-        return {name: _metric(base, rows, name, without) for name in base.paper}
-
-    others = each(out) if 0 < len(out) <= len(rows) - LEAST else {}
-    rest = RowSetAgreement(others) if others.get(PPL.name) else None
-    return Agreement(each(), out if rest else None, rest, _course(base, rows))
+    by_metric = {name: _metric(base, rows, name) for name in base.paper}
+    return Agreement(by_metric, [row.name for row in rows if row.name in calibrated_on] or None, _course(base, rows))
 
 
-def _metric(
-    base: Trained, rows: Sequence[Trained], metric: str, left_out: Collection[str] = ()
-) -> MetricAgreement | None:
-    every = [row for row in rows if row.paper[metric] is not None]
-    if base.paper[metric] is None:
+def _metric(base: Trained, rows: Sequence[Trained], metric: str) -> MetricAgreement | None:
+    used, m = [row for row in rows if row.paper[metric] is not None], METRICS[metric]
+    if base.paper[metric] is None or len(used) < LEAST:
         return None
-    error_R = standard_errors([row.values[metric] for row in every])
-    kept = [i for i, row in enumerate(every) if row.name not in left_out]
-    used, error_R = [every[i] for i in kept], error_R[kept]
-    if len(used) < LEAST:
-        return None
-    from scipy.stats import kendalltau
-
     paper_R = np.array([round(_printed(row, metric) - _printed(base, metric), 9) for row in used])
     ours_R = np.array([mean(row.values[metric].values()) - mean(base.values[metric].values()) for row in used])
-    size_R = METRICS[metric].side * _sizes(used)
-    same = [i for i, row in enumerate(used) if _of_size(row, base)]
-    over_rows = statistics.spearman(ours_R, paper_R)
-    clear_R = np.abs(paper_R) > METRICS[metric].clear
+    size_R, logs_R = _sizes(used), np.log(_sizes(used)) - np.log(_sizes([base]))
+    clear_R = np.abs(paper_R) > m.clear
     with_paper_R = clear_R & (ours_R * paper_R > 0)
+    unit = 100.0 if m.log else 1.0
     return MetricAgreement(
         rows=len(used),
         spearman=_number(rank_correlation(ours_R, paper_R)),
-        interval_over_rows=None if over_rows is None else [_number(x) for x in over_rows[1:]],
-        kendall=_number(kendalltau(ours_R, paper_R).statistic),
-        parameter_count_alone=_number(rank_correlation(size_R, paper_R)),
-        parameter_count_kendall=_number(kendalltau(size_R, paper_R).statistic),
-        less_parameter_count=less_null(ours_R, size_R, paper_R),
-        given_parameter_count=_number(partial_rank_correlation(ours_R, paper_R, size_R)),
-        size_of_base=OfBaseSize(
-            len(same), _number(rank_correlation(ours_R[same], paper_R[same])) if len(same) >= LEAST else None
+        parameter_count_alone=_number(rank_correlation(m.side * size_R, paper_R)),
+        error_in_size=ErrorInSize(
+            *(_number(unit * left_out_error(x_R, paper_R)) for x_R in (ours_R, logs_R, np.zeros(len(used))))
         ),
-        ceiling=_number(ceiling(paper_R, METRICS[metric].sigma or 0.0, ours_R, error_R)),
-        clear_beyond=_rounded(METRICS[metric].clear),
+        clear_beyond=_rounded(m.clear),
         clear_rows=int(clear_R.sum()),
         with_the_paper=int(with_paper_R.sum()),
-        if_every_change_is_worse=int((clear_R & (paper_R * METRICS[metric].side < 0)).sum()),
+        if_every_change_is_worse=int((clear_R & (paper_R * m.side < 0)).sum()),
         against_the_paper=[row.name for row, out in zip(used, clear_R & ~with_paper_R, strict=True) if out],
     )
 
@@ -277,12 +215,6 @@ def _sizes(rows: Sequence[Trained]) -> np.ndarray:
     return np.array([math.nan if row.parameters is None else row.parameters for row in rows], dtype=float)
 
 
-def _of_size(row: Trained, base: Trained) -> bool:
-    """Tables of positions do not count: vectors that are looked up, whose number no divisor shrinks. With them
-    E-learned would have base's size in full (+0.8 %) and not in miniature (+16 %)."""
-    return bool(row.body and base.body and abs(row.body / base.body - 1) <= BASE_SIZE)
-
-
 # --- statistics ---
 
 
@@ -295,66 +227,12 @@ def rank_correlation(x_R: np.ndarray, y_R: np.ndarray) -> Any:
         return (x_R * y_R).sum(-1) / np.sqrt((x_R**2).sum(-1) * (y_R**2).sum(-1))
 
 
-def partial_rank_correlation(x_R: np.ndarray, y_R: np.ndarray, z_R: np.ndarray) -> float:
-    """Of x and y given z: the correlation of what a straight line on the ranks of z leaves of their ranks.
-
-    NaN where only z ranks x or y, or z is all equal.
-    """
-    xy, xz, yz = rank_correlation(x_R, y_R), rank_correlation(x_R, z_R), rank_correlation(y_R, z_R)
-    rest = (1 - xz**2) * (1 - yz**2)
-    return float((xy - xz * yz) / math.sqrt(rest)) if rest > 1e-12 else math.nan
-
-
-def standard_errors(values: Sequence[Mapping[int, float]]) -> np.ndarray:
-    """Of each row's mean over seeds (seed -> value), relative to the other rows; NaN where no row has two seeds.
-
-    From a row's deviations from its mean, less the median deviation of all rows at that seed. The variance is moderated
-    by that of the other rows (stats/statistics.py), which also lends one to a row with one seed.
-    """
-    middle = [mean(row.values()) for row in values]
-    several = [(row, m) for row, m in zip(values, middle, strict=True) if len(row) > 1]
-    seeds = {seed for row, _ in several for seed in row}
-    shared = {seed: float(np.median([row[seed] - m for row, m in several if seed in row])) for seed in seeds}
-    n_R = np.array([len(row) for row in values])
-    own = [[value - shared[seed] for seed, value in row.items()] if len(row) > 1 else [] for row in values]
-    variance_R = np.array([np.var(row, ddof=1) if row else 0.0 for row in own])
-    prior = statistics.prior_df(variance_R[None], n_R - 1)
-    return np.sqrt(statistics.moderated(variance_R, n_R - 1, prior)[0] / n_R)
-
-
-def _draws(R: int, which: int) -> np.ndarray:
-    return np.random.Generator(np.random.Philox(SEED + which)).normal(size=(DRAWS, R))
-
-
-def less_null(ours_R: np.ndarray, null_R: np.ndarray, paper_R: np.ndarray) -> RankDifference | None:
-    """Our rank correlation with the paper less the null's, with its 95 % interval over rows.
-
-    None where either is unknown. Resamples in which a side is all equal are left out.
-    """
-
-    def difference(which: Any) -> Any:
-        return rank_correlation(ours_R[which], paper_R[which]) - rank_correlation(null_R[which], paper_R[which])
-
-    R = len(paper_R)
-    found = difference(np.arange(R))
-    if not np.isfinite(found):
-        return None
-    drawn = difference(np.random.Generator(np.random.Philox(SEED)).integers(R, size=(DRAWS, R)))
-    low, high = np.nanquantile(drawn, [statistics.ALPHA / 2, 1 - statistics.ALPHA / 2])
-    return RankDifference(_rounded(found), _rounded(low), _rounded(high))
-
-
-def ceiling(paper_R: np.ndarray, paper_sd: float, ours_R: np.ndarray, error_R: np.ndarray) -> float:
-    """Mean rank correlation of two noisy measurements of the same differences (see above); NaN without standard errors.
-
-    The paper's printed differences hold its noise once already and so spread a little wider than the truth: a ceiling
-    that is rather too high than too low.
-    """
-    R, spread = len(paper_R), max(ours_R.var(ddof=1) - (error_R**2).mean(), 0.0)
-    if not np.isfinite(error_R).all() or np.ptp(paper_R) == 0 or not (spread > 0 or error_R.any()):
-        return math.nan
-    truth_R = paper_R * math.sqrt(spread / paper_R.var(ddof=1))
-    return float(np.nanmean(rank_correlation(paper_R + paper_sd * _draws(R, 1), truth_R + error_R * _draws(R, 2))))
+def left_out_error(x_R: np.ndarray, y_R: np.ndarray) -> float:
+    """Root mean square of y less the factor times x, the factor through the origin fitted on the other rows."""
+    xy_R, xx_R = x_R * y_R, x_R * x_R
+    rest_R = xx_R.sum() - xx_R
+    factor_R = np.divide(xy_R.sum() - xy_R, rest_R, out=np.zeros_like(rest_R), where=rest_R != 0)
+    return float(np.sqrt(np.mean((y_R - factor_R * x_R) ** 2)))
 
 
 # --- in the course of training ---

@@ -139,19 +139,15 @@ def _reliable(name: str, bins: Sequence[Mapping[str, float]], class_: str, x: Sc
 
 
 def agreement_section(report: Summary) -> Section:
-    """Every figure of each metric and set of rows, what it means, and the course of training; empty without them."""
+    """Every figure of each metric, what it means, and the course of training; empty without them."""
     found, fall, title = report.agreement, report.last_eighth, "Agreement over all rows"
     if found is None:
         return Section("agreement", title)
     said = [f"{'Warning: ' * fall.still_falling}{agreement_text.last_eighth(fall)}."] if fall else []
-    each = [
-        (f"{METRICS[name].tested_as}, {which}, {one.rows} rows", agreement_text.shown(one))
-        for which, metrics in agreement_text.parts(found)
-        for name, one in metrics.by_metric.items()
-        if one
-    ]
-    rows = [[label, *(values[key] for _, values in each)] for key, label in agreement_text.LABELS.items()]
-    table = Table("", columns("figure", *(head for head, _ in each)), rows)
+    each = {METRICS[name]: one for name, one in found.by_metric.items() if one}
+    values = [agreement_text.figures(m, one) for m, one in each.items()]
+    heads = columns("figure", *(f"{m.tested_as}, {one.rows} rows" for m, one in each.items()))
+    table = Table("", heads, [list(row) for row in zip(agreement_text.FIGURES, *values, strict=True)])
     blocks: list[Block] = [Text(said), table, Notes(agreement_text.about(found))]
     if course := found.curve:
         caption = (

@@ -213,8 +213,8 @@ def _agreement(report: Summary) -> str:
     found = report.agreement.ppl if report.agreement else None
     if found is None or found.spearman is None:
         return ""
-    alone, less = found.parameter_count_alone, agreement_text.shown(found)["less parameter count"]
-    beside = "" if alone is None else f", that of the parameter count alone {alone:z.2f} (difference {less} over rows)"
+    alone = found.parameter_count_alone
+    beside = "" if alone is None else f", that of the parameter count alone {alone:z.2f}"
     return f"over {found.rows} rows the rank correlation with the paper is {found.spearman:z.2f}{beside}"
 
 

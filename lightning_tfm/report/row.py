@@ -143,8 +143,6 @@ class SummaryRow:
     """seeds whose training diverged: the row has no mean then, of the others neither"""
     far_above: list[int] = field(default_factory=list)
     """seeds far above the others of the row, as a plateau of the loss leaves them (report/far_above.py)"""
-    body: int | None = field(default=None, metadata={"key": ""})
-    """parameters without tables of positions, by the sizes"""
     ties: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
     """of `change`: what its values follow (study/ties.py)"""
     same_as: str | None = field(default=None, metadata={"key": "is", **OPTIONAL})

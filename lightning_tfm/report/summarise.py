@@ -109,7 +109,6 @@ def _row(
         paper=row.paper,
         missing=missing,
         scores=scores | {PPL.name: replace(scores[PPL.name], instead=instead)},
-        body=_counted(replace(exact.model, positions="none"), study.data_of(row).V),
         more={m.name: one for m in METRICS.values() if not m.printed and (one := known(m))},
         elsewhere=row.elsewhere or None,
         label=row.label,

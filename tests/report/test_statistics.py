@@ -17,7 +17,6 @@ from lightning_tfm.report.stats.statistics import (
     outlying,
     prior_df,
     sentence_noise,
-    spearman,
 )
 
 ZERO = SentenceNoise(np.zeros(2), np.zeros(2))
@@ -91,16 +90,6 @@ def test_sentence_noise_separates_what_seeds_share_from_what_they_do_not():
     assert found.own == pytest.approx([4 / S, 4 / S], rel=0.15)
     assert found.shared[1] == pytest.approx(2 / S, rel=0.35)
     assert found.shared[0] == 0
-
-
-def test_spearman():
-    r, low, high = spearman(np.array([1, 2, 3, 4, 5, 6.0]), np.array([1, 3, 2, 4, 6, 5.0]))
-    assert r == pytest.approx(stats.spearmanr([1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5]).statistic)
-    assert -1 < low < r < high < 1
-    r, low, high = spearman(np.arange(6.0), np.arange(6.0))
-    assert (r, high) == (1.0, 1.0) and 0 < low < 1
-    assert spearman(np.arange(4.0), np.arange(4.0)) is None
-    assert spearman(np.arange(6.0), np.ones(6)) is None
 
 
 @pytest.mark.parametrize("n", [3, 5])

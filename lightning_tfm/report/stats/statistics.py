@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import digamma, ndtri, polygamma, stdtr, stdtrit
+from scipy.special import digamma, polygamma, stdtr, stdtrit
 
 ALPHA = 0.05
 LEAST = 5
@@ -318,23 +318,3 @@ def compare(
     p[..., BASE] = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         return Differences(estimate, se, df, v, share, p, pair, noise.shared, np.asarray(d_0, dtype=float)[..., None])
-
-
-def spearman(x: np.ndarray, y: np.ndarray, level: float = ALPHA) -> tuple[float, float, float] | None:
-    """Rank correlation with its interval (Fisher's z with the variance of Bonett and Wright 2000).
-
-    None below 5 pairs, or where all values of a side are equal.
-    """
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if len(x) < 5 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return None
-    from scipy.stats import spearmanr  # half a second, for what few studies print
-
-    r = float(np.clip(spearmanr(x, y).statistic, -1.0, 1.0))
-    if abs(r) > 1 - 1e-12:
-        z = np.arctanh(np.copysign(1 - 1 / len(x) ** 2, r))  # arctanh(1) is infinite
-    else:
-        z = np.arctanh(r)
-    half = -ndtri(level / 2) * np.sqrt((1 + r * r / 2) / (len(x) - 3))
-    low, high = float(np.tanh(z - half)), float(np.tanh(z + half))
-    return r, min(low, r), max(high, r)
