@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_ANALYSES, add_format
 from lightning_tfm.cli.output import write_to
+from lightning_tfm.cli.terminal import columns
 from lightning_tfm.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int
     if options["figures"]:
         _figures(judgement, Path(options["figures"]))
     if kind == "text":
-        from lightning_tfm.report.blocks import blocks_of
-        from lightning_tfm.report.render.text import to_text
-
-        content = to_text(blocks_of(views.sections(judgement, pictures=False)))
+        wide = columns()
+        content = views.terminal(judgement, width=wide or 79, colour=wide is not None)
     else:
         from lightning_tfm.report.render.analysis import render
 
@@ -84,15 +83,14 @@ def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int
 
 def _figures(judgement: "Judgement", folder: Path) -> None:
     from lightning_tfm.judging import views
+    from lightning_tfm.report.forest_picture import wide
     from lightning_tfm.report.svg import standing_alone
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
-    pictures = {
-        f"forest-{i}-{aim}": views.picture(judgement, judgement.aims[i]) for i, aim in enumerate(judgement.rows)
-    }
-    pictures["seeds"] = views.seeds_picture(judgement)
-    for name, picture in pictures.items():
+    aims = [aim for aim in judgement.aims if aim.name in judgement.rows]
+    pictures = {f"forest-{aim.name}": wide(views.forest(judgement, [aim]), titled=True) for aim in aims}
+    for name, picture in (pictures | {"seeds": views.seeds_picture(judgement)}).items():
         if picture:
             safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
             write_to(folder / f"{safe}.svg", standing_alone(picture))

@@ -24,8 +24,9 @@ from typing import Any
 from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.judging.scores import Aim, Scores
-from lightning_tfm.judging.verdicts import ALONE, Judged, Judgement, judged
+from lightning_tfm.judging.verdicts import Judged, Judgement, judged
 from lightning_tfm.plurals import plural
+from lightning_tfm.report.stats.base_alone import CHEAPEST
 from lightning_tfm.report.stats.statistics import ALPHA, LEAST
 from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE
 
@@ -76,7 +77,7 @@ def _line(judgement: Judgement, one: Judged) -> dict[str, Any]:
     line = {"row": one.row, "base": judgement.base or judgement.target, "metric": one.metric, "verdict": one.verdict}
     line |= {"why": one.why, "n": one.n, "seeds missing": one.missing, "difference": kept.pop("estimate", None)}
     line |= {"seeds needed" if k == "needed" else k: v for k, v in kept.items()}
-    return line | ({"warning": f"{judgement.alone}; {ALONE}"} if judgement.alone else {})
+    return line | ({"warning": f"{judgement.alone}; {CHEAPEST}"} if judgement.alone else {})
 
 
 @dataclass

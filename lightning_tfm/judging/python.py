@@ -19,19 +19,17 @@ class Verdicts:
     judgement: Judgement
 
     def __str__(self) -> str:
-        from lightning_tfm.report.blocks import blocks_of
-        from lightning_tfm.report.render.text import to_text
-
-        return to_text(blocks_of(views.sections(self.judgement, pictures=False)))
+        return views.terminal(self.judgement)
 
     def table(self) -> Any:
         """A DataFrame with a line for each row and metric, at full precision."""
         return import_module("pandas").DataFrame(list(views.data(self.judgement)))
 
-    def forest(self, metric: str | None = None) -> "Picture":
-        """Differences with their intervals, for a notebook: of the metric that decides unless another is named."""
-        name = metric or self.judgement.aims[0].name
-        return Picture(views.picture(self.judgement, next(one for one in self.judgement.aims if one.name == name)))
+    def forest(self) -> "Picture":
+        """The main figure, for a notebook."""
+        from lightning_tfm.report.forest_picture import wide
+
+        return Picture(wide(views.forest(self.judgement), titled=True))
 
     def gate(self, row: str) -> gate.Answer:
         """What `--gate ROW` says: `.code` is 0 (better), 3 (undecided) or 4 (not better), `.line` a dict."""

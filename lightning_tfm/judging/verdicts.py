@@ -17,7 +17,6 @@ from lightning_tfm.report.stats.statistics import ALPHA, LEAST, Differences, Sen
 from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE, Word
 
 BASES = ("base", "baseline")
-ALONE = "it shares base's seeds with every other row, so that more seeds of base cost less than anything else"
 SEEDS_ONLY = "verdicts are over seeds, for this one test set; --items says what another test set would do"
 
 
@@ -101,7 +100,9 @@ def judged(
     for i, one in enumerate(aims if target is None else aims[:1]):
         aimed = _Metric(scores, one, ["", *scores.runs] if target is not None else order, target)
         found[one.name] = aimed.judged(share, (noise or {}).get(one.name))
-        alone = aimed.alone() if i == 0 and target is None else alone
+        if i == 0 and target is None and not aimed.diverged[0]:
+            used = [x if not bad else [] for x, bad in zip(aimed.values, aimed.diverged, strict=True)]
+            alone = base_alone.why(used, against)
     return Judgement(scores.source, against, target, aims, found, notes, alone)
 
 
@@ -189,14 +190,3 @@ class _Metric:
         if self.n_R[i] < 2:
             return math.nan
         return float(np.std(self.values[i], ddof=1)) * (100 if self.aim.log else 1)
-
-    def alone(self) -> str:
-        """Why base may be what stands apart (stats/base_alone.py)."""
-        if self.diverged[0] or self.used_R[0] < LEAST:
-            return ""
-        if base_alone.two_levels(np.array(self.values[0]), self.variance_R, self.used_R):
-            return f"the seeds of {self.order[0]} lie on two levels"
-        tested = replace(self.d, p=np.where(self.used_R >= LEAST, self.d.p, np.nan))
-        if base_alone.shifted_alike(self.mean_R, self.used_R, tested):
-            return f"all rows are away from {self.order[0]} alike, and agree with one another"
-        return ""

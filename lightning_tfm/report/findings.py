@@ -14,6 +14,7 @@ from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.panels import short_name
 from lightning_tfm.report.row import Difference, SummaryRow
 from lightning_tfm.report.softmax import SoftmaxRow, SoftmaxSummary
+from lightning_tfm.report.stats import base_alone
 from lightning_tfm.report.stats.power import ABOUT
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.verdict import SCOPE
@@ -38,6 +39,19 @@ def headline(report: Summary) -> list[str]:
 def primary(report: Summary) -> Metric:
     """The one that decides: perplexity, or where rows have other pieces the nll per word."""
     return WORD if WORD.name in report.metrics else PPL
+
+
+def base_apart(report: Summary) -> list[str]:
+    """A sentence where base may be what stands apart and not the rows (stats/base_alone.py)."""
+    metric, base = primary(report), next((row.name for row in report.rows if row.base), None)
+    against = report.reference or base
+    rows = [row for row in report.rows if row.same_as is None and not row.diverged]
+    rows.sort(key=lambda row: row.name != against)
+    if not rows or rows[0].name != against:
+        return []
+    scores = [[metric.tested(x) for x in row.metric(metric.name).by_seed.values()] for row in rows]
+    why = base_alone.why(scores, rows[0].name)
+    return [f"{rows[0].name} may be what stands apart: {why}; {base_alone.CHEAPEST}"] * bool(why)
 
 
 # --- of rows ---

@@ -25,7 +25,7 @@ from lightning_tfm.report.curves import curves
 from lightning_tfm.report.document import render
 from lightning_tfm.report.extras import Extras
 from lightning_tfm.report.far_above import FAR
-from lightning_tfm.report.findings import headline, primary, trust
+from lightning_tfm.report.findings import base_apart, headline, primary, trust
 from lightning_tfm.report.latex import to_latex
 from lightning_tfm.report.links import Link, nowhere
 from lightning_tfm.report.panels import FEW, row_classes, short_names
@@ -50,6 +50,7 @@ def page(
     forest = forest_of(report)
     alike = replace(report, rows=[row for row in report.rows if row.name not in (report.foreign or [])])
     parts = {part.key: part for part in [*extras.sections, *_sections(report, alike, cells)]}
+    told = [note for note in nats.notes(report) if note not in nats.MEANINGS]
     return render(
         "report.html",
         report=report,
@@ -59,7 +60,7 @@ def page(
         headline=headline(report),
         tally=counted(report.rows, primary(report).name) if found - {UNTESTABLE} else {},
         trust=trust(report),
-        notices=[*reference.said(report), *(note for note in nats.notes(report) if note not in nats.MEANINGS)],
+        notices=[*base_apart(report), *reference.said(report), *told],
         extras=extras,
         each_head=probes.each,
         nats=nats.known(report.rows),

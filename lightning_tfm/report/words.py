@@ -8,7 +8,7 @@ from lightning_tfm.plurals import plural
 from lightning_tfm.report import agreement_text, beyond_text, columns, factors, nats, reference, regime, tuning, worth
 from lightning_tfm.report.claims import ClaimSummary
 from lightning_tfm.report.far_above import FAR, phrases
-from lightning_tfm.report.findings import untested
+from lightning_tfm.report.findings import base_apart, untested
 from lightning_tfm.report.render import text as terminal
 from lightning_tfm.report.row import SummaryRow
 from lightning_tfm.report.stats import statistics
@@ -74,7 +74,7 @@ def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
 def to_words(report: Summary, width: int) -> str:
     """For the terminal: the words in each metric, the claims, and seeds far above their row."""
     lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
-    lines += phrases(report.rows)
+    lines += [*base_apart(report), *phrases(report.rows)]
     lines += map(factors.line, report.factors.effects if report.factors else [])
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     beyond = beyond_text.section(report.beyond)
@@ -118,7 +118,7 @@ def claim_line(claim: ClaimSummary) -> str:
 
 def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
-    notes = [*reference.said(report), *nats.notes(report)]
+    notes = [*base_apart(report), *reference.said(report), *nats.notes(report)]
     notes.append(f"{SEEDS}; marginal {report.level} % intervals; words go by p (BH), over the rows of a metric")
     notes += [columns.sizes(report.rows)] * bool(report.scale or columns.resized(report.rows))
     return [*notes, *twins(report.rows), *tuning.notes(report.tuning), *phrases(report.rows)]
@@ -127,6 +127,7 @@ def brief_notes(report: Summary) -> list[str]:
 def tested_notes(report: Summary) -> list[str]:
     """Below the table with tests."""
     notes = [
+        *base_apart(report),
         *reference.said(report),
         *nats.notes(report),
         f"{SEEDS}; intervals are marginal {report.level} % ones; verdicts go by p (BH), "

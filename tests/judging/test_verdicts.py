@@ -155,7 +155,7 @@ def test_the_command_prints_every_format_and_writes_page_and_pictures(tmp_path: 
     assert main([*asked, "--format", "html", "--figures", str(tmp_path / "fig")]) == 0
     page = (tmp_path / "judge.html").read_text()
     assert page.count("<svg") >= 2 and "practically equal" in page
-    assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-0-loss.svg", "seeds.svg"}
+    assert {file.name for file in (tmp_path / "fig").iterdir()} == {"forest-loss.svg", "seeds.svg"}
 
 
 def test_python_gives_a_frame_a_picture_and_a_gate():

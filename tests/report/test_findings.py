@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from lightning_tfm.report import build
 from lightning_tfm.report.agreement import LastEighth
 from lightning_tfm.report.factors import Effect, FactorSummary
-from lightning_tfm.report.findings import headline, trust
+from lightning_tfm.report.findings import base_apart, headline, trust
 from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.word import Word
+from lightning_tfm.report.words import to_words
 from tests.records import summary, summary_row
 
 
@@ -139,3 +141,16 @@ def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
     )
     nothing = replace(made, factors=FactorSummary([], effects[1:], []))
     assert headline(nothing)[0] == "No field by itself is found to act."
+
+
+@pytest.mark.parametrize(("seeds", "said"), [((1, 2), "lie on two levels"), ((1, 2, 3, 4, 5), "alike, and agree")])
+def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
+    made = generator(["base", "A-h1", "A-h4", "A-h16"], [1, 2, 3, 4, 5])
+    made.write_all()
+    report = build.make("made", made.root)
+    assert base_apart(report.summary) == []
+    for seed in seeds:
+        made.write(next(row for row in made.study.rows if row.name == "base"), seed, 0.9)
+    report = build.make("made", made.root)
+    told = [report.render("html"), report.render("markdown"), to_words(report.summary, 300)]
+    assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)

@@ -8,17 +8,35 @@ shifted alike   three rows or more, which agree with one another (their means we
                 spread, by F, above `AGREE`), while base is away from their mean by Welch's t at p below `SHIFTED`
 
 Both are warnings, and change no verdict: rows that all have the same true effect look like the second. How often they
-are given, rightly and wrongly: benchmarks/results/judge.txt. Arrays may have leading axes; base first.
+are given, rightly and wrongly: benchmarks/results/judge.txt, docs/judge-method.md. Arrays may have leading axes.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import fdtrc
 
-from lightning_tfm.report.stats.statistics import BASE, Differences, _log_variance, t_sf
+from lightning_tfm.report.stats.statistics import BASE, LEAST, Differences, SentenceNoise, _log_variance, compare, t_sf
 
 GAP, AGREE, SHIFTED = 6.5, 0.05, 0.01
 FEWEST = 4
 """seeds of base for two levels"""
+CHEAPEST = "every comparison shares base's seeds, so that more seeds of base cost less than anything else"
+
+
+def why(values: Sequence[Sequence[float]], base: str) -> str:
+    """A clause on why base may be what stands apart, empty where nothing says so. `values`: the scores of each row as
+    they are tested, base first; rows with too few for a verdict do not count."""
+    if len(values[0]) < LEAST:
+        return ""
+    rows = [np.asarray(x) for x in values if len(x) >= LEAST]
+    mean_R, n_R = np.array([x.mean() for x in rows]), np.array([len(x) for x in rows])
+    variance_R, zeros = np.array([x.var(ddof=1) for x in rows]), np.zeros(len(rows))
+    if len(rows) > 1 and two_levels(rows[0], variance_R, n_R):
+        return f"the seeds of {base} lie on two levels"
+    if shifted_alike(mean_R, n_R, compare(mean_R, variance_R, n_R, SentenceNoise(zeros, zeros))):
+        return f"all rows are away from {base} alike, and agree with one another"
+    return ""
 
 
 def two_levels(base_n: np.ndarray, variance_R: np.ndarray, n_R: np.ndarray) -> np.ndarray:
