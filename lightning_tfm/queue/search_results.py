@@ -78,6 +78,7 @@ def _trial(search: Search, t: FrozenTrial) -> Trial:
         command=fit_command(search.of(name, every)),
         by_seed=t.user_attrs.get(BY_SEED) if done else None,
         tied=search.tied(name, every) or None,
+        trained=search.trained(name, every),
     )
 
 
@@ -110,7 +111,7 @@ def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Pat
             f"{aim} {value:.6g}" + (f" ± {sd:.2g}" if (sd := trial.sd(aim)) is not None else "")
             for aim, value in trial.values.items()
         )
-        change = ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in trial.sets.items())
+        change = ", ".join(f"{key}={trial.in_words(key)}" for key in trial.sets)
         lines.append(f"{trial.trial}: {scores} with {change} -> {path}")
     if not chosen:
         lines.append("no finished trial is within the limits" if search.constraints else "no finished trial")

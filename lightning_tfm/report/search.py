@@ -148,7 +148,7 @@ def blocks(report: SearchSummary) -> list[Block]:
     rows = []
     for t in sorted(report.trials, key=lambda t: (t.trial not in report.best, t.trial)):
         scores = [_word(t.values[aim]) + ("" if (sd := t.sd(aim)) is None else f" ± {sd:.2g}") for aim in aims]
-        rows.append([t.trial, t.state, *(_word(t.sets[name]) for name in names), *scores])
+        rows.append([t.trial, t.state, *map(t.in_words, names), *scores])
     notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
     for record in report.importance:
         parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())

@@ -24,7 +24,7 @@ def page(report: SearchSummary, live: str = "", link: Callable[[str], str] = lam
         live=live,
         head=_head(report),
         headline=[*(_sentence(report, words) for words in report.gains[:2]), *_mattered(report)],
-        set_of=lambda t: [t.sets[name] for name in set_],
+        set_of=lambda t: [(t.sets[name], t.in_words(name)) for name in set_],
         heads=columns,
         states=sorted({t.state for t in report.trials}),
         best=[t for t in report.trials if t.trial in report.best],

@@ -411,6 +411,12 @@ class Search(Study):
         experiment = self.of(row, change) if self.ties else self.base
         return {key: value_of(experiment, key) for key in self.ties}
 
+    def trained(self, row: str, change: dict[str, Any]) -> dict[str, Any]:
+        """What a miniature divides of the parameters of the trial `row`, at the size that is trained."""
+        typed = self.of(row, change)
+        sizes = {key: value_of(typed.scaled(), key) for key in (*(p.name for p in self.space), *self.ties)}
+        return {key: value for key, value in sizes.items() if value != value_of(typed, key)}
+
     def _kinds(self) -> Iterable[Experiment]:
         named = [(p.name, value) for p in self.space if p.name in OWN_WEIGHTS for value in p.listed or ()]
         return [self.base, *(override(self.base, {key: value}, self.name) for key, value in named)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any
 
+from lightning_tfm.config import typed_and_trained
 from lightning_tfm.errors import UserError
 from lightning_tfm.strict import OPTIONAL, Flaw, Kept, made
 from lightning_tfm.study.command import fit_command
@@ -38,6 +39,8 @@ class Trial:
     """objective -> seed -> value, if trials have several seeds and `values` are means"""
     tied: dict[str, Any] | None = field(default=None, metadata=OPTIONAL)
     """the values of the tied parameters"""
+    trained: dict[str, Any] = field(default_factory=dict, metadata={"key": ""})
+    """of `sets`, what a miniature divides, at the size that is trained"""
     curve: list[tuple[int, float]] = field(default_factory=list, metadata={"key": ""})
     """(step, dev perplexity) of its run, or that at the first of its seeds, if that is here"""
 
@@ -45,6 +48,12 @@ class Trial:
     def sets(self) -> dict[str, Any]:
         """What was sampled, and what follows it."""
         return self.change | (self.tied or {})
+
+    def in_words(self, key: str) -> str:
+        """One of `sets` as it is typed, with what is trained in brackets."""
+        typed = self.sets[key]
+        word = f"{typed:.4g}" if isinstance(typed, float) else typed
+        return typed_and_trained(word, self.trained.get(key, word))
 
     def sd(self, objective: str) -> float | None:
         """Over the seeds (n-1); None below two."""
@@ -85,6 +94,7 @@ class Trial:
             command=fit_command(search.of(name, change)),
             by_seed=(by_seed or None) if whole else None,
             tied={key: line[key] for key in search.ties} or None,
+            trained=search.trained(name, change),
         )
 
 

@@ -17,7 +17,7 @@ from lightning_tfm.report import search_page
 from lightning_tfm.report.links import beside
 from lightning_tfm.report.search import make
 from lightning_tfm.study.trials import best
-from tests.report.synthetic import write_search
+from tests.report.synthetic import BASE, write_search
 from tests.report.test_page import HOSTILE, Parser
 
 
@@ -44,6 +44,16 @@ def test_every_finished_trial_is_in_every_picture_and_no_other(root):
     assert sorted(re.findall(r'data-row="(t\d+)"', lines)) == done
     for picture in (figures.course(report, "dev/ppl"), figures.against(report, "dev/ppl", "parameters")):
         assert re.findall(r"<title>(t\d+):", picture) == done
+
+
+def test_sizes_of_trials_are_as_typed_with_those_trained_in_brackets(tmp_path):
+    base = replace(BASE, model=replace(BASE.model, N=6), miniature=replace(BASE.miniature, depth=2))
+    write_search(tmp_path, 12, base=base)
+    report = make("found", tmp_path)
+    one = next(t for t in report.summary.trials if t.change["model.N"] == 4)
+    assert one.in_words("model.N") == "4 (2)" and "--model.N=4 " in one.command
+    assert "<bdi>4 (2)</bdi>" in report.render("html") and "| 4 (2) |" in report.render("markdown")
+    assert next(line["model.N"] for line in csv.DictReader(io.StringIO(report.render("csv")))) in ("2", "4", "6")
 
 
 def test_trials_that_were_stopped_are_crosses_in_every_picture(root):
