@@ -13,12 +13,13 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from lightning_tfm.metrics import METRICS, PPL, Metric, printed
-from lightning_tfm.runs.as_scored import read_as_scored
+from lightning_tfm.runs.as_scored import as_scored, read_later
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import Owner
-from lightning_tfm.runs.record import RunRecord, Seconds
+from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
 from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import Ablation, Search, Study
+from lightning_tfm.study.study import Ablation, Search, Study, folder_of
+from lightning_tfm.watch.folder import Kept
 from lightning_tfm.watch.run_state import STATES, Runs, RunState
 from lightning_tfm.watch.time_left import Left, Took, until_the_last
 
@@ -175,6 +176,8 @@ class Watch:
     """row -> hash of its scores' evaluation; empty for another study's row"""
     _most: int = 0
     """trials that a search makes in all"""
+    _links: list[Cell] | None = None
+    _score: Kept[Score | Missing | None] = field(default_factory=lambda: Kept(read_later))
 
     def __post_init__(self) -> None:
         self.runs = self.runs or Runs(self.root, curves=isinstance(self.study, Ablation))
@@ -183,7 +186,9 @@ class Watch:
             self._most = self.study.budget if points is None else min(self.study.budget, len(points) + self.study.based)
 
     def look(self, states: Sequence[CellState]) -> StudyState:
-        """The study with these cells, as its runs are now."""
+        """The study with these cells, and those that its queue has lost, as its runs are now."""
+        there = {(s.cell.row, s.cell.seed) for s in states}
+        states = [*states, *(CellState(cell) for cell in self._linked() if (cell.row, cell.seed) not in there)]
         runs = {run.training_hash: self._scored(run) for s in states for run in s.cell.runs}
         cells = [_held_against(s, [runs[run.training_hash] for run in s.cell.runs], self.study) for s in states]
         took = _took(cells, runs)
@@ -205,24 +210,37 @@ class Watch:
             share=_share(cells, runs, coming),
         )
 
+    def _linked(self) -> list[Cell]:
+        """Those of a table that its folder links to, which a journal that was cut short may lack."""
+        if self._links is None:
+            study, folder = self.study, folder_of(self.root, self.study.name) if self.study else self.root
+            there = {(path.parent.name, path.stem) for path in folder.glob("cells/*/*.json")}
+            cells = study.cells() if isinstance(study, Ablation) and there else []
+            self._links = [cell for cell in cells if (cell.row, str(cell.seed)) in there]
+        return self._links
+
     def _scored(self, cell: Cell) -> RunState:
-        """A run with the scores of the study's own evaluation, which may have come later than the run."""
+        """A run with the scores of the study's own evaluation, which may have come later than the run; damaged where
+        they are."""
         run = self.runs[cell.training_hash]
         if self.study is None or run.record is None:
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
             foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
             self._evaluations[cell.row] = "" if foreign else self.study.evaluation(cell, self.root)
-        evaluation = self._evaluations[cell.row]
-        if not evaluation or run.record.scored_by(evaluation):
+        evaluation, folder = self._evaluations[cell.row], RunFolder(self.root, cell.training_hash)
+        if not evaluation:
             return run
-        text = self.study.texts(cell, self.root).dev
-        if run.record.data.dev not in ("", text):
-            run = replace(run, text=text[:16], best_ppl=None, curve=())
-        found = read_as_scored(RunFolder(self.root, cell.training_hash), evaluation, self.study.base.data.dev)
+        score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
+        found = as_scored(run.record, score, evaluation)
+        if not run.record.scored_by(evaluation):
+            text = self.study.texts(cell, self.root).dev
+            if run.record.data.dev not in ("", text):
+                run = replace(run, text=text[:16], best_ppl=None, curve=())
         if not isinstance(found, RunRecord):
-            return replace(run, state="waiting", words=found.reason, record=None, ppl=None)
-        return replace(run, record=found, ppl=found.scores["dev"].ppl)
+            state = "damaged" if found.damaged else "waiting"
+            return replace(run, state=state, words=found.reason, record=None, ppl=None)
+        return run if found is run.record else replace(run, record=found, ppl=found.scores["dev"].ppl)
 
 
 def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:

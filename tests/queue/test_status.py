@@ -10,8 +10,9 @@ from pathlib import Path
 from lightning_tfm.cli.main import main
 from lightning_tfm.cli.status import as_text, labelled, short
 from lightning_tfm.dashboard.board import Board
+from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.storage import find_storage
+from lightning_tfm.queue.storage import JOURNAL, find_storage
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import to_plain
 from lightning_tfm.study.cell import Cell
@@ -104,6 +105,44 @@ def test_a_table_that_came_without_a_queue_is_told_from_its_records(tmp_path: Pa
     assert main(["status", "more", "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("more: 4 finished, 0 running, 2 waiting, 0 failed, ")
     assert listed(tmp_path, capsys)[2].startswith("more table 4 of 6 interrupted 20")
+
+
+def test_a_journal_that_was_cut_short_loses_no_cell_that_ran(tmp_path: Path, capsys) -> None:
+    made = Folder(tmp_path)
+    table = made.table("cut", ["base", "A-h1"], [1, 2, 3])
+    made.fill(table)
+    folder = tmp_path / "studies" / "cut"
+    queue = Queue("cut", find_storage("", folder))
+    queue.enqueue(table.cells())
+    while claim := queue.claim():
+        link(folder, claim.cell)
+        assert queue.finish(claim, 2.0)
+
+    def status() -> str:
+        assert main(["status", "cut", "--out", str(tmp_path)]) == 0
+        return capsys.readouterr().out
+
+    before = status()
+    assert before.startswith("cut: 6 finished, 0 running, 0 waiting, 0 failed, best: dev/ppl ")
+    journal = folder / JOURNAL
+    journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 5])
+    assert len(open_queue(tmp_path, "cut", say=lambda text: None).states()) < 6
+    assert status() == before
+
+
+def test_a_run_whose_scores_are_damaged_is_not_counted_as_finished(tmp_path: Path, capsys) -> None:
+    made = Folder(tmp_path)
+    table = made.table("torn", ["base"], [1, 2, 3])
+    made.fill(table)
+    cell = table.cells()[0]
+    scores = RunFolder(tmp_path, cell.training_hash).scores(table.evaluation(cell, tmp_path))
+    (scores / "val.json").write_text('{"ppl": 1.5')
+    assert main(["status", "torn", "--out", str(tmp_path)]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.startswith("torn: 2 finished, 0 running, 0 waiting, 0 failed, 1 damaged")
+    assert line.startswith("damaged  base seed 1  its record cannot be read: not valid JSON")
+    assert main(["table", "torn", "--out", str(tmp_path), "--format", "json"]) == 0
+    assert [row["n"] for row in json.loads(capsys.readouterr().out)["rows"]] == [2]
 
 
 def test_a_study_has_ended_when_nothing_that_failed_will_be_tried_again(tmp_path: Path, capsys) -> None:
