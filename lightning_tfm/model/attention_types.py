@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.norms import RMSNorm
+from lightning_tfm.model.own import construct
 from lightning_tfm.parts import ATTENTIONS
 
 
@@ -162,7 +163,5 @@ def make_attention(c: Model, place: str, number: int) -> AttentionType | None:
     """
     if c.attention == "softmax" or c.attention_where not in ("both", "cross" if place == "cross" else "self"):
         return None
-    made: AttentionType = ATTENTIONS.find(c.attention, __name__)(
-        AttentionSizes(c.d_model, c.h, c.d_k, c.d_v, place, number)
-    )
-    return made
+    found: type[AttentionType] = ATTENTIONS.find(c.attention, __name__)
+    return construct(found, AttentionSizes(c.d_model, c.h, c.d_k, c.d_v, place, number))

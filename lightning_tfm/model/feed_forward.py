@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.own import construct
 from lightning_tfm.parts import FEED_FORWARDS, gated_width
 
 
@@ -101,7 +102,7 @@ class GEGLU(SwiGLU):
 def make_feed_forward(name: str, d_model: int, d_ff: int, bias: bool = True, P_ff: float = 0.0) -> FeedForward:
     """Raises UserError where `name` is neither one that ships nor the import path of a FeedForward."""
     found: type[FeedForward] = FEED_FORWARDS.find(name, __name__)
-    return found(FeedForwardSizes(d_model, d_ff, bias, P_ff))
+    return construct(found, FeedForwardSizes(d_model, d_ff, bias, P_ff))
 
 
 def product_weights(module: nn.Module) -> int:

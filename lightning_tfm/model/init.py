@@ -2,7 +2,7 @@
 
 The paper is silent on initialisation. `xavier` is U(-a, a) with a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
 2010), `unit_scaling` the first code's a = sqrt(3 / fan_in). Embeddings and learned positions are N(0, 1/d_model), as in
-the first code; norms start at gain 1, bias 0; biases at 0.
+the first code; norms start at gain 1, bias 0; biases at 0. Of user-defined classes model/own.py says what is drawn.
 
 `xavier_residual` is `xavier` with the matrices that write into the residual stream, W_O and W_2, divided by the square
 root of the number of sub-layers of their stack (2N in the encoder, 3N in the decoder), so that the sum of their outputs
@@ -13,51 +13,66 @@ sqrt(l), and Admin (Liu et al. 2020).
 
 import math
 from collections import Counter
-from typing import cast
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from lightning_tfm.keys import generator
 from lightning_tfm.model.attention import FusedLinear
 from lightning_tfm.model.layer_types import LayerType
 from lightning_tfm.model.norms import Norm
+from lightning_tfm.model.own import SET, Origin, constructed_by_path
+
+NORMS = (nn.LayerNorm, Norm)
+"""whose constructors set their parameters"""
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, init: str, seed: int) -> None:
-    """Fill every parameter of `model` in place."""
-    filled: set[str] = set()
-    types = {inner for module in model.modules() if isinstance(module, LayerType) for inner in module.modules()}
+def initialise(model: nn.Module, init: str, seed: int) -> dict[str, Origin]:
+    """Fill every parameter of `model` in place; name of each in a user-defined class -> how it starts."""
+    origins = constructed_by_path(model, seed, NORMS)
+    done = {id(model.get_parameter(name)) for name, origin in origins.items() if origin.how == SET}
     factor = _residual_factors(model) if init == "xavier_residual" else {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) or (module in types and isinstance(module, (nn.Conv1d, nn.RNNBase))):
-            for part, rows in _parts(module).items():
-                a = _half_width(rows, init, getattr(module, "groups", 1)) * (factor[name] if name in factor else 1.0)
-                _uniform(rows, f"{name}.{part}", a, seed)
-            for parameter in module.parameters():
+        if isinstance(module, (nn.Linear, _ConvNd, nn.RNNBase)):
+            for own, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in done or own not in _of_torch(module):
+                    continue
                 if parameter.dim() == 1:
                     parameter.zero_()
-        elif not isinstance(module, (nn.LayerNorm, Norm)):  # whose constructors set them: gain 1, bias 0
-            continue
-        filled.update(f"{name}.{parameter}" for parameter, _ in module.named_parameters())
+                for part, rows in _parts(module, own, parameter).items() if parameter.dim() > 1 else ():
+                    a = _half_width(rows, init, getattr(module, "groups", 1)) * factor.get(name, 1.0)
+                    _uniform(rows, f"{name}.{part}", a, seed)
+                done.add(id(parameter))
+        elif isinstance(module, NORMS):
+            done.update(id(p) for own, p in module.named_parameters() if f"{name}.{own}" not in origins)
     for name, parameter in model.named_parameters():
-        if name not in filled:
+        if id(parameter) not in done:
             draw = generator("init", seed, name, tuple(parameter.shape)).standard_normal(parameter.shape)
-            std = getattr(parameter, "initial_std", parameter.shape[-1] ** -0.5)
-            parameter.copy_(torch.from_numpy(draw * std))
-    for module in types:
-        getattr(module, "settle", lambda: None)()
+            std = getattr(parameter, "initial_std", (1, *parameter.shape)[-1] ** -0.5)
+            parameter.copy_(torch.as_tensor(draw * std))
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None and id(module.weight) not in done:
+            module.weight[module.padding_idx] = 0.0
+        if isinstance(module, LayerType):
+            module.settle()
+    return origins
 
 
-def _parts(module: nn.Module) -> dict[str, Tensor]:
-    """The matrices in a module's parameters, each drawn separately; an LSTM's or GRU's by gates."""
+def _of_torch(module: nn.Module) -> Collection[str]:
+    """Names of the parameters that torch gives such a module; a subclass may have others."""
+    return module._flat_weights_names if isinstance(module, nn.RNNBase) else ("weight", "bias")
+
+
+def _parts(module: nn.Module, name: str, weight: Tensor) -> dict[str, Tensor]:
+    """The matrices in one of a module's weights, each drawn separately; an LSTM's or GRU's by gates."""
     if isinstance(module, FusedLinear):
-        return dict(zip(module.parts, module.weight.split(list(module.parts.values())), strict=True))
-    if not isinstance(module, nn.RNNBase):
-        return {"weight": cast(Tensor, module.weight)}
-    named = [(name, weight) for name, weight in module.named_parameters() if weight.dim() > 1]
-    return {f"{name}.{i}": gate for name, w in named for i, gate in enumerate(w.split(module.hidden_size))}
+        return dict(zip(module.parts, weight.split(list(module.parts.values())), strict=True))
+    if isinstance(module, nn.RNNBase):
+        return {f"{name}.{i}": gate for i, gate in enumerate(weight.split(module.hidden_size))}
+    return {name: weight}
 
 
 WRITERS = (".W_O", ".W_2")

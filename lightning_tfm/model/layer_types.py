@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention import KeyValueCache, SelfAttention, merge_heads, shared
 from lightning_tfm.model.config import Model
+from lightning_tfm.model.own import construct
 from lightning_tfm.model.positions import BiasScheme, PositionScheme
 from lightning_tfm.parts import LAYERS, inner_width
 
@@ -223,7 +224,7 @@ def make_layer(c: Model, scheme: PositionScheme | None, causal: bool, number: in
     if scheme is not None:
         raise UserError(f"model.positions={c.positions} acts within self-attention, and model.layer={c.layer} has none")
     width = inner_width(c, causal)
-    made = found(LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
+    made = construct(found, LayerSizes(c.d_model, width, c.kernel, c.neighbourhood, c.bias, causal, number))
     return cast(SelfAttention, made)
 
 

@@ -17,6 +17,7 @@ from lightning_tfm.model.attention import Attention
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
+from lightning_tfm.model.own import begin, drawing_by, origins_in_words
 from lightning_tfm.model.search import cached_decoder
 from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import own_parts
@@ -25,10 +26,12 @@ from lightning_tfm.pieces import BOS, EOS, PAD
 V = 31
 SOURCES = ((5, 6, 7, 8, 9, 10, EOS), (11, EOS), (12, 13, 14, 15, EOS))
 TARGETS = ((BOS, 16, 17, 18, 19), (BOS, 20, 20, 20, 20), (BOS, 21, 22, 23, 24))
-LONGEST = len(SOURCES[0]) + 4 + len(TARGETS[0])
-"""positions that they take in one stack, with the padding of `padding`"""
-CHANGED = 3
-"""position of the target whose piece is exchanged"""
+LONG = 72
+"""pieces of a text that is longer than every block that ships works in: attention.SHORT, parts.T5_BUCKETS"""
+LONGEST = 2 * LONG
+"""positions that two of them take in one stack, more than those above with the padding of `padding`"""
+CHANGED, LATE = 3, 69
+"""position of the target whose piece is exchanged, in the short ones and in a long one"""
 WITHIN = 1e-4
 """farthest that float32 results of one formula are apart when matrices of other shapes made them"""
 
@@ -38,18 +41,26 @@ def pad(rows: tuple[tuple[int, ...], ...]) -> Tensor:
     return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
 
-def with_another_piece(model: Transformer) -> tuple[Tensor, Tensor]:
-    """The logits, and those with another piece at position CHANGED of the target."""
-    source, target = pad(SOURCES), pad(TARGETS)
+def with_another_piece(model: Transformer, at: int = CHANGED) -> tuple[Tensor, Tensor]:
+    """The logits, and those with another piece at position `at` of the target: CHANGED, or LATE in a long one."""
+    source, target = (pad(SOURCES), pad(TARGETS)) if at == CHANGED else (long_text(LONG), long_text(LONG))
     before = model(source, target)
-    target[:, CHANGED] += 1
+    target[:, at] += 1
     return before, model(source, target)
 
 
-def later_position(before: Tensor, after: Tensor) -> str:
+def long_text(length: int) -> Tensor:
+    """One sequence of this many pieces, none of them the last of V."""
+    return 4 + torch.arange(length)[None] * 7 % (V - 5)
+
+
+def later_position(before: Tensor, after: Tensor, at: int = CHANGED) -> str:
     """How logits of `with_another_piece` depend on a later position; empty where they do not."""
-    seen = not torch.equal(before[:, :CHANGED], after[:, :CHANGED])
-    return f"positions 0 to {CHANGED - 1} changed with the piece at position {CHANGED}" * seen
+    seen = (before[:, :at] != after[:, :at]).any(2).any(0).nonzero().flatten().tolist()
+    if not seen:
+        return ""
+    which = f"positions 0 to {at - 1}" if at == CHANGED else f"position {seen[0]}"
+    return f"{which} changed with the piece at position {at}"
 
 
 def padding(model: Transformer, within: float) -> str:
@@ -71,7 +82,7 @@ def neighbours(model: Transformer, within: float) -> str:
 def in_training(model: Transformer) -> str:
     """How training sees later positions, or keeps something from one text for the next; empty where it does not."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    seeding = model.register_forward_pre_hook(lambda *_: torch.manual_seed(7) and None)  # of dropout of its own
+    seeding = model.register_forward_pre_hook(lambda *_: begin("check"))  # of what a class draws itself
     before, after = with_another_piece(model.train())
     seeding.remove()
     kept = [name for name, tensor in model.eval().state_dict().items() if not torch.equal(tensor, state[name])]
@@ -114,21 +125,41 @@ def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made
         raise ValueError(f"{type(part).__name__} does not call drop(weights), so model.P_attention must be 0")
 
 
-@torch.no_grad()
-def check_own_classes(config: Model) -> None:
-    """Raise UserError where a model of these sizes with user-defined classes fails, or sees what it may not.
+def check_constructed_alike(model: Transformer, again: Transformer) -> None:
+    """Raise UserError where the same model, constructed again with the same seed, starts from other numbers."""
+    held, other = ({**dict(one.named_parameters()), **dict(one.named_buffers())} for one in (model, again))
+    apart = [name for name, tensor in held.items() if not torch.equal(tensor, other[name])]
+    if apart:
+        raise UserError(f"constructed twice with one seed, {apart[0]} differs: draw it by torch.randn and the like")
 
-    About a second: two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
+
+@torch.enable_grad()
+def without_gradient(model: Transformer) -> list[str]:
+    """Parameters of user-defined classes that no gradient reaches."""
+    model.train().requires_grad_(True)
+    begin("check")
+    model(pad(SOURCES), pad(TARGETS)).log_softmax(-1)[..., 4:9].sum().backward()
+    grads = {name: model.get_parameter(name).grad for name in model.origins}
+    return [name for name, grad in grads.items() if grad is None or not grad.any()]
+
+
+@torch.no_grad()
+def check_own_classes(config: Model) -> list[str]:
+    """How the parameters of user-defined classes start, and which get no gradient, in lines.
+
+    Raises UserError where a model of these sizes with user-defined classes fails, or sees what it may not. About a
+    second: two layers at most; weights off the start, where a gate of 0 would hide what it lets through.
     """
     named = " or ".join(f"{key}='{path}'" for key, path in own_parts(config).items())
     if not named:
-        return
-    with torch.random.fork_rng(devices=[]):
+        return []
+    with drawing_by("check"):
         sizes = replace(
             config, N=min(config.N, 2), max_positions=max(config.max_positions, LONGEST), P_drop=0.0, P_ff=0.0
         )
         try:
             model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
+            check_constructed_alike(model, Transformer(sizes, V, 1))
             for part in model.modules():
                 if isinstance(part, Norm | FeedForward):
                     part.register_forward_hook(_check_shape)
@@ -138,7 +169,11 @@ def check_own_classes(config: Model) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
             before, after = with_another_piece(model)
             fault = later_position(before, after) or padding(model, WITHIN) or piece_by_piece(model, WITHIN)
+            fault = fault or later_position(*with_another_piece(model, LATE), LATE)
             fault = fault or neighbours(model, WITHIN) or in_training(model)
+            idle = [] if fault else without_gradient(model)
+        except UserError as error:
+            raise UserError(f"{named}: {error}") from error
         except Exception as error:  # whatever a user-defined class may raise
             at = extract_tb(error.__traceback__)[-1]
             raise UserError(f"{named}: {type(error).__name__}: {error} ({at.filename}:{at.lineno})") from error
@@ -147,3 +182,6 @@ def check_own_classes(config: Model) -> None:
             f"{named}: {fault}; no position of the decoder may see a later one, none padding or other texts, and "
             "decoding must give what training sees"
         )
+    names = list(dict.fromkeys(f"{model.origins[name].cls}.{model.origins[name].parameter}" for name in idle))
+    never = [f"no gradient reaches {', '.join(names)}: never trained"] if names else []
+    return origins_in_words(model.origins) + never

@@ -8,6 +8,7 @@ from torch.nn import LayerNorm
 from torch.nn import functional as F
 
 from lightning_tfm.model.config import Model
+from lightning_tfm.model.own import construct
 from lightning_tfm.parts import NORMS
 
 
@@ -34,5 +35,5 @@ def make_norm(c: Model) -> nn.Module:
     """Raises UserError where `norm_kind` is neither one that ships nor the import path of a Norm."""
     if c.norm_kind == "layer":
         return LayerNorm(c.d_model, c.norm_eps, bias=c.bias)
-    made: nn.Module = NORMS.find(c.norm_kind, __name__)(c.d_model, c.norm_eps)
-    return made
+    found: type[nn.Module] = NORMS.find(c.norm_kind, __name__)
+    return construct(found, c.d_model, c.norm_eps)

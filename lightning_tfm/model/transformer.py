@@ -36,6 +36,7 @@ from lightning_tfm.model.init import initialise
 from lightning_tfm.model.joined import Joined
 from lightning_tfm.model.layer_types import make_layer
 from lightning_tfm.model.norms import make_norm
+from lightning_tfm.model.own import construct
 from lightning_tfm.model.positions import (
     BiasScheme,
     EmbeddingScheme,
@@ -100,12 +101,12 @@ class Transformer(nn.Module):
         sizes = PositionSizes(c.d_model, c.h, c.d_k, c.max_positions, c.sinusoid_layout, c.clip, c.d_v)
 
         def at_embedding() -> EmbeddingScheme:
-            return scheme(sizes) if issubclass(scheme, EmbeddingScheme) else NoPositions(sizes)
+            return construct(scheme, sizes) if issubclass(scheme, EmbeddingScheme) else NoPositions(sizes)
 
         def at_attention(causal: bool) -> list[PositionScheme | None]:
             if not issubclass(scheme, (RotationScheme, BiasScheme)):
                 return [None] * c.N
-            made = [scheme(replace(sizes, causal=causal)) for _ in range(1 if traits.shared else c.N)]
+            made = [construct(scheme, replace(sizes, causal=causal)) for _ in range(1 if traits.shared else c.N)]
             return [made[i % len(made)] for i in range(c.N)]
 
         self.embedding_WD = nn.Parameter(torch.empty(V, c.d_model))
@@ -124,7 +125,8 @@ class Transformer(nn.Module):
         self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
         self.encoder_norm = nn.Identity() if c.norm == "post" or c.one_stack else make_norm(c)
         self.decoder_norm = nn.Identity() if c.norm == "post" else make_norm(c)
-        initialise(self, c.init, seed)
+        self.origins = initialise(self, c.init, seed)
+        """how each parameter of a user-defined class started (model/own.py)"""
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, noise: Noise | None = None) -> Tensor:
         """Ids (0 pads, at the end only) -> logits_BTW: row t predicts the piece after target_BT[:, t]."""

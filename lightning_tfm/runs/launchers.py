@@ -1,6 +1,6 @@
 """Who starts the processes of a run: nobody (one process), this machine, or torchrun."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -50,7 +50,7 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         fork_ranks(run.train, hardware.devices, hardware.threads, spawn)
 
 
-def check_of(experiment: Experiment) -> Callable[[Model], None] | None:
+def check_of(experiment: Experiment) -> Callable[[Model], Sequence[str]] | None:
     """Run.check: what asks the experiment's user-defined classes; None where it has none."""
     if not own_parts(experiment.model):
         return None

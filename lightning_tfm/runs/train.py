@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -75,8 +76,8 @@ class Run:
     """what computes the steps, by the hardware, the precision and the device (accel/choose.py); a process that is
     spawned gets it by its name"""
     recorder: Recorder
-    check: Callable[[Model], None] | None = None
-    """asked on each rank before the first step, where classes are user-defined (model/leaks.py)"""
+    check: Callable[[Model], Sequence[str]] | None = None
+    """asked on each rank before the first step, where classes are user-defined (model/leaks.py); its lines are shown"""
     beside: Sequence[pl.Callback] = ()
     """what watches the training, on the first rank"""
 
@@ -95,7 +96,7 @@ class Run:
         Raises UserError where the store holds another text than the run is named by, callback.Interrupted,
         pending_losses.NotFinite, StaleAttempt, torch's out-of-memory error, OSError.
         """
-        started = time.time()
+        started, rank = time.time(), int(os.environ.get("RANK", 0))
         prepare_process(self.hardware)
         prepared = Prepared(self.store)
         if prepared.train_fingerprint != self.identity["train"]:
@@ -107,12 +108,13 @@ class Run:
         device = torch.device("cuda" if uses_gpu(self.hardware) else "cpu")
         backend = self.backend(self.hardware, self.experiment.training.precision, device)
         if self.check is not None:
-            self.check(self.experiment.model)
+            lines = self.check(self.experiment.model)
+            if rank == 0:
+                print(*lines, sep="\n", file=sys.stderr)
         module = TransformerModule(self.experiment, prepared.tokenizer.V, backend)
         dev = prepared.split(self.experiment.data.dev)
-        rank, world = int(os.environ.get("RANK", 0)), self.hardware.devices * self.hardware.num_nodes
         events, writer = EventSchedule.of(self.hardware, self.experiment.training), None
-        start = find_start(self.folder, events)
+        start, world = find_start(self.folder, events), self.hardware.devices * self.hardware.num_nodes
         tally = Tally()
         if rank == 0:
             start.settle(self.attempt)

@@ -14,6 +14,7 @@ from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import leaks
 from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
+from lightning_tfm.model.own import SET, origins_in_words
 from lightning_tfm.model.search import CachedDecoder
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import KINDS
@@ -71,6 +72,8 @@ class ModelSuite:
             assert (before[:, leaks.CHANGED :] != after[:, leaks.CHANGED :]).any(2).all(), (
                 f"position {leaks.CHANGED} or a later one does not see the piece at position {leaks.CHANGED}"
             )
+        for model in self._models(max_positions=leaks.LONG):
+            assert not (fault := leaks.later_position(*leaks.with_another_piece(model, leaks.LATE), leaks.LATE)), fault
 
     def test_piece_by_piece_is_all_at_once(self) -> None:
         """Decoding with a cache gives what recomputing the whole target gives."""
@@ -102,7 +105,15 @@ class ModelSuite:
             other = dict(self._model(seed=2, norm=first.config.norm).named_parameters())
             for name in self._own_names(first):
                 constant = len(ours[name].unique()) <= 2  # biases and gains start alike, those of gates at two
+                constant |= name in first.origins and first.origins[name].how == SET
                 assert constant or not torch.equal(ours[name], other[name]), f"{name} is the same at every seed"
+
+    def test_what_its_constructor_sets_and_what_is_drawn(self) -> None:
+        """Says it (pytest -s): a class says `init = "own"` or `"model"` where it wants the other."""
+        model = self._model()
+        for line in origins_in_words(model.origins):
+            print(line)
+        leaks.check_constructed_alike(model, self._model())
 
     def test_weights_are_drawn_by_name(self) -> None:
         """A deeper model has the weights of a shallower one, a model with the class those of one without."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.data.batch import Batch, Step
-from lightning_tfm.keys import key
+from lightning_tfm.model.own import begin
 from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import own_parts
 from lightning_tfm.training.backend import Backend, MaskSource
@@ -149,11 +149,11 @@ class TransformerModule(pl.LightningModule):
         return self.inner_masks.beside(noise, step, batch, self.transformer.embedding_WD)
 
     def _noise_between(self, step: int, batch: Batch) -> Noise | None:
-        """The masks of whole sub-layers; torch's generator, for what else draws, begins anew."""
+        """The masks of whole sub-layers; the generators of torch, NumPy and Python, for what else draws, begin anew."""
         m, own = self.experiment.model, own_parts(self.experiment.model)
         if len(batch.index_B) and (own or (self.masks is None and (m.P_drop or m.drops_inside))):
             seed, first = self.experiment.training.seed, int(batch.index_B[0])
-            torch.manual_seed(int(key("device masks", seed, step, first)[0] >> 1))
+            begin("device masks", seed, step, first)
         if self.masks is not None and len(batch.index_B):
             like = self.transformer.embedding_WD
             if like.device not in self._drawn_by:

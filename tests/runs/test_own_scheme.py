@@ -1,6 +1,7 @@
 """Runs with parts or a corpus of the user's own come to their end, or are refused before their first step."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lightning_tfm.config import Experiment, Model, Training
+from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
@@ -18,7 +19,7 @@ from lightning_tfm.model.feed_forward import ReLU
 from lightning_tfm.model.leaks import check_own_classes
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.training.module import TransformerModule
-from tests.tiny import attempt, experiment, in_child, train, write_corpus
+from tests.tiny import attempt, experiment, in_child, train, weights, write_corpus
 
 
 class Peeking(ReLU):
@@ -159,17 +160,18 @@ def test_an_attention_that_ignores_or_sees_what_it_may_not_is_refused(name, chan
             check_own_classes(config)
 
 
-def test_what_a_class_draws_itself_is_the_same_again_after_a_restart():
+@pytest.mark.parametrize("cls", ["OwnDropout", "ByPython"])
+def test_what_a_class_draws_itself_is_the_same_again_after_a_restart(cls):
     """By the seed, the step and the sentences, whatever was drawn before, with masks of sentences beside it."""
-    own = replace(SMALL, attention=f"{__name__}.OwnDropout", P_drop=0.1)
+    own = replace(SMALL, attention=f"{__name__}.{cls}", P_drop=0.1)
     module = TransformerModule(Experiment(model=own, training=Training(seed=3)), 31)
     batch = make_batch([np.array([5, 6, 7])], [np.array([8, 9])], np.array([4]))
 
     def loss(step: int) -> float:
         return float(module.batch_loss(batch, module._noise(step, batch))[0].detach())
 
-    first, other = loss(1), loss(2)
-    assert loss(1) == first != other
+    losses = [loss(step) for step in range(1, 9)]
+    assert loss(1) == losses[0] and len({*losses}) > 1
 
 
 @pytest.mark.parametrize("sizes", [Model(), Model(N=1, d_model=16, d_ff=23, h=2, d_k=6, d_v=5, max_positions=4)])
@@ -203,3 +205,49 @@ def test_a_run_is_refused_before_its_first_step_and_what_ships_is_not_asked(tmp_
     assert not list(path.glob("checkpoints/*")) and not (path / "result.json").exists()
     monkeypatch.setattr("lightning_tfm.model.leaks.Transformer", None)
     check_own_classes(Model())
+
+
+class LateLeak(Softmax):
+    """Sees the next position from the 20th on."""
+
+    def weights(self, q_BHTK, k_BHSK, mask, bias) -> Tensor:
+        if mask is not None and mask.shape[-2] > 20:
+            mask = mask.clone()
+            mask[..., 20:, :] |= mask[..., 20:, :].roll(1, -1)
+        return super().weights(q_BHTK, k_BHSK, mask, bias)
+
+
+class ByPython(Softmax):
+    """Drops whole sub-layers, by the generators of Python and NumPy: no leak."""
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return found_BHTV * (random.random() + np.random.rand() < 0.5 if self.training else 0.5)
+
+
+class Scaled(Softmax):
+    """A gate that starts at 1, and what it draws itself."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.g, self.drawn_V = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.randn(sizes.d_v))
+        self.register_buffer("fixed_V", torch.randn(sizes.d_v))
+
+    def finish(self, found_BHTV: Tensor, x_BTD: Tensor) -> Tensor:
+        return self.g * found_BHTV + 0.1 * self.drawn_V * self.fixed_V
+
+
+def test_what_a_constructor_draws_is_the_same_on_two_processes(tmp_path: Path) -> None:
+    scaled = experiment(write_corpus(tmp_path / "text"), model__attention=f"{__name__}.Scaled")
+    one, two = (
+        weights(in_child(train, scaled, tmp_path / str(devices), Hardware(devices=devices))) for devices in (1, 2)
+    )
+    assert one.keys() == two.keys() and all(torch.allclose(one[name], two[name], atol=1e-4) for name in one)
+    fixed = [name for name in one if name.endswith("fixed_V")]
+    assert len(fixed) == 6 and all(torch.equal(one[name], two[name]) for name in fixed)
+    assert all(0.5 < one[name] < 1.5 for name in one if name.endswith("mix.g"))
+
+
+def test_a_leak_that_begins_late_is_refused_and_python_s_generator_is_none():
+    with pytest.raises(UserError, match=r"LateLeak': position \d+ changed with the piece at position 69"):
+        check_own_classes(replace(SMALL, attention=f"{__name__}.LateLeak"))
+    check_own_classes(replace(SMALL, attention=f"{__name__}.ByPython"))
