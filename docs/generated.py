@@ -368,10 +368,6 @@ DATA: Described = {
     "SPLIT.SIDE.txt": "raw lines of dev and test, ready pieces joined",
 }
 """file of <out>/data/<start of its hash>/ -> what it is"""
-MACHINES: Described = {
-    "HASH.json": "how fast a machine multiplies matrices, measured once: what `utilisation` is a share of"
-}
-"""file of <out>/machines/ -> what it is"""
 
 
 def files_page() -> str:
@@ -389,7 +385,6 @@ def files_page() -> str:
         ),
         "A study: `studies/NAME/`": ("Safe to copy; without the runs it is only a plan.", STUDY),
         "Prepared data: `data/HASH/`": ("Shared by all runs on the same text and settings.", DATA),
-        "Machines: `machines/`": ("One file for each that has trained here.", MACHINES),
     }
     return "\n".join(
         [*head, *(line for title, (about, files) in parts.items() for line in _files(title, about, files))]
@@ -405,8 +400,7 @@ def _files(title: str, about: str, files: Described) -> Iterator[str]:
 def described(path: str) -> bool:
     """Whether a file, relative to the results folder, is one that the page describes."""
     kind, _, rest = path.partition("/")
-    known = {"runs": RUN, "studies": STUDY, "data": DATA, "machines": MACHINES}.get(kind, {})
-    name = rest if kind == "machines" else rest.partition("/")[2]
+    known, name = {"runs": RUN, "studies": STUDY, "data": DATA}.get(kind, {}), rest.partition("/")[2]
     patterns = (re.sub(r"[A-Z]{3,}", "\0", file) for file in known)
     return any(re.fullmatch(re.escape(pattern).replace("\0", ".+"), name) for pattern in patterns)
 

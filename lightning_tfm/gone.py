@@ -7,6 +7,7 @@ from lightning_tfm.errors import UserError
 
 GONE = {
     "dashboard --storage": "lightning-tfm status STUDY --storage … says what workers on other machines do",
+    "predict-cost": "lightning-tfm plan SWEEP says how long its runs take, at --rate FLOP/s or that of finished runs",
     "data pack": "tar packs a prepared text: docs/howto/cluster.md says which folders",
     "data unpack": "tar unpacks a prepared text: docs/howto/cluster.md says where",
     "data.check_script": "leave it out, or clean the text by script before it is prepared",

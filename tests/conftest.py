@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from lightning_tfm.runs import environment
 from lightning_tfm.runs.owner import started
 from lightning_tfm.runs.processes import forked, let_come
 from lightning_tfm.runs.record import Claimed, RunRecord, Segment
@@ -55,24 +53,6 @@ def pytest_collection_finish() -> None:
 def own_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test touches what the user's own dashboards keep."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def measured_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., float]]:
-    """The first run of a results folder measures its machine: tests have hundreds of folders, and one machine.
-
-    Yields what measures in each.
-    """
-    whole, folder = environment.matrix_rate, tmp_path_factory.mktemp("machines")
-
-    def rate(precision: str, gpu: bool, root: Path, *products: Any) -> float:
-        return whole(precision, gpu, folder, *products)
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("lightning_tfm.runs.environment", "lightning_tfm.runs.result"):
-            if name in sys.modules:  # else it takes the other's, once it is imported
-                patch.setattr(f"{name}.matrix_rate", rate)
-        yield whole
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ def test_print_config_reads_back(tmp_path, capsys):
     assert printed(settings("--config", again)) == Path(again).read_text()
 
 
-@pytest.mark.parametrize("verb", ["plan sweeps/table3.yaml", "predict-cost", "draw --to -", "doctor", "data show"])
+@pytest.mark.parametrize("verb", ["plan sweeps/table3.yaml", "draw --to -", "doctor", "data show"])
 def test_every_verb_that_offers_to_print_the_experiment_does(tmp_path, capsys, verb):
     argv = ["--config", "experiments/miniature.yaml", "--training.steps", "700", "--out", str(tmp_path / "out")]
     assert main([*verb.split(), *argv, "--print_config"]) == 0

@@ -200,7 +200,6 @@ TABLE = [
     ("plan sweeps/norm.yaml --only base", "", 2, "it varies fields and names no rows"),
     ("plan sweeps/search.yaml --only base", "", 2, "sweeps/search.yaml is a search and has no rows"),
     (f"{SEARCH} --trials -1", "", 2, "--trials=-1: must be above 0"),
-    ("predict-cost experiments/base.yaml --devices 0", "", 2, "--devices=0"),
     # --- an accelerator that is not there ---
     (
         f"fit {GPU}",
@@ -211,7 +210,6 @@ TABLE = [
     (f"{TABLE3} {GPU}", "", 2, "this machine has none"),
     (f"{SEARCH} {GPU}", "", 2, "this machine has none"),
     (f"work mine {GPU}", "", 2, "this machine has none"),
-    (f"predict-cost experiments/base.yaml {GPU}", "", 2, "this machine has none"),
     (f"{TABLE3} --trainer.products mkl", "", 2, "trainer.products='mkl': valid: onednn, torch"),
     (f"{MINIATURE} --trainer.products onednn --training.precision bfloat16", "", 2, "onednn multiplies in float32"),
     (f"{TABLE3} --trainer.products onednn --training.precision float64", "", 2, "training.precision is float64"),
@@ -255,7 +253,6 @@ TABLE = [
     (FIT, "training_hash: abc", 2, "e.yaml: not an experiment, but the record of a run"),
     ("fit --rows e.yaml", "model: {h: 4}", 2, "e.yaml: not a file of rows, but an experiment file"),
     ("fit --rows e.yaml", "command: []", 2, "e.yaml: not a file of rows, but a sweep file"),
-    ("predict-cost e.yaml", ROWS, 2, "e.yaml: not an experiment, but a file of rows"),
     ("sweep experiments/table3.yaml", "", 2, "table3.yaml: not a sweep file, but a file of rows"),
     ("sweep experiments/miniature.yaml", "", 2, "miniature.yaml: not a sweep file, but an experiment file"),
     ("fit --config sweeps/table3.yaml", "", 2, "table3.yaml: not an experiment, but a sweep file"),
@@ -343,12 +340,6 @@ TABLE = [
     ("test a1b2 --trainer.devices 4", "", 2, "of trainer.… it uses only accelerator=cpu, threads: remove it"),
     ("translate a1b2 --trainer.products onednn", "", 2, "--trainer.products=onednn: translate ignores it"),
     ("export a1b2 --trainer.threads 2", "", 2, "export ignores it, it uses nothing of trainer.…"),
-    (
-        "predict-cost experiments/base.yaml --trainer.compile true",
-        "",
-        2,
-        "--trainer.compile=true: predict-cost ignores",
-    ),
     ("draw --trainer.devices 2", "", 2, "--trainer.devices=2: draw ignores it"),
     ("data show builtin --trainer.devices 2", "", 2, "--trainer.devices=2: data ignores it"),
     ("data prepare builtin --pairs 50", "", 2, "--pairs: belongs to data show, not to data prepare"),

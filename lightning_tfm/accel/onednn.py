@@ -94,9 +94,6 @@ class OneDNNBackend(Backend):
     def multiplying(self) -> Multiplying:
         return Multiplying()
 
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        return by_onednn(a, b)
-
     def smoothed_nll(
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
     ) -> tuple[Tensor, Tensor]:

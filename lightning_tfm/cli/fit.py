@@ -15,7 +15,7 @@ from typing import Literal
 from lightning_tfm.cli.arguments import MODES, make_parser, only_printed, parse, progress_of
 from lightning_tfm.config import Hardware, evaluation_hash, training_hash, training_identity
 from lightning_tfm.metrics import in_print
-from lightning_tfm.queue.devices import check_accelerator, visible_gpus
+from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.runs.attempt import attempted
 from lightning_tfm.runs.directory import Attempt, RunFolder
 from lightning_tfm.runs.outcome import STOPPED, say, say_how
@@ -23,7 +23,6 @@ from lightning_tfm.runs.processes import by_torchrun, exit_on_signals, forked, l
 from lightning_tfm.runs.threads import check_cores
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import user_classes
-from lightning_tfm.study.memory import check_on_cpu
 from lightning_tfm.study.mistakes import check_asked, check_one_machine, check_trainable
 
 
@@ -54,9 +53,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     prepared = prepare(exact.data, settings.out, progress_of(f"{settings.name}, seed {exact.training.seed}"))
     check_reach(exact, prepared, settings.name)
-    if hardware.accelerator == "cpu" or not visible_gpus():
-        if scarce := check_on_cpu(exact, prepared.tokenizer.V, hardware, settings.name):
-            print(scarce, file=sys.stderr)
     identity = training_identity(settings.experiment, prepared.train_fingerprint, classes)
     name = training_hash(identity)
     folder = RunFolder(settings.out, name)

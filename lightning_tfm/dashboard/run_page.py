@@ -169,8 +169,6 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     found += [(f"{name}, {called[key]}", f"{one.value:.2f} ({one.signature})") for name, key, one in added]
     found.append(("parameters", f"{record.parameters.total:,}"))
     found.append(("trained on", f"{record.target_tokens or 0:,} target tokens, {record.flops:.3g} FLOPs"))
-    if record.utilisation is not None:
-        found.append(("share of a matrix product's speed", f"{record.utilisation:.1%}"))
     found.append(("time", ", ".join(f"{k} {clock(v)}" for k, v in asdict(record.seconds).items() if v)))
     where = [
         machine.host,

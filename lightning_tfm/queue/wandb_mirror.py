@@ -203,7 +203,7 @@ class Mirror:
 
         plain = to_plain(result)
         about = {"row": cell.row, "seed": cell.seed, "study": self.group, "identity": folder.training_hash}
-        about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second", "utilisation")}
+        about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second")}
         for key, value in (about | self._against_base(cell, result)).items():
             run.summary[key] = value
         every = ((name, numbers(score)) for name, score in result.scores.items())

@@ -12,7 +12,7 @@ from typing import Any
 from lightning_tfm.report.blocks import Block, Notes, Table, columns
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.folders import run_folders
-from lightning_tfm.runs.record import Missing, RunRecord, Score, read, read_score
+from lightning_tfm.runs.record import Missing, Score, read, read_score
 
 FACTS = Path(__file__).with_name("table2.json")
 PAIRS = ("en-de", "en-fr")
@@ -29,7 +29,7 @@ class Line:
     bleu: dict[str, float]
     """pair -> BLEU as the paper measures it (inference/paper_bleu.py)"""
     flops: dict[str, float]
-    """pair -> training cost as the paper estimates it: seconds of training × devices × their rate"""
+    """pair -> training cost as the paper estimates it: seconds of training × devices × their rate; none of ours"""
     sacrebleu: dict[str, float] | None = None
     """None for the paper's rows"""
     counted: float | None = None
@@ -59,16 +59,7 @@ def _ours(root: Path, path: Path) -> Iterator[Line]:
             name = f"{called}, {score.weights} weights"
             paper = score.measures.get("paper_bleu")
             found = {pair: paper.value} if paper else {}
-            cost = {} if (spent := _spent(record)) is None else {pair: spent}
-            yield Line(name, path.name, found, cost, {pair: score.bleu or 0.0}, record.flops)
-
-
-def _spent(record: RunRecord) -> float | None:
-    """Seconds of training × processes × the measured rate of a device; None where attempts had different ones."""
-    rate, processes = record.matrix_flops_per_second, record.hardware.processes
-    if rate is None or processes is None or record.utilisation is None:
-        return None
-    return record.seconds.train * processes * rate
+            yield Line(name, path.name, found, {}, {pair: score.bleu or 0.0}, record.flops)
 
 
 def blocks(found: list[Line]) -> list[Block]:

@@ -229,9 +229,8 @@ class RunRecord(Kept):
     """target tokens over the seconds of training and data; so are `flops_per_second`"""
     flops_per_second: Number | None = None
     matrix_flops_per_second: Number | None = None
-    """of a product of square matrices on one device (runs/environment.py)"""
+    """of earlier records, as is `utilisation`: the speed of a product of square matrices, and the run's share of it"""
     utilisation: Number | None = None
-    """`flops_per_second` over that of all devices; None where attempts had different ones"""
     scores: dict[str, Score]
     """dev, test and long by the weights that the experiment asks for; dev_last, test_last, … by the others"""
     hardware: Machine = field(default_factory=Machine)

@@ -7,13 +7,12 @@ from typing import Any
 
 from lightning_tfm.config import Evaluation, Experiment, Hardware, to_dict
 from lightning_tfm.runs.counts import counted, run_flops
-from lightning_tfm.runs.environment import git_state, inexact, machine, matrix_rate, versions
+from lightning_tfm.runs.environment import git_state, inexact, machine, versions
 from lightning_tfm.runs.record import RunRecord, Seconds, Segment, Texts, TrainSeconds, segments, to_plain
 from lightning_tfm.runs.train import Made, Run
 from lightning_tfm.scoring import Score
 from lightning_tfm.sums import of_files, signed
 from lightning_tfm.training.backends_used import backends_used
-from lightning_tfm.training.precision import uses_gpu
 from lightning_tfm.training.tally import Tally
 
 
@@ -44,9 +43,7 @@ def _record(run: Run, made: Made) -> RunRecord:
     model, source, target = made.module.transformer, tally.tokens["source"], tally.tokens["target"]
     parts = {k: round(v, 3) for k, v in tally.seconds.items()}
     flops, trained = run_flops(model, made.data, source, target), parts["train"] + parts["data"]
-    yardstick = (e.training.precision, uses_gpu(hardware), run.folder.root)
-    rate = matrix_rate(*yardstick, hardware.products, made.module.backend.product)
-    ran, world = segments(tally.ran()), hardware.devices * hardware.num_nodes
+    ran = segments(tally.ran())
     return RunRecord(
         training_hash=run.folder.training_hash,
         identity=run.identity,
@@ -62,8 +59,6 @@ def _record(run: Run, made: Made) -> RunRecord:
         train_seconds=TrainSeconds(**{k: round(v, 3) for k, v in tally.parts.items()}),
         tokens_per_second=round(target / trained, 1),
         flops_per_second=round(flops / trained),
-        matrix_flops_per_second=round(rate),
-        utilisation=round(flops / trained / (rate * world), 4) if same_devices(ran) else None,
         scores=made.scores,
         hardware=machine(hardware),
         versions=versions(),
@@ -103,14 +98,3 @@ def attempt_provenance(e: Experiment, hardware: Hardware, attempt: int, step: in
         inexact=inexact(e, hardware),
     )
     return asdict(this_attempt), [asdict(Segment(last=step))] if step else []
-
-
-def _products(one: Segment) -> str:
-    """What multiplied matrices: torch in records from before there was a choice."""
-    return str((one.hardware.trainer or {}).get("products", "torch"))
-
-
-def same_devices(ran: list[Segment]) -> bool:
-    """Whether all steps were made on equally many processes of equal machines, so that their speed is one figure."""
-    kinds = {(one.device, one.hardware.cpu, *one.hardware.gpus, one.hardware.processes, _products(one)) for one in ran}
-    return len(kinds) == 1 and all(one.attempt is not None for one in ran)

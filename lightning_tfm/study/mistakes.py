@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from lightning_tfm.config import WIDTHS, Data, Evaluation, Experiment, Hardware
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.metrics import METRICS
+from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import own_classes, user_classes
-from lightning_tfm.study.memory import check_memory
 
 TOKENIZERS = tuple("none zh 13a intl char ja-mecab ko-mecab spm flores101 flores200 spBLEU-1K".split())
 """sacreBLEU's, as text: importing it takes a while (tests/test_mistakes.py compares)"""
@@ -106,7 +106,7 @@ def check_trainable(experiment: Experiment, row: str) -> None:
         if split in data.train.split("+"):
             raise UserError(f"{row}: data.{key}={split} is trained on (data.train={data.train}): name another split")
     check_classes(experiment)
-    check_memory(experiment, row)
+    check_weights(experiment, row)
 
 
 def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
@@ -119,6 +119,21 @@ def check_peak(warmup: int, experiment: Experiment, row: str) -> None:
             f"{row}: training.warmup={warmup} is longer than the run of {steps} steps{how}: the learning rate would "
             f"never reach its peak; give --training.warmup {steps} or less (a miniature does not divide it), or more "
             "steps"
+        )
+
+
+def check_weights(experiment: Experiment, row: str) -> None:
+    """Weights and gradients that this machine cannot hold, where parameters can be counted."""
+    exact = experiment.scaled(row)
+    try:
+        count = count_parameters(exact.model, exact.data.vocab_size)["total"]
+    except UserError:  # a user-defined class
+        return
+    takes, there = 8 * count / 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if takes > there:
+        raise UserError(
+            f"{row}: a model of {count:,} parameters takes {takes:,.0f} GiB for its weights and gradients; this "
+            f"machine has {there:,.0f} GiB of memory"
         )
 
 

@@ -43,10 +43,6 @@ class Backend:
         """Inside, the products of the model's forward, and of their gradients, are this backend's."""
         return nullcontext()
 
-    def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """Of two square matrices, by this backend: what a run's utilisation is measured by."""
-        return a @ b
-
     def smoothed_nll(
         self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
     ) -> tuple[Tensor, Tensor]:

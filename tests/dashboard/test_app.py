@@ -251,7 +251,7 @@ def test_a_study_s_table_has_any_field_as_a_column_in_the_words_of_the_report_s(
 
 def test_every_number_of_a_run_its_record_and_its_scores_is_a_field(served):
     known = fields(served.board.look())
-    assert {"padding", "flops_per_second", "V", "dev.nll_per_byte", "kept", "loss", "utilisation"} <= known.keys()
+    assert {"padding", "flops_per_second", "V", "dev.nll_per_byte", "kept", "loss"} <= known.keys()
     assert known["started"].kind == known["ended"].kind == "time" and known["abandoned"].kind == "truth"
     assert find_field("tokens", known).name == "training.tokens" and find_field("train", known).name == "data.train"
 

@@ -1,8 +1,6 @@
 """What leaves a trained run: scores of other texts, translations of files, exports, predictions."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import ctranslate2
@@ -11,15 +9,12 @@ import pytest
 import torch
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import load_exported, to_ctranslate2, to_safetensors, unlike_ctranslate2
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.search import beam_search
-from lightning_tfm.runs.cost import measure, predict
 from lightning_tfm.runs.directory import RunFolder
-from lightning_tfm.training.memory import peak_bytes
 from tests.tiny import experiment, in_child, train, write_corpus
 
 SQUARE = {"model__d_k": 8, "model__d_v": 8}
@@ -167,43 +162,6 @@ def test_what_ctranslate2_cannot_hold_is_named(text):
         "norm=sandwich has norms within the residual",
         "feed_forward=relu2 is not one of relu, gelu, swiglu, geglu",
     ]
-
-
-def test_peak_memory_is_that_of_the_process_and_not_of_the_one_that_started_it():
-    code = "from lightning_tfm.training.memory import peak_bytes; print(peak_bytes())"
-    mine, found = peak_bytes(), subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert mine > 150 << 20 > 60 << 20 > int(found.stdout) > 1 << 20
-
-
-def test_a_cost_is_predicted_from_steps_of_its_own(text, tmp_path, capsys):
-    e = experiment(text, **SQUARE)
-    said_first: list[str] = []
-    found = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, said_first.append)
-    assert said_first == ["measuring 4 micro-batches of a whole step each on this CPU …"]
-    one, eight = predict(e, found, 1), predict(e, found, 8)
-    assert one.flops == eight.flops == found.flops * e.training.steps
-    assert one.seconds == pytest.approx(e.training.steps * (found.flops / found.rate + found.seconds_optimizer))
-    assert predict(e, found, 1, rate=10 * found.rate).seconds < one.seconds
-    with_file = ["predict-cost", "experiments/miniature.yaml", "--data.pairs", "300", "--data.vocab_size", "400"]
-    assert main([*with_file, "--trainer.threads", "1", "--devices", "8", "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "\n8 devices " in said and "\n1 device " in said and "GiB a device" in said
-    # without its text, lengths like those of news stand in
-    lost = replace(e, data=replace(e.data, folder=str(tmp_path / "gone")))
-    assert "lengths like those of news" in measure(lost, Hardware(accelerator="cpu", threads=1), tmp_path, print).text
-
-
-def test_a_step_too_large_for_this_cpu_is_predicted_from_a_part_of_it(text, tmp_path, monkeypatch):
-    """The paper's base on a laptop took ten minutes without a word."""
-    e = experiment(text, **SQUARE)
-    e = replace(e, data=replace(e.data, max_len=8), training=replace(e.training, tokens=64))
-    whole = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, print)
-    monkeypatch.setattr("lightning_tfm.runs.cost.MOST_FLOPS", whole.flops / 4)
-    said: list[str] = []
-    part = measure(e, Hardware(accelerator="cpu", threads=1), tmp_path, said.append)
-    assert (whole.micro_tokens, part.micro_tokens) == (0, 16) and part.flops == whole.flops
-    assert said == ["measuring 4 micro-batches of at most 16 padded tokens on this CPU …"]
-    assert part.target_tokens_micro < whole.target_tokens_micro
 
 
 def test_heads_and_beams_of_a_run(run, capsys):
