@@ -49,8 +49,9 @@ def launch(
     train: Train,
     stream: TextIO | None = None,
     first_validation: int = 1,
+    again: bool = False,
     **resources: Any,
 ) -> list[CellState]:
     """Run the cells by `train(task)`; `resources` are those of Resources."""
     study = ablation(study) if isinstance(study, str) else study
-    return run_study(Job(study, root, Training(train), Resources(**resources), first_validation), cells, stream)
+    return run_study(Job(study, root, Training(train), Resources(**resources), first_validation, again), cells, stream)

@@ -63,10 +63,10 @@ def _demo(out: str, began: float, argv: Sequence[str]) -> int:
     add_options(own)
     own_options = ["--workers", "1", "--trainer.threads", "1"]  # more threads slow a model this small down
     settings = parse(own, ["--config", EXPERIMENT, *own_options, "--out", out])
+    resources = make_resources(settings.verb, settings.hardware)
     study, cells = defined(settings, NAME, [find_row(settings.rows, "base")], [settings.base.training.seed])
     study = save(study, settings.out)
     remember(command_of(NAME, argv, find_file(EXPERIMENT), settings), settings.out, NAME)
-    resources = make_resources(settings.verb, settings.hardware)
 
     from lightning_tfm.queue.launch import work
     from lightning_tfm.report.build import make, write_table

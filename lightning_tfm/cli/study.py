@@ -10,7 +10,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
-from lightning_tfm.queue.slurm import Slurm
+from lightning_tfm.queue.slurm import Slurm, check_here
 from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
 
@@ -38,11 +38,14 @@ def check_precisions(experiments: Iterable[Experiment], resources: Resources) ->
             check_accelerator(resources.hardware, precision)
 
 
-def check_storage(storage: str, folder: Path) -> None:
-    """Raise UserError for an invalid address, or one that is not the study's, before anything is written."""
+def check_start(resources: Resources, folder: Path) -> None:
+    """Raise UserError, before anything is written, for an invalid address of the storage, or one that is not the
+    study's, and for a launcher that cannot start anything here."""
     from lightning_tfm.queue.storage import find_storage, remembered
 
-    find_storage(remembered(storage, folder), folder).check()
+    find_storage(remembered(resources.storage, folder), folder).check()
+    if resources.slurm is not None:
+        check_here()
 
 
 def is_search_file(path: str) -> bool:

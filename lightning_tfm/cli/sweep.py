@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of, written
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
-from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
+from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_start, is_search_file, numbers
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -71,7 +71,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     resources = make_resources(settings.verb, settings.hardware)
     check_precisions((apply(settings.base, row) for row in rows), resources)
     name = name_at(asked["name"] or sweep.name, scales)
-    check_storage(resources.storage, folder_of(settings.out, name))
+    check_start(resources, folder_of(settings.out, name))
     command = command_of(verb, argv, sweep.path, settings)
     with going_on(command, settings.out, name, jobs=resources.slurm is not None):
         return _run(settings, sweep, name, rows, seeds, resources, command)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_storage, is_search_file, numbers
+from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_start, is_search_file, numbers
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
@@ -139,7 +139,7 @@ def _run(settings: Settings, file: SearchFile, resources: Resources, command: Co
     from lightning_tfm.queue.search_results import report
     from lightning_tfm.report.search import make
 
-    check_storage(resources.storage, folder_of(settings.out, search.name))
+    check_start(resources, folder_of(settings.out, search.name))
     search = with_data(search, settings.out)
     search = save(search, settings.out)
     remember(command, settings.out, search.name)

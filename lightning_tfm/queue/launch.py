@@ -44,8 +44,12 @@ JOBS_EVERY = 15.0
 """seconds between two checks of the jobs of a cluster"""
 
 
-def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, start: bool = False) -> list[CellState]:
+def work(
+    study: Study, cells: Sequence[Cell], root: Path, resources: Resources, start: bool = False, again: bool = True
+) -> list[CellState]:
     """Run what the study has left, here or as jobs of a cluster; `start` where this machine has just defined it.
+
+    Then, unless `again` is False, what has failed for a cause that may be gone is tried once more.
 
     Raises UserError; SystemExit after a stop signal.
     """
@@ -56,7 +60,7 @@ def work(study: Study, cells: Sequence[Cell], root: Path, resources: Resources, 
     resources = dataclasses.replace(resources, storage=storage, hardware=hardware)
     training = Training(study, resources.hardware, root, resources.devices)
     schedule = EventSchedule.of(resources.hardware, study.base.scaled().training)
-    job = Job(study, root, training, resources, schedule.validate_every)
+    job = Job(study, root, training, resources, schedule.validate_every, start and again)
     remember(resources.storage, folder)
     if resources.slurm is not None:
         return _submit(job, cells, resources.slurm)
@@ -103,6 +107,8 @@ def _fill(job: Job, cells: Sequence[Cell], start: bool, view: View) -> Queue:
     if start:
         publish(queue, job.folder, job.study.to_plain())
     fetch(queue, job.root)
+    if job.again and (found := queue.retry_once()):
+        view.say(f"{job.study.name}: failed before, tried once more: {', '.join(found)}")
     shared = job.resources.share_files
     kept = (lambda name: RunFolder(job.root, name).finished()) if shared else (lambda name: True)
     queue.enqueue(cells, kept, shown(job.study))

@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.storage import Storage
 from lightning_tfm.runs.directory import GRACE, read_json
-from lightning_tfm.runs.outcome import RETRIES
+from lightning_tfm.runs.outcome import MAY_BE_GONE, RETRIES
 from lightning_tfm.runs.owner import Owner, me
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import BASE
@@ -290,6 +290,18 @@ class Queue:
                     trial.distributions,
                 )
         return len(trials)
+
+    def retry_once(self) -> list[str]:
+        """Queue once more each cell that failed for a cause that may be gone; returns them in words.
+
+        Its tries still count: the same failure ends it at once.
+        """
+        with self._exclusive():
+            failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
+            again = [t for t in failed if "final" in t.user_attrs and t.user_attrs["outcome"] in MAY_BE_GONE]
+            for trial in again:
+                self._copy(trial)
+        return [f"{t.user_attrs['row']}/{t.user_attrs['seed']} ({t.user_attrs['outcome']})" for t in again]
 
     def move(self, row: str, to: str | None) -> None:
         """Take a row's cells out of the study, or give them the name `to`. Raises UserError while one is being run.

@@ -1,6 +1,7 @@
 """What a machine provides to a study."""
 
 import os
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import TOGETHER, Devices, check_accelerator, find_devices, visible_gpus
 from lightning_tfm.queue.slurm import Slurm
 from lightning_tfm.runs.directory import GRACE
+from lightning_tfm.runs.processes import by_torchrun
 from lightning_tfm.runs.threads import asked_threads, check_cores
 from lightning_tfm.study.mistakes import check_hardware, check_one_machine
 
@@ -44,6 +46,14 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
 
     Elsewhere a requested GPU is taken to exist for every run at once.
     """
+    if by_torchrun():
+        if os.environ["RANK"] != "0":  # one of them says it; torchrun ends the others
+            time.sleep(30)
+            raise SystemExit(2)
+        raise UserError(
+            "torchrun starts the processes of one run (fit), and a study starts those of all its runs: type the same "
+            "without torchrun, --workers N for N runs at once, --devices-per-run N for N processes of each"
+        )
     if options["workers"] < 0:
         raise UserError(f"--workers={options['workers']}: must not be negative")
     if options["no_shared_files"] and "://" not in options["storage"]:

@@ -90,6 +90,7 @@ def rounds(
 ) -> list[CellState]:
     """Runs and looks in turn until no verdict is open or the seeds are used up; states of all cells."""
     announce(asked, root, resources, more=course.asked is not None)
+    again = True
     while course.asked is not None:
         study = _save(course, asked, seeds, root)
         cells = _cells(study, course.asked)
@@ -97,7 +98,8 @@ def rounds(
             need = plural(len(cells), "run")
             print(f"{study.name}: the next look needs {need}, --max-runs={most}: stopped", file=sys.stderr)
             break
-        work(study, cells, root, resources, start=True)
+        work(study, cells, root, resources, start=True, again=again)
+        again = False
         course, found = look(course, study, root, seeds)
         print(f"{study.name}: {found}", file=sys.stderr)
         _save(course, asked, seeds, root)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -96,17 +97,21 @@ def _prepare_worker(parent: int) -> None:
     die_with_parent(parent)
 
 
+def check_here() -> None:
+    """Raise UserError where no jobs can be submitted from this machine."""
+    if find_spec("submitit") is None:
+        raise UserError("--launcher slurm needs submitit: pip install 'lightning_tfm[slurm]'")
+    if shutil.which("sbatch") is None:
+        raise UserError("--launcher slurm: no sbatch on this machine; submit from a login node of the cluster")
+
+
 def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster: str = "slurm") -> list[Any]:
     """Submit `slurm.jobs` jobs that run `lightning-tfm work STUDY ARGUMENTS`; logs are in `folder`/slurm.
 
-    Raises UserError where submitit or SLURM is missing. `cluster` local runs them here, for tests.
+    Raises UserError where SLURM refuses them. `cluster` local runs them here, for tests.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("--launcher slurm needs submitit: pip install 'lightning_tfm[slurm]'") from None
-    if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise UserError("--launcher slurm: no sbatch on this machine; submit from a login node of the cluster")
+    import submitit
+
     executor = submitit.AutoExecutor(folder / "slurm", cluster=cluster, slurm_max_num_timeout=slurm.requeues)
     executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus)
     if cluster == "slurm":

@@ -57,6 +57,8 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     first_validation: int = 1
     """optimizer step of the first dev perplexity of a run"""
+    again: bool = False
+    """try once more what has failed for a cause that may be gone"""
 
     @property
     def folder(self) -> Path:

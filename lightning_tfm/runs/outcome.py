@@ -36,6 +36,8 @@ TABLE = (
     OutcomeKind("killed", None, 2),
     OutcomeKind("lost", None, 20),  # the owner died: not the run's fault, unless it takes machines down
 )
+MAY_BE_GONE = ("refused", "out_of_memory", "disk_full", "killed", "lost")
+"""outcomes whose cause may be gone when the same command is typed again, such as a full disk or an edited text"""
 STOPPED = (130, 143)
 """exit codes of a run that SIGINT or SIGTERM interrupted"""
 OF_THE_PROGRAM = {

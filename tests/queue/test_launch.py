@@ -1,6 +1,7 @@
 """Studies with real workers that are killed, stopped and interrupted; the runs themselves only sleep and write."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -191,6 +192,40 @@ def test_a_failing_run_is_named_and_the_study_goes_on(
     log = folder.log.read_text()
     unexpected = isinstance(error, (ValueError, SystemExit))  # what has a name is told in a line
     assert words in log and ("Traceback" in log) == unexpected
+
+
+def test_the_same_command_tries_once_more_what_may_go_on_now(tmp_path: Path) -> None:
+    causes = {
+        "r0": OSError(errno.ENOSPC, "No space left on device"),
+        "r1": UserError("the text has changed since"),
+        "r2": MemoryError(),
+        "r3": FloatingPointError("loss is nan"),
+        "r4": ValueError("a bug"),
+    }
+    fake, cells = Fake(tmp_path / "fake"), make_cells(5)
+
+    def train(task: Task) -> None:
+        fake.note("tried", task)
+        if (tmp_path / "trouble").exists() or task.cell.row in ("r3", "r4"):
+            raise causes[task.cell.row]
+        fake(task)
+
+    def tried() -> list[int]:
+        count = Counter(row for row, _ in fake.notes("tried"))
+        return [count[cell.row] for cell in cells]
+
+    (tmp_path / "trouble").touch()
+    assert {state.state for state in launch("s", cells, tmp_path, train, again=True)} == {"failed"}
+    first = tried()
+    launch("s", cells, tmp_path, train)
+    assert tried() == first, "one who joins tries nothing again"
+    stream = io.StringIO()
+    launch("s", cells, tmp_path, train, stream, again=True)
+    assert [now - before for now, before in zip(tried(), first, strict=True)] == [1, 1, 1, 0, 0], "once a command"
+    assert "failed before, tried once more: r0/1 (disk_full), r1/1 (refused), r2/1 (out_of_memory)" in stream.getvalue()
+    (tmp_path / "trouble").unlink()
+    states = launch("s", cells, tmp_path, train, again=True)
+    assert [state.state for state in states] == ["done", "done", "done", "failed", "failed"]
 
 
 def test_a_run_without_a_result_has_failed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_tfm.cli.main import main
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.launch import job_arguments
@@ -92,11 +93,21 @@ def test_a_job_that_is_told_to_end_tells_its_worker_and_leaves_the_rest_to_slurm
     assert forks.join(pid) == 143 and told.exists()
 
 
-def test_without_slurm_it_says_so(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("verb", ["sweep sweeps/table3.yaml", "tune sweeps/search.yaml"])
+def test_without_slurm_it_says_so_and_leaves_no_study(tmp_path: Path, monkeypatch, capsys, verb: str) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no sbatch on this machine"):
-        submit(Slurm(), "s", [], tmp_path)
-    assert not (tmp_path / "slurm").exists()
+    assert main([*verb.split(), "--launcher", "slurm", "--out", str(tmp_path / "out")]) == 2
+    assert "no sbatch on this machine" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", ["sweep sweeps/table3.yaml", "tune sweeps/search.yaml", "demo", "work mine"])
+def test_a_study_under_torchrun_is_refused_in_a_line(tmp_path: Path, monkeypatch, capsys, verb: str) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, str(int("SIZE" in name)))
+    assert main([*verb.split(), "--out", str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "type the same without torchrun, --workers N" in line and not (tmp_path / "out").exists()
 
 
 def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> None:
