@@ -20,10 +20,11 @@ from lightning_tfm.runs.outcome import STOPPED, say_how
 from lightning_tfm.strict import Kept, read_kept
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.kinds import kind_of
-from lightning_tfm.study.rows import TABLE3, all_rows, find_row
+from lightning_tfm.study.rows import TABLE3, Row, all_rows, find_row, how_to_change, other_rows
 from lightning_tfm.study.settings import Settings
-from lightning_tfm.study.study import Study, check_exists, folder_of
+from lightning_tfm.study.study import Ablation, Study, check_exists, folder_of
 from lightning_tfm.study.sweeps import read_sweep
+from lightning_tfm.study.tuned import read_tuning
 from lightning_tfm.yaml_files import FOLDERS, find_file, read_yaml, shipped
 
 FILE = "command.json"
@@ -107,7 +108,7 @@ def remember(command: Command, root: Path, name: str) -> None:
     write_atomic(folder / FILE, to_json(asdict(command)))
 
 
-def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
+def rows_in_file(root: Path, name: str) -> tuple[str, dict[str, Row]] | None:
     """The sweep file that a table was last started from and the rows it has now; None where it no longer exists."""
     plain = read_json(folder_of(root, name) / FILE) or {}
     try:
@@ -115,14 +116,18 @@ def rows_in_file(root: Path, name: str) -> tuple[str, list[str]] | None:
         paths = [str(place) if (place := Path(plain["directory"], file)).is_file() else file for file in files]
         more = [path for path in paths[1:] if kind_of(read_yaml(path).values) == "rows"]
         sweep, rows = read_sweep(paths[0]), all_rows(more)
-        return str(sweep.path), [row.name for row in sweep.crossed([find_row(rows, row) for row in sweep.rows])]
+        return str(sweep.path), {row.name: row for row in sweep.crossed([find_row(rows, row) for row in sweep.rows])}
     except (IndexError, KeyError, UserError):
         return None
 
 
 def say_kept(study: Study, root: Path) -> None:
-    """Name the rows that a table keeps though they are no longer in the sweep file."""
+    """Name the rows that a table keeps though they are no longer in the sweep file, or are others there."""
     found = rows_in_file(root, study.name)
+    if found and isinstance(study, Ablation) and read_tuning(folder_of(root, study.name)) is None:
+        for row, changed in other_rows([row.on(study.base) for row in found[1].values()], study.rows).items():
+            where, how = found[1][row].where, how_to_change(study.name, row, root)
+            print(f"{where} differs from study '{study.name}': {changed}: {how}", file=sys.stderr)
     kept = [row.name for row in getattr(study, "rows", []) if found and row.name not in found[1]]
     if found and kept:
         of_row = f"{study.name} {shlex.quote(kept[0])}"

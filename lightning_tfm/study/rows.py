@@ -1,5 +1,6 @@
 """Rows: base + a declared change -> an experiment, and its identity."""
 
+import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from lightning_tfm.gone import GONE, refuse
 from lightning_tfm.strict import Flaw, Number, Schema, made
 from lightning_tfm.study import ties
 from lightning_tfm.study.classes import own_classes
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.cost import SOLVE
 from lightning_tfm.study.kinds import expect
 from lightning_tfm.yaml_files import YamlFile, read_yaml
@@ -248,6 +250,25 @@ def differences(asked: dict[str, Any], found: dict[str, Any], asker: str, prefix
         elif a != b:
             phrases.append(f"{prefix}{key} is {_short(b)}, {asker} {_short(a)}")
     return phrases
+
+
+def other_rows(asked: Iterable[Row], study: Iterable[Row]) -> dict[str, str]:
+    """Row -> in what it is not the study's row of that name; both are laid on one base."""
+    before = {row.name: row.change for row in study}
+    return {
+        row.name: f"row '{row.name}' changes {row.change}, the study has {before[row.name]}"
+        for row in asked
+        if before.get(row.name, row.change) != row.change
+    }
+
+
+def how_to_change(study: str, row: str, root: Path) -> str:
+    """What to do where a row is another one in the file."""
+    take = with_out(f"lightning-tfm study drop {study} {shlex.quote(row)}", root)
+    return (
+        f"put the old change back, give the new one another name, or take the old one out ({take}; its runs stay) and "
+        "repeat the sweep, which trains the row as it is now"
+    )
 
 
 def _short(value: Any) -> str:

@@ -32,7 +32,17 @@ from lightning_tfm.study.classes import own_classes, user_classes
 from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
-from lightning_tfm.study.rows import WORDS, Fingerprints, Row, apply, base_of, differences, find_row
+from lightning_tfm.study.rows import (
+    WORDS,
+    Fingerprints,
+    Row,
+    apply,
+    base_of,
+    differences,
+    find_row,
+    how_to_change,
+    other_rows,
+)
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
 SCHEMA = 1
@@ -308,19 +318,17 @@ class Ablation(Study):
     def joined(self, old: Self, path: Path) -> Self:
         before, after = (_unseeded(to_dict(study.base)) for study in (old, self))
         found = differences(before, after, "the study has") + self._other_texts(old)
-        changes = {row.name: row.change for row in old.rows}
-        found += [
-            f"row '{r.name}' changes {r.change}, the study has {changes[r.name]}"
-            for r in self.rows
-            if r.name in changes and changes[r.name] != r.change
-        ]
+        changed = other_rows(self.rows, old.rows)
         found += [
             f"the prepared data of {key} differ"
             for key in old.data.keys() & self.data.keys()
             if old.data[key] != self.data[key]
         ]
         found += self._other_sources(old)
-        if found:
+        if changed and not found and not (path.parent / LOOKS).is_file():
+            how = how_to_change(self.name, next(iter(changed)), path.parents[2])
+            raise UserError(f"{path}: {'; '.join(changed.values())}: {how}")
+        if found := [*found, *changed.values()]:
             raise UserError(
                 f"{path} was started with a different experiment ({'; '.join(found)}): "
                 "give this one its own name with --name, or remove that folder"

@@ -158,5 +158,23 @@ def test_a_row_that_the_sweep_file_lost_is_named_by_sweep_status_and_table(tmp_p
         assert main([verb, "small", "--out", str(out)]) == 0 and words in capsys.readouterr().err
     assert "back" not in said(capsys, "study", "rename", "small", "A-h1", "one", "--out", str(out))
     assert "still has A-h4" in said(capsys, "study", "drop", "small", "A-h4", "--out", str(out))
+    rows = tmp_path / "rows.yaml"
+    rows.write_text("mine: {group: X, change: {model.h: 4}}\n")
+    own = table.replace("A-h1, A-h4", "mine").replace("name: small", "name: own")
+    assert call("sweep", tmp_path, own, "--rows", str(rows)) == 0
+    make_queue(load(out, "own"), out, Resources(), print)
+    rows.write_text("mine: {group: X, change: {model.h: 2}}\n")
+    words = "row 'mine' changes {'model.h': 2}, the study has {'model.h': 4}: put the old change back, "
+    words += f"give the new one another name, or take the old one out (lightning-tfm study drop own mine --out {out};"
+    capsys.readouterr()
+    assert call("sweep", tmp_path, own, "--rows", str(rows)) == 2
+    assert f"{out}/studies/own/study.json: {words}" in capsys.readouterr().err
+    for verb in ("table", "status"):
+        assert main([verb, "own", "--out", str(out)]) == 0
+        assert f"{rows}:1 differs from study 'own': {words}" in capsys.readouterr().err
+    said(capsys, "study", "drop", "own", "mine", "--out", str(out))
+    assert call("sweep", tmp_path, own, "--rows", str(rows)) == 0
+    assert [row.change for row in load(out, "own").rows] == [{}, {"model.h": 2}]
+    assert main(["status", "own", "--out", str(out)]) == 0 and "differs" not in capsys.readouterr().err
     (tmp_path / "small.yaml").unlink()
     assert main(["table", "small", "--out", str(out)]) == 0 and "kept" not in capsys.readouterr().err
