@@ -4,6 +4,9 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
+MOST_BEAMS = 1000
+"""above which a beam search does not end, or does not fit into memory; the paper's has 4, its parser 21"""
+
 
 def check(experiment: Experiment) -> None:
     """Raise UserError where values contradict each other or are outside their range."""
@@ -20,6 +23,8 @@ def check(experiment: Experiment) -> None:
     for name, value in positive.items():
         if not value > 0:
             raise UserError(f"{name}={value}: must be above 0")
+    if e.beam > MOST_BEAMS:
+        raise UserError(f"evaluation.beam={e.beam}: at most {MOST_BEAMS:,} translations are kept side by side")
     unit = {
         "model.P_drop": m.P_drop,
         "model.P_attention": m.P_attention,

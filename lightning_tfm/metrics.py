@@ -257,8 +257,8 @@ class Metrics(dict[str, Metric]):
         see_working_directory()
         try:
             found = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"metric '{name}': cannot import it ({error})") from error
+        except (ImportError, AttributeError, RecursionError) as error:
+            raise UserError(f"metric '{name[:80]}': cannot import it ({error})") from error
         bases = {f"{c.__module__}:{c.__name__}" for c in getattr(found, "__mro__", ())}
         whole = "lightning_tfm.counting:Summed" in bases and not inspect.isabstract(found) and hasattr(found, "WIDTH")
         if not (whole and isinstance(inspect.getattr_static(found, "score"), staticmethod)):

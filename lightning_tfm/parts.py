@@ -18,6 +18,8 @@ from lightning_tfm.errors import UserError, nearest
 if TYPE_CHECKING:
     from lightning_tfm.model.config import Model
 
+WIDEST = 80
+"""characters of a name that a message shows"""
 Formula = Callable[["Model"], int]
 
 
@@ -164,8 +166,8 @@ class Kind(dict[str, P], Generic[P]):
             raise UserError(f"{self.field}='{name}': {nearest(name, self)}, or the import path of a class")
         try:
             found = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise UserError(f"{self.field}='{name}': cannot import it ({error})") from error
+        except (ImportError, AttributeError, RecursionError) as error:
+            raise UserError(f"{self.field}='{name[:WIDEST]}': cannot import it ({error})") from error
         module, *names = self.bases or ("",)
         parents = {c.__name__ for c in getattr(found, "__mro__", ()) if c.__module__ == module}
         if names and not parents & {*names}:

@@ -5,6 +5,7 @@ Every file that is read goes through here, except settings of an experiment, whi
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -51,6 +52,18 @@ class _Overflowing:
 
 
 Overflowing = Annotated[Number, _Overflowing()]
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""what a terminal may obey instead of showing it"""
+
+
+def with_control(plain: Any) -> str | None:
+    """The first text in plain data that holds a control character; None where there is none."""
+    if isinstance(plain, str):
+        return plain if CONTROL.search(plain) else None
+    parts = [*plain, *plain.values()] if isinstance(plain, dict) else plain if isinstance(plain, list) else []
+    return next(filter(None, map(with_control, parts)), None)
 
 
 class Schema:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import yaml
 
 from lightning_tfm.errors import UserError, nearest
-from lightning_tfm.strict import Flaw, Kind, made
+from lightning_tfm.strict import Flaw, Kind, made, with_control
 
 PACKAGE = Path(__file__).parent
 FOLDERS = ("experiments", "sweeps")
@@ -51,9 +51,10 @@ def _meanings(text: str) -> str:
 
 
 def _ambiguous(loader: _Loader, node: yaml.ScalarNode) -> None:
+    text = loader.construct_scalar(node)
     raise _Ambiguous(
-        problem=f"{node.value} means different things to YAML 1.1 and 1.2: write {_meanings(node.value)}, or "
-        f"'{node.value}' in quotes for text",
+        problem=f"{text} means different things to YAML 1.1 and 1.2: write {_meanings(text)}, or '{text}' in quotes "
+        "for text",
         problem_mark=node.start_mark,
     )
 
@@ -138,6 +139,8 @@ def read_yaml(name: str | Path) -> YamlFile:
         values = {}
     if not isinstance(values, dict):
         raise UserError(f"{path}: expected keys and values, got {values!r}")
+    if text := with_control(values):
+        raise UserError(f"{path}: {text!r} holds a control character: remove it")
     return YamlFile(path, values, lines)
 
 

@@ -1,5 +1,6 @@
 """What nobody means to give: one line, exit code 2, in a moment, whatever it is."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.leaks import check_own_classes
 from lightning_tfm.yaml_files import read_word
+from tests.dashboard.made import Folder
 
 NINES, LONG = "9" * 5000, "a" * 300
 PAIRS = "".join(f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 30))
@@ -28,6 +30,7 @@ FILES = [
     (f"a0: &a0 {{x: 1}}\n{MERGED}", DEEP),
     (f"model:\n  N: {NINES}", "e.yaml:2: not YAML: a number of 5000 digits"),
     (f"training: {{lr_factor: {'9' * 400}}}", "e.yaml:1: not YAML: a number of 400 digits"),
+    ('rows: ["\\e[31m.yaml"]', "e.yaml: '\\x1b[31m.yaml' holds a control character"),
     ("model: {N: 2026-13-45}", "e.yaml: not YAML: month must be in 1..12"),
 ]
 ARGUMENTS = [
@@ -36,6 +39,11 @@ ARGUMENTS = [
     (f"{MINIATURE} --data.vocab_size {'9' * 24}", "larger than any number used in computations here"),
     (f"{MINIATURE} --model.positions ..x", "model.positions='..x': valid: alibi"),
     (f"{MINIATURE} --model.positions :x", "Or give the import path of a class"),
+    (f"{MINIATURE} --model.positions {'.'.join(['x'] * 3000)}", "cannot import it (maximum recursion depth exceeded"),
+    (f"{MINIATURE} --evaluation.beam 100000000", "evaluation.beam=100000000: at most 1,000 translations"),
+    ("table --width -5", "--width=-5: must not be negative"),
+    ("draw --to x.bmp", "--to=x.bmp: a picture is written as .svg or .pdf"),
+    ("table \x1b[31mred", "'\\x1b[31mred' is not a valid study name"),
     (f"{MINIATURE} --data.corpus ..x", "data.corpus='..x': valid: builtin"),
     (f"{MINIATURE} --data.corpus files --data.folder {LONG}", "File name too long"),
     (f"fit --config {LONG}", "File name too long"),
@@ -115,6 +123,30 @@ def test_a_file_that_repeats_itself_as_people_do_is_read(here, capsys):
 def test_an_argument_that_no_person_gives_is_refused_in_a_line(here, capsys, arguments, words):
     assert words in refused(arguments, capsys)
     assert sorted(path.name for path in here.iterdir()) == ["dangling", "loop", "miniature.yaml"]
+
+
+STUDIES = [
+    (lambda plain: json.dumps(plain | {"rows": []}).encode(), "the study has no rows"),
+    (
+        lambda plain: json.dumps(plain | {"seeds": [*range(200_000)]}).encode(),
+        "200,000 seeds; at most 10,000 are taken",
+    ),
+    (lambda plain: b"{\x80}", "not a study definition (UnicodeDecodeError"),
+    (lambda plain: b"[" * 100_000, "not a study definition (RecursionError"),
+    (lambda plain: json.dumps(plain | {"title": "\x1b[31m"}).encode(), "holds a control character"),
+]
+
+
+@pytest.mark.parametrize(("damaged", "words"), STUDIES, ids=[words for _, words in STUDIES])
+def test_a_study_that_no_program_writes_is_refused_in_a_line(tmp_path, capsys, damaged, words):
+    path = tmp_path / "studies" / "s" / "study.json"
+    Folder(tmp_path).table("s", ["base", "A-h1"], [1])
+    path.write_bytes(damaged(json.loads(path.read_bytes())))
+    for verb in ("table", "report"):
+        assert words in refused(f"{verb} s --out {tmp_path}", capsys)
+    assert main(["status", "--out", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert words in listed and "\x1b" not in listed
 
 
 def test_a_rank_that_nobody_started_is_refused(here, monkeypatch, capsys):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import check_trainer, make_parser, only_printed, parse
 from lightning_tfm.cli.output import write_to
+from lightning_tfm.errors import UserError
 from lightning_tfm.study.settings import checked
 
 
@@ -14,6 +15,9 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--to", help="an .svg or .pdf to write; - prints the SVG [architecture.svg, positions.svg]")
     settings = parse(parser, argv)
     check_trainer(settings, verb)
+    path = Path(settings.verb["to"] or ("positions.svg" if settings.verb["positions"] else "architecture.svg"))
+    if path.suffix not in (".svg", ".pdf") and str(path) != "-":
+        raise UserError(f"--to={path}: a picture is written as .svg or .pdf, or to - as SVG")
     if only_printed(settings):
         return 0
 
@@ -31,7 +35,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
             settings.exact, settings.name, checked(settings.base, "experiment") if settings.row else None
         )
     picture = standing_alone(drawn)
-    path = Path(settings.verb["to"] or ("positions.svg" if settings.verb["positions"] else "architecture.svg"))
     if str(path) == "-":
         print(picture, end="")
     else:

@@ -105,7 +105,8 @@ def _row(info: "StudyInfo") -> tuple[str, ...]:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.time))
     others = ", ".join(f"{number} {word}" for word, number in info.counts.items() if word not in USUAL)
     more = info.trouble.splitlines()[0] if info.trouble else others
-    return info.name, info.kind, f"{info.counts.get('finished', 0)} of {info.whole}", info.state, when, more
+    name = info.name if info.name.isprintable() else repr(info.name)
+    return name, info.kind, f"{info.counts.get('finished', 0)} of {info.whole}", info.state, when, more
 
 
 def as_json(name: str, found: "StudyState") -> str:

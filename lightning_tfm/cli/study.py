@@ -11,10 +11,10 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm, check_here
+from lightning_tfm.study.study import MOST_SEEDS
 from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
 
-MOST_SEEDS = 10_000
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
 
 

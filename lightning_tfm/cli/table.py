@@ -33,6 +33,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--rows", action="extend", type=words, default=[], help="file with your own rows (--params)")
     options = parse_plain(parser, argv)
     check_layout(options)
+    if options["width"] < 0:
+        raise UserError(f"--width={options['width']}: must not be negative; 0 takes the terminal's")
     if not options["params"] and (options["rows"] or options["vocab"] is not None):
         given = "--rows" if options["rows"] else "--vocab"
         raise UserError(f"{given} is for --params: the rows of a study are those that it was started with")

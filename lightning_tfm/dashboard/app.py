@@ -1,5 +1,6 @@
 """The dashboard as a Starlette application: its addresses, who may ask, and what has not changed since."""
 
+import re
 import threading
 from collections.abc import Callable
 
@@ -82,7 +83,7 @@ class Dashboard:
         since = request.query_params.get("since", "")
         if _has(request, str(seen.version)):
             return _unchanged(str(seen.version))
-        return self._news(request, index_page.news(seen, int(since) if since.isdecimal() else 0))
+        return self._news(request, index_page.news(seen, int(since) if re.fullmatch("[0-9]{1,18}", since) else 0))
 
     def rows(self, request: Request) -> Response:
         """Rows of the table of runs, by name."""

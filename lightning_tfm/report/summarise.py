@@ -137,7 +137,7 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in names)
     diverged, cells = cells.diverged, cells.comparable()
     tried = [name for name in names if name not in diverged]
-    shares = course.plan.shares[: max(len(course.looks), 1)] if course else [1.0]
+    shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
         table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
     paper, full_size = paper_differences(table, cells.against), _full_size(study.base)

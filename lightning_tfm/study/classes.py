@@ -50,7 +50,7 @@ def _source(key: str, path: str) -> str:
     module, _, attribute = path.rpartition(".")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, RecursionError) as error:
         raise UserError(f"{key}='{path}': cannot import it ({error})") from error
     if not isinstance(found, type):
         raise UserError(f"{key}='{path}': expected a class, got {found!r}")

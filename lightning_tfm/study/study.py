@@ -25,7 +25,7 @@ from lightning_tfm.durable import locked, to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.size import count_parameters
 from lightning_tfm.parts import OWN_WEIGHTS
-from lightning_tfm.strict import Flaw, Kept, Number, made
+from lightning_tfm.strict import Flaw, Kept, Number, made, with_control
 from lightning_tfm.study import ties
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import own_classes, user_classes
@@ -45,7 +45,7 @@ from lightning_tfm.study.rows import (
 )
 from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 
-SCHEMA = 1
+SCHEMA, MOST_SEEDS = 1, 10_000
 LOOKS = "looks.json"
 """in the folder of a study whose seeds are added by looks (study/looks.py)"""
 LISTED = 2000
@@ -557,7 +557,7 @@ def load(root: Path, name: str) -> Study:
     path = check_exists(root, name)
     try:
         plain = json.loads(path.read_bytes())
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not text, or nested without end
         raise UserError(f"{path}: not a study definition ({type(error).__name__}: {error})") from error
     return from_plain(plain, path)
 
@@ -582,7 +582,13 @@ def from_plain(plain: Any, where: Path | str) -> Study:
         found = made(kind, {"based": False} | plain | {"prints": plain.get("fingerprints")})
     except Flaw as flaw:
         raise UserError(f"{where}: not a study definition ({flaw})") from None
+    if text := with_control(plain):
+        raise UserError(f"{where}: {text!r} holds a control character: remove it")
     if isinstance(found, Ablation):
+        if not found.rows:
+            raise UserError(f"{where}: the study has no rows")
+        if len(found.seeds) > MOST_SEEDS:
+            raise UserError(f"{where}: {len(found.seeds):,} seeds; at most {MOST_SEEDS:,} are taken")
         for key, values in (("row", [row.name for row in found.rows]), ("seed", found.seeds)):
             if twice := [value for value, times in Counter(values).items() if times > 1]:
                 raise UserError(f"{where}: the {key} '{twice[0]}' is there twice: remove one of them")
@@ -607,8 +613,8 @@ def file_of(root: Path, name: str) -> Path:
 
 def folder_of(root: Path, name: str) -> Path:
     """<root>/studies/<name>. Raises UserError for a name that is not a plain folder name."""
-    if not name or name != Path(name).name or name.startswith("."):
-        raise UserError(f"'{name}' is not a valid study name: it is also the name of the study's folder")
+    if not name or name != Path(name).name or name.startswith(".") or not name.isprintable():
+        raise UserError(f"{name!r} is not a valid study name: it is also the name of the study's folder")
     return root / "studies" / name
 
 

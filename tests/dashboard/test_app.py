@@ -67,6 +67,7 @@ def addresses(served) -> list[str]:
     found = [
         "/",
         "/news?since=0",
+        f"/news?since={'9' * 5000}",
         f"/rows?run={runs[0]}",
         "/study/table",
         "/study/table/news",

@@ -121,6 +121,8 @@ def test_no_name_of_a_row_hides_another_line_of_an_example(tmp_path):
 def test_seeds_that_were_added_by_verdicts_against_base_allow_no_test_against_another_row(made, against):
     seen = {row.name: [1, 2, 3] for row in made.study.rows}
     course = Course(late(5, 8), [Look(seen)], None)
+    several = replace(course, looks=[Look(seen), Look(seen)])
+    assert [row.name for row in summarise(against("C-N2").cells, several).rows] == [row.name for row in made.study.rows]
     found = summarise(replace(against("C-N2").cells), course)
     d = {row.name: row.ppl.difference for row in found.rows}["mine"]
     assert d.estimate < -0.2 and d.p is None and d.verdict == "undecided" and "added by verdicts against base" in d.why
