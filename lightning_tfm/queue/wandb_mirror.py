@@ -1,15 +1,13 @@
 """Mirrors our records to W&B: one process beside a study reads the run folders and logs what it finds.
 
-Training never touches W&B: no rank opens a run there, and no trouble with W&B reaches a run. What arrived is read from
-W&B itself, as its client reports success even if nothing was written: offline its files are read back, online the
-run's summary says the last step. What is missing there is sent later, also by `replay`: the records on disk are the
-truth.
+Training never touches W&B: no rank opens a run there, and no trouble with W&B reaches a run. Which steps have arrived
+is said online by the run's summary, offline by a note beside W&B's files, written when a run's file is closed: a disk
+that is full for them is full for it. A step whose file was not closed is sent again. What is missing there is sent
+later, also by `replay`: the records on disk are the truth.
 """
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +25,6 @@ from lightning_tfm.runs.record import CURVES, RunRecord, read, to_plain
 from lightning_tfm.strict import infinite_as_text
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.gains import BASE
 from lightning_tfm.watch.run_state import Curve
 
 STEP = "optimizer_step"
@@ -47,10 +44,6 @@ PATIENCE = 60.0
 DIED = "ended early, see mirror.log"
 
 
-class NotArrived(Exception):
-    """W&B took records without an error and does not have them."""
-
-
 @dataclass
 class Mirror:
     """Logs runs to W&B; offline files are in `folder`/wandb."""
@@ -63,13 +56,9 @@ class Mirror:
     """W&B run id -> steps that were logged"""
     _closed: set[str] = field(default_factory=set)
     _curves: dict[str, Curve] = field(default_factory=dict)
-    _root: Path = Path()
-    _base: dict[int, str] = field(default_factory=dict)
-    """seed -> run of the row base"""
 
     def look(self, root: Path, cells: list[Cell]) -> None:
-        """Send what is new of each run; end those that are finished. Raises NotArrived, and what W&B raises."""
-        self._root, self._base = root, {cell.seed: cell.training_hash for cell in cells if cell.row == BASE}
+        """Send what is new of each run; end those that are finished. Raises OSError, and what W&B raises."""
         for cell in cells:
             if cell.training_hash not in self._closed:
                 self._follow(RunFolder(root, cell.training_hash), cell)
@@ -77,7 +66,7 @@ class Mirror:
     def close(self) -> None:
         """End the runs that are still open; they may be resumed later."""
         for run in self._open.values():
-            run.finish()
+            self._finish(run)
         self._open.clear()
 
     def verdicts(self, found: Verdicts) -> None:
@@ -121,7 +110,7 @@ class Mirror:
             sent.add(step)
         if result is not None:
             print(f"{cell.row} seed {cell.seed}: {curve.words}" if curve.words else "", end="", file=sys.stderr)
-            self._end(folder, cell, run, result, {r["step"] for r in records})
+            self._end(folder, cell, run, result)
 
     def _run(self, folder: RunFolder, cell: Cell, records: list[dict[str, Any]]) -> Any:
         if folder.training_hash not in self._open:
@@ -180,31 +169,26 @@ class Mirror:
 
     def _arrived(self, run: Any, steps: set[int]) -> set[int]:
         """Those of `steps` that W&B has."""
-        if self.mode == "offline":
-            return steps & {item.get(STEP) for item in self._read_back(run.id)}
-        last = run.summary.get(STEP)
+        last = run.summary.get(STEP) if self.mode == "online" else read_json(self._closed_note(run))
         return {step for step in steps if last is not None and step <= last}
 
-    def _read_back(self, id: str) -> list[dict[str, Any]]:
-        """The history in the offline files of a run, as far as they are intact. Of two folders made in one second W&B
-        calls the second …-1."""
-        found: list[dict[str, Any]] = []
-        for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{id}*/run-{id}.wandb")):
-            command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                print(f"{path} cannot be read back: {done.stderr}", file=sys.stderr)
-            items = [json.loads(line) for line in done.stdout.split("\n") if line]
-            found += [item["history"]["item"] for item in items if item["type"] == "history"]
-        return found
+    def _finish(self, run: Any) -> None:
+        """End a run, and note what is in its file."""
+        run.finish()
+        if self.mode == "offline" and self._sent[run.id]:
+            write_atomic(self._closed_note(run), to_json(max(self._sent[run.id])))
 
-    def _end(self, folder: RunFolder, cell: Cell, run: Any, result: RunRecord, steps: set[int]) -> None:
+    def _closed_note(self, run: Any) -> Path:
+        """Beside W&B's offline files: the last step that is in those of a run."""
+        return self.folder / "wandb" / f"closed-{run.id}.json"
+
+    def _end(self, folder: RunFolder, cell: Cell, run: Any, result: RunRecord) -> None:
         import wandb
 
         plain = to_plain(result)
         about = {"row": cell.row, "seed": cell.seed, "study": self.group, "identity": folder.training_hash}
         about |= {key: plain[key] for key in ("flops", "target_tokens", "tokens_per_second")}
-        for key, value in (about | self._against_base(cell, result)).items():
+        for key, value in about.items():
             run.summary[key] = value
         every = ((name, numbers(score)) for name, score in result.scores.items())
         scores = {f"{name}/{key}": infinite_as_text(value) for name, found in every for key, value in found.items()}
@@ -217,46 +201,10 @@ class Mirror:
                 lines = text.read_bytes().decode().split("\n")[:-1]  # some translations hold other line ends
                 table = wandb.Table(columns=["line", "translation"], data=[[i, x] for i, x in enumerate(lines)])
                 run.log({f"{name}/translations": table})
-        run.finish()
-        if self.mode == "offline":
-            self._check(run.id, steps, scores)
+        self._finish(run)
         self._note_sent(folder, f"{self.mode} {run.id}", self._as(folder, cell.row))
         del self._open[folder.training_hash]
         self._closed.add(folder.training_hash)
-
-    def _against_base(self, cell: Cell, result: RunRecord) -> dict[str, float]:
-        """Differences to base at the same seed, where that is finished: for one seed, so without a verdict.
-
-        Empty where other pieces, another evaluation or other signatures made the scores: they are not comparable.
-        """
-        name = self._base.get(cell.seed)
-        base = read(RunFolder(self._root, name).result) if name else None
-        if (
-            not isinstance(base, RunRecord)
-            or name == cell.training_hash
-            or not {"dev"} <= base.scores.keys() & result.scores.keys()
-        ):
-            return {}
-        ours, theirs = result.scores["dev"], base.scores["dev"]
-        if (ours.evaluation_hash, ours.signature) != (theirs.evaluation_hash, theirs.signature):
-            return {}
-        found = {}
-        others = numbers(theirs)
-        for name, one in numbers(ours).items():
-            metric, (own, other) = METRICS.get(name), (s.measures.get(name, s).signature for s in (ours, theirs))
-            if metric is not None and name in others and own == other:
-                shown = metric.shown(metric.tested(one) - metric.tested(others[name]))
-                found[f"difference/dev {name}{' %' * metric.log}"] = shown
-        return found
-
-    def _check(self, id: str, steps: set[int], scores: dict[str, Any]) -> None:
-        """Raise NotArrived unless every step and the scores are in the files."""
-        found = self._read_back(id)
-        missing = steps - {item.get(STEP) for item in found}
-        if missing or not any(scores.items() <= item.items() for item in found):
-            raise NotArrived(
-                f"{self.folder / 'wandb'}: {len(missing)} steps or the scores of run {id} were not written (disk full?)"
-            )
 
 
 def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], found: Verdicts | None = None) -> None:
@@ -269,7 +217,7 @@ def replay(folder: Path, mode: Mode, group: str, root: Path, cells: list[Cell], 
         mirror.close()
         if found is not None:
             mirror.verdicts(found)
-    except (NotArrived, wandb.Error, OSError) as error:
+    except (wandb.Error, OSError) as error:
         raise UserError(f"W&B: {error}; what has arrived is kept, the same command sends the rest") from error
 
 
