@@ -321,7 +321,6 @@ RUN: Described = {
     "ctranslate2/FILE": "the same, for CTranslate2",
     "csv/FILE": "its curve and scores (`export --to csv`)",
     "tensorboard/FILE": "the same (`export --to tensorboard`)",
-    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/runs/<start of its training hash>/ -> what it is"""
 STUDY: Described = {
@@ -355,7 +354,6 @@ STUDY: Described = {
     "slurm/FILE": "output of the jobs",
     "csv/FILE": "curves and scores (`export --to csv`)",
     "tensorboard/FILE": "the same (`export --to tensorboard`)",
-    "mlflow/FILE": "the same (`export --to mlflow`)",
 }
 """file of <out>/studies/<name>/ -> what it is"""
 DATA: Described = {

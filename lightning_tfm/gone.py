@@ -6,6 +6,7 @@ Files of our own (records, study.json) are read without what is gone in them: co
 from lightning_tfm.errors import UserError
 
 GONE = {
+    "export --to=mlflow": "--to csv and --to tensorboard write what other programs read; W&B has --wandb",
     "dashboard --storage": "lightning-tfm status STUDY --storage … says what workers on other machines do",
     "predict-cost": "lightning-tfm plan SWEEP says how long its runs take, at --rate FLOP/s or that of finished runs",
     "data pack": "tar packs a prepared text: docs/howto/cluster.md says which folders",

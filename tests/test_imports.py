@@ -81,7 +81,7 @@ ONLY_IN = {
     "optuna": {"queue"},
     "wandb": {"queue"},
     "tensorboard": set(),  # through torch.utils.tensorboard
-    "mlflow": {"report"},
+    "mlflow": set(),
     "pandas": {"judging"},
     "sacrebleu": {"counting", "scoring"},
     "sentencepiece": {"data"},

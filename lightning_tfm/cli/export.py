@@ -1,5 +1,5 @@
 """`export`: what a run or a study left, for other programs: weights (safetensors, CTranslate2) of a run; curves and
-scores (TensorBoard, CSV, MLflow) of a run, a study or a search."""
+scores (TensorBoard, CSV) of a run, a study or a search."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.plurals import plural
 
 WEIGHTS = ("safetensors", "ctranslate2")
-RECORDS = ("csv", "tensorboard", "mlflow")
+RECORDS = ("csv", "tensorboard")
 ABOUT = (
     "For other programs: a run's weights (--to safetensors, ctranslate2), or the curves and scores of a run, a study "
-    "or a search (--to tensorboard, csv, mlflow; export --to csv --help has their options), as one folder."
+    "or a search (--to tensorboard, csv; export --to csv --help has their options), as one folder."
 )
 
 
@@ -40,7 +40,7 @@ def _add_formats(parser: Parser) -> None:
 def _weights(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, ABOUT, of_run=True)
     _add_formats(parser)
-    folder, experiment, settings = find(parser, argv, of_study=f"--to {', '.join(RECORDS[:-1])} or {RECORDS[-1]}")
+    folder, experiment, settings = find(parser, argv, of_study=f"--to {' or '.join(RECORDS)}")
 
     from lightning_tfm.inference.export import to_ctranslate2, to_safetensors
     from lightning_tfm.inference.load import Trained

@@ -16,7 +16,7 @@ VERBS = {
     "validate": ("score", "score the dev text with a trained run"),
     "test": ("score", "score the test text with a trained run"),
     "translate": ("translate", "translate standard input or a file with a trained run"),
-    "export": ("export", "for other programs: a run's weights; curves and scores for TensorBoard, CSV, MLflow"),
+    "export": ("export", "for other programs: a run's weights; curves and scores for TensorBoard, CSV"),
     "sweep": ("sweep", "run a study, a table of rows and seeds, and print its table"),
     "tune": ("tune", "search for a good configuration; unpromising trials are stopped early"),
     "resume": ("resume", "resume a study by its name, as it was started"),

@@ -1,13 +1,10 @@
-"""Curves and scores of runs as other people's dashboards read them: TensorBoard, CSV, MLflow. Only records are read.
+"""Curves and scores of runs as other people's dashboards read them: TensorBoard, CSV. Only records are read.
 
-Each format is a folder: event files for `tensorboard --logdir`, two CSV files, or a SQLite database that `mlflow ui`
-opens (MLflow's folders of plain files are in maintenance mode, and current versions refuse them). Writing again brings
-a folder up to date; what was written for an unfinished run is continued, so that an open dashboard sees it grow.
+Each format is a folder: event files for `tensorboard --logdir`, or two CSV files. Writing again brings a folder up to
+date; what was written for an unfinished run is continued, so that an open dashboard sees it grow.
 """
 
-import hashlib
 import json
-import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -33,12 +30,6 @@ if TYPE_CHECKING:
 
 Curves = list[tuple[int, float, dict[str, float]]]
 """(step, seconds since 1970, name -> value)"""
-BATCH = 1000
-"""metrics in one call of MLflow's client, and its limit"""
-PARAMS = 100
-"""parameters in one call"""
-LONGEST = 500
-"""characters of a parameter in MLflow"""
 
 
 @dataclass(frozen=True)
@@ -269,81 +260,4 @@ def _simple(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
-# --- MLflow ---
-
-
-class MLflow(Target):
-    """A SQLite database with an experiment for the study, and the records beside it as artifacts."""
-
-    def write(self, runs: Sequence[Exported]) -> str:
-        try:
-            from mlflow.entities import ViewType
-            from mlflow.tracking import MlflowClient
-        except ImportError:
-            raise UserError("--to mlflow needs it: pip install 'lightning_tfm[mlflow]'") from None
-        logging.getLogger("mlflow").setLevel(logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        address = f"sqlite:///{(self.folder / 'mlflow.db').resolve()}"
-        client = MlflowClient(tracking_uri=address)
-        known = client.get_experiment_by_name(runs[0].study)
-        artifacts = (self.folder / "artifacts").resolve().as_uri()
-        experiment = (
-            known.experiment_id if known else client.create_experiment(runs[0].study, artifact_location=artifacts)
-        )
-        there = client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY, max_results=50_000)
-        before = {run.data.tags.get("cell", ""): run for run in there}
-        for run in runs:
-            found = before.get(run.name)
-            if found is None or found.info.status != "FINISHED":
-                _write_run(client, experiment, run, found)
-        return f"mlflow ui --backend-store-uri {address}"
-
-
-def _write_run(client: Any, experiment: str, run: Exported, found: Any) -> None:
-    """Write what MLflow's run `found` lacks of `run`: a new one where there is none, or where training went back."""
-    from mlflow.entities import Metric, Param
-
-    curves = run.curves()
-    tags = found.data.tags if found else {}
-    written = int(tags.get("entries", 0))
-    if found and tags.get("digest") != _digest(curves[:written]):
-        client.delete_run(found.info.run_id)
-        found, written = None, 0
-    if found is None:
-        tags = {"cell": run.name, "row": run.row, "seed": str(run.seed), "run": run.folder.path.name}
-        begun = int(curves[0][1] * 1000) if curves else None
-        run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=tags).info.run_id
-        told = {"row": run.row, "seed": run.seed} | _flat(read_json(run.folder.experiment) or {}) | run.parameters
-        params = [Param(key, str(value)[:LONGEST]) for key, value in told.items()]
-        for first in range(0, len(params), PARAMS):
-            client.log_batch(run_id, params=params[first : first + PARAMS])
-    else:
-        run_id = found.info.run_id
-    metrics = [
-        Metric(name, float(value), int(at * 1000), step)
-        for step, at, values in curves[written:]
-        for name, value in values.items()
-    ]
-    for first in range(0, len(metrics), BATCH):
-        client.log_batch(run_id, metrics=metrics[first : first + BATCH])
-    client.set_tag(run_id, "entries", str(len(curves)))
-    client.set_tag(run_id, "digest", _digest(curves))
-    if run.record is None:
-        client.update_run(run_id, status="RUNNING")
-        return
-    for record in (run.folder.result, run.folder.experiment, run.folder.identity):
-        if record.is_file():
-            client.log_artifact(run_id, str(record))
-    client.set_terminated(run_id, "FINISHED", end_time=int(curves[-1][1] * 1000) if curves else None)
-
-
-def _digest(curves: Curves) -> str:
-    return hashlib.sha256(json.dumps([(step, values) for step, _, values in curves]).encode()).hexdigest()
-
-
-def _flat(experiment: dict[str, Any]) -> dict[str, Any]:
-    """Dotted keys, at the sizes that were trained."""
-    return {f"{section}.{key}": value for section, values in experiment.items() for key, value in values.items()}
-
-
-FORMATS: dict[str, type[Target]] = {"tensorboard": TensorBoard, "csv": Csv, "mlflow": MLflow}
+FORMATS: dict[str, type[Target]] = {"tensorboard": TensorBoard, "csv": Csv}

@@ -20,7 +20,7 @@ from lightning_tfm.sums import KEY, has_checksum, intact
 FINISHED = "finished"
 CURVES = {"dev_ppl": "dev/ppl", "dev_nll": "dev/nll", "loss": "train/loss", "nll": "train/nll", "lr": "train/lr"}
 CURVES |= {"grad_norm": "train/grad_norm", "target_tokens": "train/target_tokens", "seconds": "train/seconds"}
-"""key in metrics.jsonl -> its name in W&B, TensorBoard and MLflow"""
+"""key in metrics.jsonl -> its name in W&B and TensorBoard"""
 
 MOST = 10**11
 """beyond any step and any time: as seconds since 1970 it is the year 5138"""

@@ -53,7 +53,7 @@ def end_run(folder: RunFolder) -> None:
 def test_a_study_without_a_format_and_a_folder_that_is_there_are_told_which_option(tmp_path: Path, capsys) -> None:
     write_table(tmp_path)
     assert main(["export", "two", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "lightning-tfm: two is a study: --to csv, tensorboard or mlflow\n"
+    assert capsys.readouterr().err == "lightning-tfm: two is a study: --to csv or tensorboard\n"
     assert main(["translate", "two", "--out", str(tmp_path)]) == 2
     assert "two is a study: name one of its runs: lightning-tfm runs list" in capsys.readouterr().err
     with pytest.raises(UserError, match="give another folder with --folder"):
@@ -167,9 +167,6 @@ def test_what_is_not_there_and_what_is_not_installed_is_said(tmp_path: Path, mon
     for what, words in (("tow", "'tow' is not a study, search or run below"), ("zzz", "studies: two")):
         assert main(["export", what, "--to", "csv", "--out", str(tmp_path)]) == 2
         assert words in capsys.readouterr().err
-    monkeypatch.setitem(__import__("sys").modules, "mlflow.entities", None)
-    with pytest.raises(UserError, match=r"pip install 'lightning_tfm\[mlflow\]'"):
-        export.MLflow(tmp_path / "m").write(export.collect("two", tmp_path))
     (tmp_path / "studies" / "none").mkdir()
     plain = json.loads((tmp_path / "studies" / "two" / "study.json").read_text())
     (tmp_path / "studies" / "none" / "study.json").write_bytes(to_json(plain | {"name": "none", "seeds": [9]}))
@@ -221,33 +218,3 @@ def test_a_live_tensorboard_is_continued_and_begins_anew_where_training_went_bac
     folder.metrics.write_text("".join(folder.metrics.read_text().splitlines(keepends=True)[:3]))
     assert steps() == [1, 2, 3] and list(place.iterdir()) != first
     target.close()
-
-
-@pytest.mark.long
-def test_mlflows_client_reads_runs_parameters_metrics_and_artifacts(tmp_path: Path, capsys) -> None:
-    from mlflow.tracking import MlflowClient
-
-    cells = write_table(tmp_path)
-    call("two", "--to", "mlflow", "--out", str(tmp_path))
-    address = capsys.readouterr().out.split("--backend-store-uri ")[1].strip()
-    client = MlflowClient(tracking_uri=address)
-
-    def runs() -> dict:
-        experiment = client.get_experiment_by_name("two")
-        return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-
-    assert {name: run.info.status for name, run in runs().items()} == {
-        "base/1": "FINISHED", "base/2": "FINISHED", "h4,wide/1": "RUNNING",
-    }  # fmt: skip
-    before = runs()["h4,wide/1"].info.run_id
-    end_run(RunFolder(tmp_path, cells[2].training_hash))
-    call("two", "--to", "mlflow", "--out", str(tmp_path))
-    found = runs()
-    assert len(found) == 3 and found["h4,wide/1"].info.run_id == before
-    assert len(client.get_metric_history(before, "train/loss")) == 5
-    one = found["h4,wide/1"]
-    assert one.info.status == "FINISHED" and one.data.params["model.h"] == "4" and one.data.tags["row"] == "h4, wide"
-    assert one.data.metrics["dev/bleu"] == 11.0
-    history = client.get_metric_history(one.info.run_id, "train/loss")
-    assert [m.value for m in sorted(history, key=lambda m: m.step)][:5] == [5 / s for s in range(1, 6)]
-    assert {file.path for file in client.list_artifacts(one.info.run_id)} >= {"result.json", "experiment.json"}
