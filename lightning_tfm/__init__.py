@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lightning_tfm.config import Experiment as Experiment
     from lightning_tfm.data.module import TranslationData as TranslationData
     from lightning_tfm.data.prepare import prepare as prepare
+    from lightning_tfm.judging.callback import Scores as Scores
     from lightning_tfm.judging.python import judge as judge
     from lightning_tfm.model.transformer import Transformer as Transformer
     from lightning_tfm.results import load_run as load_run
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Experiment": "config",
+    "Scores": "judging.callback",
     "Transformer": "model.transformer",
     "TransformerModule": "training.module",
     "TranslationData": "data.module",

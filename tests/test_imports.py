@@ -76,7 +76,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     "testing": BASE | {"contradictions", "model", "data", "study.classes"},
 }
 ONLY_IN = {
-    "lightning": {"data", "training", "runs"},
+    "lightning": {"data", "training", "runs", "judging"},
     "pytorch_lightning": set(),
     "optuna": {"queue"},
     "wandb": {"queue"},

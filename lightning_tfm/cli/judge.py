@@ -23,9 +23,14 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add("scores", help="CSV or JSON lines: row, seed and metrics, or row, seed, metric, value; or lightning_logs/")
     add("--metric", action="append", default=[], metavar="NAME:higher|lower[:log][:MARGIN]", help="the first decides")
     add("--base", metavar="ROW", help="what the rows are compared with [base or baseline]")
+    add(
+        "--items", metavar="FILE", help="row, seed, item, value (or numerator, denominator): noise of the test set, too"
+    )
     add("--target", type=float, help="a number to compare each row's mean with, instead of base")
     add("--row", default="row", metavar="COLUMN", help="column of the rows' names [row]")
     add("--seed", default="seed", metavar="COLUMN", help="column of the seeds [seed]")
+    add("--last", action="append", default=[], metavar="NAME", help="of logs: the last value of a metric [all]")
+    add("--best", action="append", default=[], metavar="NAME", help="of logs: the best value of a metric")
     add_format(parser, OF_ANALYSES)
     add("--to", help="file to write [standard output; html: judge.html beside the scores]")
     add("--gate", metavar="ROW", help="one line of JSON; exit code 0 better, 3 undecided, 4 not better")
@@ -40,10 +45,26 @@ def main(verb: str, argv: Sequence[str]) -> int:
 
     aims = [aim(text) for text in options["metric"]]
     path = Path(options["scores"])
-    scores = read(path, aims, options["row"], options["seed"])
+    columns_of = options["row"], options["seed"]
+    if path.is_dir():
+        from lightning_tfm.judging.logs import read_logs
+
+        unknown = [name for name in (*options["last"], *options["best"]) if name not in {one.name for one in aims}]
+        if unknown or not aims:
+            raise UserError(
+                f"--metric: say which values of {unknown[0] if unknown else 'the metric'} are better: NAME:higher"
+            )
+        scores = read_logs(path, aims, *columns_of, options["best"])
+    else:
+        scores = read(path, aims, *columns_of)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
-    return _printed(judged(scores, aims, options["base"], options["target"]), options, path)
+    items = None
+    if options["items"] is not None:
+        from lightning_tfm.judging.items import read_items
+
+        items = read_items(Path(options["items"]), aims[0], scores, columns_of)
+    return _printed(judged(scores, aims, options["base"], options["target"], items), options, path)
 
 
 def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:

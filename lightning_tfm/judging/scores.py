@@ -64,20 +64,22 @@ class Scores:
 
     source: str
     runs: dict[str, dict[str, Run]] = field(default_factory=dict)
-    lines: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    places: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """(row, seed, metric) -> where it stands, for what is wrong with a second one"""
+    notes: list[str] = field(default_factory=list)
+    """what was left out"""
 
     def of(self, row: str, metric: str) -> dict[str, float]:
         """seed -> value, in the order of the seeds."""
         found = {seed: run[metric] for seed, run in self.runs[row].items() if metric in run}
         return {seed: found[seed] for seed in in_order(found)}
 
-    def add(self, row: str, seed: str, metric: str, value: float, line: int) -> None:
+    def add(self, row: str, seed: str, metric: str, value: float, place: str) -> None:
         """Raises UserError where the run has a number already."""
-        if before := self.lines.get((row, seed, metric)):
-            where = f"{self.source}, line {line}"
-            raise UserError(f"{where}: row '{row}', seed {seed} has its {metric} in line {before} already; keep one")
-        self.lines[row, seed, metric] = line
+        if before := self.places.get((row, seed, metric)):
+            where = f"{self.source}, {place}"
+            raise UserError(f"{where}: row '{row}', seed {seed} has its {metric} in {before} already; keep one")
+        self.places[row, seed, metric] = place
         self.runs.setdefault(row, {}).setdefault(seed, {})[metric] = value
 
     def missing(self) -> list[str]:
@@ -101,29 +103,33 @@ def printable(name: str) -> str:
 
 def read(path: Path, aims: Sequence[Aim], row: str = "row", seed: str = "seed") -> Scores:
     """`row`, `seed`: names of those columns. Raises UserError."""
+    return gathered(str(path), records(path), aims, row, seed)
+
+
+def records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """(line, what stands in it) of a file. Raises UserError."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    jsonl = path.suffix in (".jsonl", ".ndjson", ".json")
-    return gathered(str(path), (_json_lines if jsonl else _csv_lines)(path), aims, row, seed)
+    return (_json_lines if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_lines)(path)
 
 
 def gathered(
-    source: str, records: Iterable[tuple[int, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
+    source: str, lines: Iterable[tuple[int, Mapping[str, Any]]], aims: Sequence[Aim], row: str, seed: str
 ) -> Scores:
     """Of (line, record)."""
     scores, seen = Scores(source), False
-    for line, record in records:
+    for line, record in lines:
         where = f"{source}, line {line}"
         if not seen:
             _check_columns(source, record, aims, row, seed)
             seen = True
-        name, number = (_label(record, key, where) for key in (row, seed))
+        name, of_seed = (_label(record, key, where) for key in (row, seed))
         long = "metric" in record and "value" in record
         named = [one for one in aims if one.name == printable(str(record["metric"]))] if long else aims
         for one in named:
-            value = _value(record.get("value" if long else one.name), one, where)
+            value = number(record.get("value" if long else one.name), one, where)
             if value is not None:
-                scores.add(name, number, one.name, value, line)
+                scores.add(name, of_seed, one.name, value, f"line {line}")
     if not scores.runs:
         raise UserError(f"{source}: no run has a number in {' or '.join(one.name for one in aims)}")
     return scores
@@ -155,7 +161,7 @@ def _label(record: Mapping[str, Any], key: str, where: str) -> str:
     return name
 
 
-def _value(given: Any, one: Aim, where: str) -> float | None:
+def number(given: Any, one: Aim, where: str) -> float | None:
     """None where the cell is empty; NaN for a run that diverged. Raises UserError."""
     if given is None or given == "":
         return None

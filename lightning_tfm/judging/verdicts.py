@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.judging import items as of_items
 from lightning_tfm.judging.scores import Aim, Scores
 from lightning_tfm.plurals import plural
 from lightning_tfm.report.stats import base_alone, evidence, statistics
@@ -17,6 +18,9 @@ from lightning_tfm.report.stats.statistics import ALPHA, LEAST, Differences, Sen
 from lightning_tfm.report.word import BETTER, DIVERGED, EQUAL, UNDECIDED, UNTESTABLE, WORSE, Word
 
 BASES = ("base", "baseline")
+WITH_ITEMS = (
+    "intervals and verdicts of {} are over seeds and over test sets like this one (paired bootstrap over its items)"
+)
 SEEDS_ONLY = "verdicts are over seeds, for this one test set; --items says what another test set would do"
 
 
@@ -59,6 +63,8 @@ class Judgement:
     notes: Sequence[str]
     alone: str
     """why base may be what stands apart; empty where nothing says so"""
+    with_items: bool = False
+    """whether the noise of the test set is in its intervals"""
 
     def of(self, row: str) -> Judged:
         """In the metric that decides. Raises UserError."""
@@ -86,24 +92,25 @@ def judged(
     aims: Sequence[Aim],
     base: str | None = None,
     target: float | None = None,
-    noise: Mapping[str, SentenceNoise] | None = None,
+    items: Mapping[tuple[str, str], np.ndarray] | None = None,
     share: float = 1.0,
 ) -> Judgement:
-    """`target`: a number that each row is compared with in the first metric, instead of base; `noise`: of the test set,
-    by metric, rows in the order of `scores` with base first; `share`: of the level, at this look."""
+    """`target`: a number that each row is compared with in the first metric, instead of base; `items`: of the test
+    set, in the first metric (items.py); `share`: of the level, at this look."""
     against = base_of(scores, base) if target is None or base else ""
     order = [against, *(row for row in scores.runs if row != against)] if against else ["", *scores.runs]
     if len(order) < 2:
         raise UserError(f"{scores.source}: there is only '{order[0]}'; nothing to compare it with")
-    notes = scores.missing()
+    notes = [*scores.notes, *scores.missing()]
     found, alone = {}, ""
     for i, one in enumerate(aims if target is None else aims[:1]):
         aimed = _Metric(scores, one, ["", *scores.runs] if target is not None else order, target)
-        found[one.name] = aimed.judged(share, (noise or {}).get(one.name))
+        noise = of_items.noise(items, one, order) if items and i == 0 and target is None else None
+        found[one.name] = aimed.judged(share, *(noise or (None, np.inf)))
         if i == 0 and target is None and not aimed.diverged[0]:
             used = [x if not bad else [] for x, bad in zip(aimed.values, aimed.diverged, strict=True)]
             alone = base_alone.why(used, against)
-    return Judgement(scores.source, against, target, aims, found, notes, alone)
+    return Judgement(scores.source, against, target, aims, found, notes, alone, bool(items))
 
 
 class _Metric:
@@ -120,8 +127,9 @@ class _Metric:
         pairs = zip(self.values, self.used_R, strict=True)
         self.variance_R = np.array([np.var(x, ddof=1) if n > 1 else 0.0 for x, n in pairs])
 
-    def judged(self, share: float, noise: SentenceNoise | None) -> list[Judged]:
-        self.d = self._differences(noise)
+    def judged(self, share: float, noise: SentenceNoise | None, S: float) -> list[Judged]:
+        """`noise`: of the test set, of S items."""
+        self.d = self._differences(noise, S)
         enough = (self.used_R >= LEAST) & ((self.used_R[0] >= LEAST) | (self.target is not None))
         p_R = np.where(enough, self.d.p, np.nan)
         none_R, tau = np.full(len(self.order), np.nan), self.aim.tau
@@ -130,11 +138,11 @@ class _Metric:
         numbers |= evidence.planning(self.d, share * numbers["p"], equal_R, tau, share)
         return [self._row(i, numbers, not np.isnan(p_R[i])) for i in range(len(self.order)) if self.order[i]]
 
-    def _differences(self, noise: SentenceNoise | None) -> Differences:
+    def _differences(self, noise: SentenceNoise | None, S: float) -> Differences:
         R, counts = len(self.order), np.maximum(self.used_R, 1)
         zeros = SentenceNoise(np.zeros(R), np.zeros(R))
         if self.target is None:
-            return statistics.compare(self.mean_R, self.variance_R, counts, noise or zeros)
+            return statistics.compare(self.mean_R, self.variance_R, counts, noise or zeros, S)
         apart = statistics.outlying(self.variance_R, counts - 1)
         prior = statistics.prior_df(self.variance_R[None], counts - 1, apart[None])
         v, f = statistics.moderated(self.variance_R, counts - 1, prior, apart)

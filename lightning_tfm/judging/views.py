@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.judging.scores import Aim
-from lightning_tfm.judging.verdicts import SEEDS_ONLY, Judged, Judgement
+from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
 from lightning_tfm.plurals import plural
 from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Widest
 from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
@@ -24,7 +24,7 @@ NUMBERS = {"difference": "estimate", "se": "se", "df": "df", "lower": "lower", "
 NUMBERS |= {"p (BH)": "p", "p (Holm)": "holm", "seeds needed": "needed"}
 DRAWN = 100
 """rows that are drawn, those that differ most"""
-OVER_SEEDS = "Over seeds, for this one test set."
+SCOPES = ("Over seeds, for this one test set.", "Over seeds and test sets like this one.")
 
 
 def digits(rows: Sequence[Judged], aim: Aim) -> int:
@@ -56,7 +56,7 @@ def forest(judgement: Judgement, aims: Sequence[Aim] | None = None) -> Forest:
     seeds, to = plural(counts.pop(), "seed") if len(counts) == 1 else "", _to(judgement)
     title = " ".join(filter(None, [finding(axes[0], lines, to), tally(lines, seeds, "")]))
     published = "published" if any(one.published is not None for one in drawn) else ""
-    return Forest(title, OVER_SEEDS, axes, lines, seeds, published=published, to=to)
+    return Forest(title, SCOPES[judgement.with_items], axes, lines, seeds, published=published, to=to)
 
 
 def _entry(one: Judged | None, aim: Aim) -> Entry | None:
@@ -140,7 +140,7 @@ def _p(p: float) -> str:
     return "" if math.isnan(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.2f}"
 
 
-def notes(judgement: Judgement, items: bool = False) -> list[str]:
+def notes(judgement: Judgement) -> list[str]:
     """What the numbers mean, and what is missing."""
     first, logs, to = judgement.aims[0], [one.name for one in judgement.aims if one.log], _to(judgement)
     found = [f"{to} may be what stands apart: {judgement.alone}; {CHEAPEST}"] * bool(judgement.alone)
@@ -152,7 +152,8 @@ def notes(judgement: Judgement, items: bool = False) -> list[str]:
     ]
     if len(judgement.aims) > 1 and judgement.target is None:
         found.append(f"{first.name} decides; the other metrics are corrected over their own rows alone")
-    found += [SEEDS_ONLY] * (judgement.target is None and not items)
+    if judgement.target is None:
+        found.append(WITH_ITEMS.format(first.name) if judgement.with_items else SEEDS_ONLY)
     if lacks := [one.name for one in judgement.aims if one.margin is None]:
         found.append(f"{', '.join(lacks)}: without a margin (NAME:higher:MARGIN) no row is called equal to {to}")
     rows = [one for every in judgement.rows.values() for one in every]
@@ -167,7 +168,7 @@ def _to(judgement: Judgement) -> str:
     return judgement.base if judgement.target is None else f"{judgement.target:g}"
 
 
-def terminal(judgement: Judgement, items: bool = False, width: int = 79, colour: bool = False) -> str:
+def terminal(judgement: Judgement, width: int = 79, colour: bool = False) -> str:
     """The forest, the tables, the notes."""
     from lightning_tfm.report.forest_text import to_text as drawn
     from lightning_tfm.report.render.text import to_text
@@ -177,10 +178,10 @@ def terminal(judgement: Judgement, items: bool = False, width: int = 79, colour:
         wide, thin = ((table(judgement, aim, narrow), Notes([])) for narrow in (False, True))
         tables.append(Widest([wide, thin, thin]))
     picture = drawn(forest(judgement), width, colour)
-    return picture + "\n" * bool(picture) + to_text([*tables, Notes(notes(judgement, items))], width)
+    return picture + "\n" * bool(picture) + to_text([*tables, Notes(notes(judgement))], width)
 
 
-def sections(judgement: Judgement, items: bool = False) -> list[Section]:
+def sections(judgement: Judgement) -> list[Section]:
     """The forest, the tables, the seeds, the method, on a page."""
     from lightning_tfm.report.forest_picture import wide
 
@@ -190,7 +191,7 @@ def sections(judgement: Judgement, items: bool = False) -> list[Section]:
         Section("forest", "Differences", [one for one in shown[:1] if one]),
         Section("rows", "Rows", [table(judgement, aim) for aim in _aims(judgement)]),
         Section("seeds", "Seeds", [one for one in shown[1:] if one]),
-        Section("method", "How to read this", [Notes(notes(judgement, items))]),
+        Section("method", "How to read this", [Notes(notes(judgement))]),
     ]
 
 
@@ -216,7 +217,7 @@ def formula_safe(lines: Data) -> Data:
     return [{k: f"'{v}" if isinstance(v, str) and v.startswith(starts) else v for k, v in x.items()} for x in lines]
 
 
-def analysis(judgement: Judgement, items: bool = False, pictures: bool = True) -> "Analysis":
+def analysis(judgement: Judgement, pictures: bool = True) -> "Analysis":
     """For every format but a terminal's."""
     from lightning_tfm.report.render.analysis import Analysis
 
@@ -224,7 +225,7 @@ def analysis(judgement: Judgement, items: bool = False, pictures: bool = True) -
     found: dict[str, Any] = {"source": judgement.source, "base": judgement.base}
     found |= {"target": judgement.target, "metrics": metrics}
     lines = list(data(judgement))
-    found |= {"base stands apart": judgement.alone, "rows": lines, "notes": notes(judgement, items)}
-    parts = sections(judgement, items)
+    found |= {"base stands apart": judgement.alone, "rows": lines, "notes": notes(judgement)}
+    parts = sections(judgement)
     head, shown = forest(judgement).title.rstrip("."), parts if pictures else [parts[1], parts[3]]
     return Analysis(Path(judgement.source).name, "", "judge", head, shown, formula_safe(lines), found, SCHEMA)

@@ -167,3 +167,27 @@ def test_python_gives_a_frame_a_picture_and_a_gate():
     assert of_frame.table().set_index("row").verdict["good"] == "better"
     assert of_frame.forest()._repr_svg_().startswith("<svg")
     assert [of_frame.gate(row).code for row in ("good", "same", "bad")] == [0, 3, 4]
+
+
+def test_items_add_the_noise_of_the_test_set(tmp_path: Path, capsys):
+    rng = np.random.default_rng(2)
+    hard = rng.standard_normal(300)  # what an item costs every run of the other row
+    lines, totals = ["row,seed,item,value"], ["row,seed,acc"]
+    for row in ("base", "other"):
+        for seed in range(5):
+            right = rng.random(300) < 0.5 + 0.2 * (row == "other") * hard
+            lines += [f"{row},{seed},{i},{int(ok)}" for i, ok in enumerate(right)]
+            totals.append(f"{row},{seed},{right.mean()}")
+    scores, items = tmp_path / "scores.csv", tmp_path / "items.csv"
+    scores.write_text("\n".join(totals))
+    items.write_text("\n".join(lines))
+    wide = {}
+    for more in ([], ["--items", str(items)]):
+        assert main(["judge", str(scores), "--metric", "acc:higher", "--format", "json", *more]) == 0
+        found = json.loads(capsys.readouterr().out)
+        wide[bool(more)] = found["rows"][1]["se"]
+        assert any("for this one test set" in note for note in found["notes"]) == (not more)
+    assert wide[True] > 1.02 * wide[False]
+    items.write_text("\n".join(lines[:-1]))
+    assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
+    assert "row 'other', seed 4 has not the same items" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""Lightning's trainer writes a line of a file of scores, which `lightning-tfm judge` reads."""
+
+import csv
+import io
+from pathlib import Path
+
+import lightning
+
+from lightning_tfm.durable import locked, write_atomic
+from lightning_tfm.errors import UserError
+
+
+class Scores(lightning.Callback):
+    """Writes the trainer's `callback_metrics` to a CSV file at the end of `fit` and of `test`: one line for this row
+    and seed, which a repeated run replaces. Whole or not at all, by rank 0, under a lock that all processes share.
+
+        trainer = Trainer(callbacks=[lightning_tfm.Scores("scores.csv", row="gated", seed=1)])
+    """
+
+    def __init__(self, path: str | Path, row: str, seed: int) -> None:
+        self.path, self.row, self.seed = Path(path), str(row), str(seed)
+        self.values: dict[str, str] = {}
+
+    def on_fit_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        if not trainer.interrupted:
+            self._write(trainer)
+
+    def on_test_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        self._write(trainer)
+
+    def _write(self, trainer: lightning.Trainer) -> None:
+        self.values |= {name: repr(float(value)) for name, value in trainer.callback_metrics.items()}
+        if trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(self.path.with_name(f"{self.path.name}.lock")):
+                lines = self._others()
+                lines.append({"row": self.row, "seed": self.seed} | self.values)
+                out = io.StringIO()
+                writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)))
+                writer.writeheader()
+                writer.writerows(lines)
+                write_atomic(self.path, out.getvalue().encode())
+
+    def _others(self) -> list[dict[str, str]]:
+        """The file's lines but this run's. Raises UserError."""
+        if not self.path.exists():
+            return []
+        with self.path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if not {"row", "seed"} <= set(reader.fieldnames or ()):
+                raise UserError(f"{self.path}: has no columns 'row' and 'seed'; name another file for the scores")
+            return [line for line in reader if (line["row"], line["seed"]) != (self.row, self.seed)]
