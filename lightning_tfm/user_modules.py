@@ -18,6 +18,8 @@ from importlib.metadata import packages_distributions
 from itertools import accumulate
 from pathlib import Path
 
+from lightning_tfm.code_identity import Reader, Slice
+from lightning_tfm.code_statements import Statement, statements
 from lightning_tfm.errors import UserError
 
 LIBRARIES = ("builtins", "abc", "typing", "torch", "lightning", "lightning_tfm")
@@ -59,6 +61,43 @@ def reached(names: Iterable[str]) -> dict[str, bytes]:
                     inside = whole if spec.submodule_search_locations is not None else whole.rpartition(".")[0]
                     todo.append((whole, Path(spec.origin or ""), inside))
     return {name: found[name] for name in sorted(found.keys() - start.keys() - empty)}
+
+
+def code_digest(names: Collection[tuple[str, str]]) -> tuple[str, list[str]]:
+    """sha256 of the code that these names, (imported module, name in it), compute by (code_identity.py), and the
+    modules of which all counts since their source does not say what is used.
+
+    Raises UserError for a module without a source file, and for a file that is not Python.
+    """
+    for module in dict(names):
+        if not getattr(sys.modules[module], "__file__", None):
+            raise UserError(f"the module {module} has no source file to identify it by")
+    found = Slice(_reader({module for module, _ in names}))
+    return found.digest(sorted(names)), sorted(found.unread)
+
+
+def _reader(start: Collection[str]) -> Reader:
+    tops = {name.partition(".")[0] for name in start}
+
+    @cache
+    def read(name: str) -> tuple[Statement, ...] | bytes | None:
+        if name in start:
+            file, package = Path(sys.modules[name].__file__ or ""), sys.modules[name].__package__ or ""
+        else:
+            spec = _find(name) if name else None
+            if spec is None or not spec.has_location or not _is_users(name, Path(spec.origin or ""), tops):
+                return None
+            file = Path(spec.origin or "")
+            package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+        source = file.read_bytes()
+        if file.suffix != ".py":
+            return source
+        try:
+            return statements(source, package)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"{file}: your own class imports it, and it is not Python ({error})") from error
+
+    return read
 
 
 def source_digest(cls: type) -> str:

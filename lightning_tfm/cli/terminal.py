@@ -6,14 +6,23 @@ import textwrap
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from lightning_tfm.study.classes import of_earlier_version
+
 if TYPE_CHECKING:
     from lightning_tfm.study.study import Study
 
 
 def reading(study: "Study") -> None:
-    """A first line for whoever waits for a study's runs to be read and its tests to be computed."""
+    """A first line for whoever waits for a study's runs to be read and its tests to be computed; another one where its
+    user-defined classes are of an earlier version."""
     if sys.stderr.isatty():
         print(f"reading {study.name}{': ' * bool(study.title)}{study.title}", file=sys.stderr, flush=True)
+    if classes := of_earlier_version(study.classes):
+        print(
+            f"{study.name}: {', '.join(classes)} trained under an earlier version, which drew anew what a constructor "
+            "had set; new runs need a study of another name",
+            file=sys.stderr,
+        )
 
 
 def columns() -> int | None:

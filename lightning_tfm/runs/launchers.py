@@ -1,6 +1,7 @@
 """Who starts the processes of a run: nobody (one process), this machine, or torchrun."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -13,6 +14,7 @@ from lightning_tfm.runs.processes import by_torchrun
 from lightning_tfm.runs.result import Result
 from lightning_tfm.runs.train import Run
 from lightning_tfm.study.cell import Cell, Plan
+from lightning_tfm.study.classes import whole_modules
 from lightning_tfm.training.precision import uses_gpu
 
 
@@ -54,6 +56,10 @@ def check_of(experiment: Experiment) -> Callable[[Model], Sequence[str]] | None:
     """Run.check: what asks the experiment's user-defined classes; None where it has none."""
     if not own_parts(experiment.model):
         return None
-    from lightning_tfm.model.leaks import check_own_classes as check
+    return partial(_check, whole_modules(experiment))
 
-    return check
+
+def _check(lines: Sequence[str], model: Model) -> list[str]:
+    from lightning_tfm.model.leaks import check_own_classes
+
+    return [*lines, *check_own_classes(model)]

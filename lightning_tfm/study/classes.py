@@ -1,14 +1,13 @@
-"""Which fields of an experiment may name a user-defined class, and the sources that identify it. No torch."""
+"""Which fields of an experiment may name a user-defined class, and the code that identifies it. No torch."""
 
-import hashlib
-import inspect
-import sys
 from importlib import import_module
-from pathlib import Path
 
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.parts import KINDS, OWN_WEIGHTS
+
+VERSION = "2"
+"""of how own classes start and are identified; before that it was not written"""
 
 
 def own_classes(experiment: Experiment) -> dict[str, str]:
@@ -30,22 +29,37 @@ def own_classes(experiment: Experiment) -> dict[str, str]:
 
 
 def user_classes(experiment: Experiment) -> dict[str, str]:
-    """Import path -> sha256 of the source, for the user-defined classes that decide the weights.
+    """Import path -> VERSION and sha256 of the code, for the user-defined classes that decide the weights.
 
-    The source is that of the module that the path names, of every user module that the class inherits from, of
-    the packages around them, and of those that they import (user_modules.py). A corpus needs no entry: the fingerprint
-    of its text says more. Modules are looked up in the working directory too.
+    The code is that of the class, of what it inherits from and of what these use, without comments, docstrings and
+    layout (code_identity.py). A corpus needs no entry: the fingerprint of its text says more. Modules are looked up in
+    the working directory too.
     """
+    return {path: f"{VERSION}:{digest}" for path, (digest, _) in _codes(experiment).items()}
+
+
+def whole_modules(experiment: Experiment) -> list[str]:
+    """A line for each class of which more counts than what it uses, since a source does not say what that is."""
+    said = "{}: the source does not say all that it uses of {}, so any change of its code gives its runs another name"
+    return [said.format(path, ", ".join(modules)) for path, (_, modules) in _codes(experiment).items() if modules]
+
+
+def of_earlier_version(classes: dict[str, str]) -> list[str]:
+    """Import paths of those that were identified, and started, as before VERSION."""
+    return [path for path, code in classes.items() if not code.startswith(f"{VERSION}:")]
+
+
+def _codes(experiment: Experiment) -> dict[str, tuple[str, list[str]]]:
     found = own_classes(experiment)
     if found:
         from lightning_tfm.user_modules import see_working_directory
 
         see_working_directory()
-    return {path: _source(key, path) for key, path in found.items()}
+    return {path: _code(key, path) for key, path in found.items()}
 
 
-def _source(key: str, path: str) -> str:
-    from lightning_tfm.user_modules import LIBRARIES, reached
+def _code(key: str, path: str) -> tuple[str, list[str]]:
+    from lightning_tfm.user_modules import LIBRARIES, code_digest
 
     module, _, attribute = path.rpartition(".")
     try:
@@ -54,13 +68,9 @@ def _source(key: str, path: str) -> str:
         raise UserError(f"{key}='{path}': cannot import it ({error})") from error
     if not isinstance(found, type):
         raise UserError(f"{key}='{path}': expected a class, got {found!r}")
-    sources = {}
-    for name in {module, *(c.__module__ for c in found.__mro__)}:
-        if name.partition(".")[0] in LIBRARIES:
-            continue
-        source = inspect.getsourcefile(sys.modules[name]) if getattr(sys.modules[name], "__file__", None) else None
-        if source is None:
-            raise UserError(f"{key}='{path}': the module {name} has no source file to identify it by")
-        sources[name] = Path(source).read_bytes()
-    sources |= reached(sources)
-    return hashlib.sha256(b"".join(name.encode() + b"\0" + sources[name] for name in sorted(sources))).hexdigest()
+    names = {(c.__module__, c.__qualname__.partition(".")[0]) for c in found.__mro__}
+    try:
+        own = {(name, top) for name, top in names if name.partition(".")[0] not in LIBRARIES}
+        return code_digest(own | {(module, attribute)})
+    except UserError as error:
+        raise UserError(f"{key}='{path}': {error}") from error

@@ -28,7 +28,7 @@ from lightning_tfm.parts import OWN_WEIGHTS
 from lightning_tfm.strict import Flaw, Kept, Number, made, with_control
 from lightning_tfm.study import ties
 from lightning_tfm.study.cell import Cell, Plan
-from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.classes import of_earlier_version, own_classes, user_classes
 from lightning_tfm.study.cost import predicted_cost
 from lightning_tfm.study.gains import BASE
 from lightning_tfm.study.row_data import RowData, data_key
@@ -72,7 +72,7 @@ class Study(Kept, ABC):
     store: str
     """name of the prepared data under <root>/data"""
     classes: dict[str, str] = field(default_factory=dict)
-    """import path -> sha256 of the source of a user-defined class, as of the study's start"""
+    """import path -> version and sha256 of the code of a user-defined class, as of the study's start (classes.py)"""
     title: str = ""
     """what people call it, and `question` what it asks: words for pages and tables, which may change at any time"""
     question: str = ""
@@ -119,9 +119,15 @@ class Study(Kept, ABC):
         return replace(self, classes={path: source for one in found for path, source in one.items()})
 
     def _other_sources(self, old: Self) -> list[str]:
-        """Messages about classes whose source has changed since the study was started."""
-        both = old.classes.keys() & self.classes.keys()
-        return [f"the source of {path} has changed" for path in sorted(both) if old.classes[path] != self.classes[path]]
+        """Messages about classes whose code has changed since the study was started."""
+        earlier = of_earlier_version(old.classes)
+        other = [path for path in old.classes.keys() & self.classes.keys() if old.classes[path] != self.classes[path]]
+        return [
+            f"the weights and the name of {path} are by the rules of an earlier version"
+            if path in earlier
+            else f"the code of {path} has changed"
+            for path in sorted(other)
+        ]
 
     def evaluation(self, cell: Cell, root: Path) -> str:
         """Evaluation hash of a cell's dev score; `root`: see plan."""

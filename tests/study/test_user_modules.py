@@ -1,6 +1,5 @@
 """What a class of the user's own computes by the modules that it imports is part of a run's name."""
 
-import hashlib
 import shutil
 import sys
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 
 from lightning_tfm.config import Experiment, training_hash, training_identity
 from lightning_tfm.errors import UserError
-from lightning_tfm.study.classes import own_classes, user_classes
+from lightning_tfm.study.classes import own_classes, user_classes, whole_modules
 from lightning_tfm.study.rows import Fingerprints, Paper, Row, all_rows
 from lightning_tfm.study.study import Ablation, load_as, save
 from lightning_tfm.user_modules import reached, variables_read
@@ -44,45 +43,44 @@ def identity(top: str) -> str:
 
 
 CLASS = "\n\n\nclass Mine:\n    pass\n"
-WAYS = {
-    "import {top}.parts.act": "parts/act.py",
-    "import {top}.parts.act as act": "parts/act.py",
-    "from {top}.parts import act": "parts/act.py",
-    "from {top}.parts.act import f": "parts/act.py",
-    "from . import act": "act.py",
-    "from .parts import act": "parts/act.py",
-    "from .parts.act import f": "parts/act.py",
-    "from .parts.act import *": "parts/act.py",
-    "def late():\n    from .parts import act": "parts/act.py",
-    "try:\n    import fast\nexcept ImportError:\n    from .parts import act": "parts/act.py",
-    "from .other import g": "act.py",  # which imports it
-    "from .parts.act import f  # runs the package": "parts/__init__.py",
+WAYS = {  # lines that make f known -> how it is called, and the file that it is in
+    "import {top}.parts.act": ("{top}.parts.act.f(2)", "parts/act.py"),
+    "import {top}.parts.act as act": ("act.f(2)", "parts/act.py"),
+    "from {top}.parts import act": ("act.f(2)", "parts/act.py"),
+    "from {top}.parts.act import f": ("f(2)", "parts/act.py"),
+    "from . import act": ("act.f(2)", "act.py"),
+    "from .parts import act": ("act.f(2)", "parts/act.py"),
+    "from .parts.act import f as g": ("g(2)", "parts/act.py"),
+    "from .parts.act import *": ("f(2)", "parts/act.py"),
+    "def late():\n    from .parts import act\n    return act.f(2)": ("late()", "parts/act.py"),
+    "try:\n    import fast as act\nexcept ImportError:\n    from .parts import act": ("act.f(2)", "parts/act.py"),
+    "from .other import g": ("g(2)", "act.py"),  # which imports it
+    "from .parts import g": ("g(2)", "parts/__init__.py"),
+    "from .lazy import f": ("f(2)", "lazy.py"),  # by __getattr__
+    "import importlib\nact = importlib.import_module('{top}.act')": ("act.f(2)", "act.py"),
+    "from importlib import import_module\nact = import_module('.act', __package__)": ("act.f(2)", "act.py"),
 }
 
 
 @pytest.mark.parametrize("line, changed", WAYS.items())
-def test_the_source_of_what_a_class_imports_enters(made, tmp_path: Path, line: str, changed: str) -> None:
-    act = "def f(x):\n    return x\n"
-    files = {"mine.py": line + CLASS, "act.py": act, "parts/__init__.py": "", "parts/act.py": act}
+def test_what_a_class_uses_of_the_modules_that_it_imports_enters(made, tmp_path: Path, line: str, changed) -> None:
+    act, (called, changed) = "def f(x):\n    return x\n", changed
+    files = {"act.py": act, "parts/__init__.py": "def g(x):\n    return x\n", "parts/act.py": act}
     files |= {"other.py": "from . import act, mine\n\n\ndef g(x):\n    return act.f(x)\n", "unused.py": ""}
+    files |= {
+        "lazy.py": "def __getattr__(name):\n    if name == 'f':\n        return lambda x: x\n    raise AttributeError\n"
+    }
+    files |= {"mine.py": f"{line}\nimport {{top}}.unused\n\n\nclass Mine:\n    size = {called}\n"}
     top = made(files)
     before = identity(top)
     (tmp_path / top / "unused.py").write_text("x = 1\n")
     assert identity(top) == before
-    (tmp_path / top / changed).write_text(act.replace("return x", "return 2 * x"))
+    file = tmp_path / top / changed
+    text = file.read_text()
+    file.write_text(text.replace("return x", "return 2 * x").replace("lambda x: x", "lambda x: 2 * x"))
     assert identity(top) != before
-    (tmp_path / top / changed).write_text(files[changed])
+    file.write_text(text)
     assert identity(top) == before
-
-
-def test_a_class_that_imports_nothing_of_the_users_keeps_its_name(made, tmp_path: Path) -> None:
-    """As it was: modules it inherits from, in order of name."""
-    text = "import os.path\nimport torch.nn as nn\nimport numpy\nfrom lightning_tfm.config import Model\n"
-    files = {"mine.py": text + "from .zero import Zero\n\n\nclass Mine(Zero):\n    pass\n"}
-    files |= {"zero.py": "import json\nfrom abc import ABC\n\n\nclass Zero(ABC):\n    pass\n"}
-    top = made(files)
-    held = [f"{top}.{name}".encode() + b"\0" + files[f"{name}.py"].encode() for name in ("mine", "zero")]
-    assert identity(top) == hashlib.sha256(b"".join(held)).hexdigest()
 
 
 def test_cycles_end_and_nothing_is_imported_for_it(made) -> None:
@@ -98,7 +96,8 @@ def test_cycles_end_and_nothing_is_imported_for_it(made) -> None:
 
 
 def test_a_module_that_is_no_python_is_named(made) -> None:
-    top = made({"mine.py": "def late():\n    from . import broken" + CLASS, "broken.py": "def f(:\n"})
+    late = "def late():\n    from . import broken\n\n\nclass Mine:\n    size = late\n"
+    top = made({"mine.py": late, "broken.py": "def f(:\n"})
     with pytest.raises(UserError, match=r"broken\.py: your own class imports it, and it is not Python"):
         identity(top)
 
@@ -122,49 +121,179 @@ def test_a_study_is_read_as_it_was_started_whatever_became_of_its_classes(made, 
     if after == "gone":
         shutil.rmtree(tmp_path / top)
     else:
-        file.write_text("# another\n" + CLASS)
+        file.write_text(CLASS.replace("pass", "scale = 2"))
     read = load_as(Ablation, tmp_path, "own")
     assert read == started and read.cells() == cells
     said = "cannot import it" if after == "gone" else "here it is run .* of your own class, differ"
     with pytest.raises(UserError, match=said):
         read.plan(cells[1], tmp_path)
     assert read.plan(cells[0], tmp_path)[1] == read.identity(cells[0])
-    with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the source of .*Mine has changed"):
+    with pytest.raises(UserError, match="cannot import it" if after == "gone" else "the code of .*Mine has changed"):
         save(table(top), tmp_path)
 
 
-MADE = "def make():\n    class Mine:\n        pass\n\n    return Mine\n"
-EDITS = {
-    "a factory in another module": (
-        {"mine.py": "from .makers import make\n\nMine = make()\nMine.scale = 1\n", "makers.py": MADE},
-        "mine.py",
-    ),
-    "a re-export that sets an attribute": (
-        {"mine.py": "from .inner import Mine\n\nMine.scale = 1\n", "inner.py": CLASS},
-        "mine.py",
-    ),
-    "a constant in __init__.py": ({"__init__.py": "SCALE = 1\n", "mine.py": CLASS}, "__init__.py"),
-    "__import__": ({"mine.py": '__import__("{top}.act")' + CLASS, "act.py": "x = 1\n"}, "act.py"),
-    "import_module": (
-        {"mine.py": 'import importlib\n\nimportlib.import_module("{top}.act")' + CLASS, "act.py": "x = 1\n"},
+BASE = """\"\"\"A text.\"\"\"
+
+import json
+from dataclasses import dataclass
+
+from .act import scaled, unused
+from .more import Above, handed_on
+
+SIZE, OTHER = 3, 4
+REGISTRY = {}
+
+
+def register(cls):
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def helper(x, by=2):
+    \"\"\"What it does.\"\"\"
+    return by * SIZE + x  # a comment
+
+
+def unrelated(x):
+    return OTHER
+
+
+class Other:
+    size = 5
+
+
+def closure(n):
+    def inner(x):
+        return n * x
+
+    return inner
+
+
+@dataclass
+class Mine(Above):
+    \"\"\"A class.\"\"\"
+
+    times = closure(7)
+    many = handed_on(1)
+
+    def forward(self, x):
+        return helper(scaled(x))
+
+
+Other.size = 6
+Mine.late = 8
+
+if __name__ == "__main__":
+    print(Mine())
+"""
+TABLE_OF_EDITS = {  # what is edited -> file, text, in its place, whether the runs keep their name
+    "a comment": ("mine.py", "# a comment", "# another", True),
+    "a docstring of the class": ("mine.py", "A class.", "A better class.", True),
+    "a docstring of a function": ("mine.py", "What it does.", "", True),
+    "layout": ("mine.py", "by * SIZE + x", "(by  *  SIZE\n        + x)", True),
+    "an unrelated class": ("mine.py", "size = 5", "size = 55", True),
+    "an attribute of an unrelated class": ("mine.py", "Other.size = 6", "Other.size = 66", True),
+    "an unrelated function": ("mine.py", "return OTHER", "return 0", True),
+    "an unrelated constant": ("mine.py", "SIZE, OTHER = 3, 4\n", "SIZE, OTHER = 3, 4\nTHIRD = 5\n", True),
+    "an import that is not used": ("mine.py", "import json", "import json, math", True),
+    "what runs only as a program": ("mine.py", "print(Mine())", "print(Other())", True),
+    "an unused function in another file": ("act.py", "return 1", "return 11", True),
+    "a comment in another file": ("act.py", "# theirs", "# ours", True),
+    "an import that is gone": ("mine.py", "import json\n", "", True),
+    "the class": ("mine.py", "helper(scaled(x))", "scaled(helper(x))", False),
+    "a helper function": ("mine.py", "by * SIZE + x", "by * SIZE - x", False),
+    "a constant": ("mine.py", "SIZE, OTHER = 3, 4", "SIZE, OTHER = 33, 4", False),
+    "a default argument": ("mine.py", "by=2", "by=3", False),
+    "a closure": ("mine.py", "return n * x", "return n + x", False),
+    "what a closure is given": ("mine.py", "closure(7)", "closure(8)", False),
+    "a decorator": ("mine.py", "@dataclass\n", "@dataclass(frozen=True)\n", False),
+    "a decorator of one's own on another class": ("mine.py", "class Other:", "@register\nclass Other:", False),
+    "an attribute that is set later": ("mine.py", "Mine.late = 8", "Mine.late = 9", False),
+    "a base class in another file": ("more.py", "depth = 1", "depth = 2", False),
+    "the base class of that": ("root.py", "height = 1", "height = 2", False),
+    "a function in another file": ("act.py", "return 3 * x", "return 4 * x", False),
+    "a constant in another file": ("act.py", "BY = 0", "BY = 1", False),
+    "where a re-export comes from": ("more.py", "import handed_on", "import other as handed_on", False),
+    "what is re-exported": ("deep.py", "return x + 1", "return x + 2", False),
+    "a call while a module is imported": ("deep.py", "dtype(torch.float32)", "dtype(torch.float64)", False),
+}  # fmt: skip
+FILES = {
+    "mine.py": BASE,
+    "act.py": "# theirs\nBY = 0\n\n\ndef scaled(x):\n    return 3 * x + BY\n\n\ndef unused():\n    return 1\n",
+    "more.py": "from .deep import handed_on\nfrom .root import Root\n\n\nclass Above(Root):\n    depth = 1\n",
+    "root.py": "class Root:\n    height = 1\n",
+    "deep.py": "import torch\n\ntorch.set_default_dtype(torch.float32)\n\n\ndef handed_on(x):\n    return x + 1\n\n\n"
+    "def other(x):\n    return x\n",
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A package with FILES, whose class is imported once."""
+    folder, top = tmp_path_factory.mktemp("kept"), f"users{next(TOPS)}"
+    for name, text in ({"__init__.py": ""} | FILES).items():
+        (folder / top).mkdir(exist_ok=True)
+        (folder / top / name).write_text(text)
+    sys.path.insert(0, str(folder))
+    yield folder / top, identity(top)
+    sys.path.remove(str(folder))
+
+
+@pytest.mark.parametrize("edit", TABLE_OF_EDITS)
+def test_an_edit_renames_runs_where_it_may_change_what_a_class_computes(kept, edit: str) -> None:
+    folder, before = kept
+    name, old, new, keeps = TABLE_OF_EDITS[edit]
+    assert FILES[name].count(old) == 1
+    (folder / name).write_text(FILES[name].replace(old, new))
+    try:
+        assert (identity(folder.name) == before) == keeps
+    finally:
+        (folder / name).write_text(FILES[name])
+    assert identity(folder.name) == before
+
+
+MADE = "def make():\n    class Mine:\n        scale = 1\n\n    return Mine\n"
+LAZY = "\n\ndef __getattr__(name):\n    if name == 'Mine':\n        return make()\n    raise AttributeError\n"
+UNREAD = {  # where a source does not say what is used, all of a module counts, and a line says so
+    "__getattr__ of a module": ({"mine.py": MADE + LAZY + "\n\nX = 1\n"}, "mine.py"),
+    "globals()": ({"mine.py": "X = 1\n\n\nclass Mine:\n    size = globals()['X']\n"}, "mine.py"),
+    "exec": ({"mine.py": "X = 1\nexec('class Mine: pass')\n"}, "mine.py"),
+    "a module as an object": (
+        {"mine.py": "from . import act\n\n\nclass Mine:\n    size = getattr(act, 'X')\n", "act.py": "X = 1\n"},
         "act.py",
     ),
-    "import_module of a relative name": (
-        {
-            "mine.py": 'from importlib import import_module\n\nimport_module(".act", __package__)' + CLASS,
-            "act.py": "x = 1\n",
-        },
-        "act.py",
+    "an import by a computed name": (
+        {"mine.py": "import importlib\n\nX = 1\n\n\nclass Mine:\n    of = importlib.import_module('js' + 'on')\n"},
+        "mine.py",
     ),
 }
 
 
-@pytest.mark.parametrize("files, edited", EDITS.values(), ids=EDITS)
-def test_an_edit_that_changes_what_a_class_computes_renames_its_runs(made, tmp_path: Path, files, edited) -> None:
+@pytest.mark.parametrize("files, edited", UNREAD.values(), ids=UNREAD)
+def test_where_a_source_does_not_say_what_is_used_the_whole_module_counts(made, tmp_path: Path, files, edited) -> None:
     top = made(files)
     before, path = identity(top), tmp_path / top / edited
-    path.write_text(path.read_text().replace("1", "2"))
+    base = Experiment()
+    (line,) = whole_modules(replace(base, model=replace(base.model, feed_forward=f"{top}.mine.Mine")))
+    assert line.startswith(f"{top}.mine.Mine: the source does not say all that it uses of ") and edited[:-3] in line
+    path.write_text(path.read_text().replace("X = 1", "X = 2"))
     assert identity(top) != before
+
+
+def test_import_paths_within_the_package_do_not_count(made, tmp_path: Path) -> None:
+    top = made({"mine.py": "from lightning_tfm.model.norms import RMSNorm\n\n\nclass Mine(RMSNorm):\n    pass\n"})
+    before, file = identity(top), tmp_path / top / "mine.py"
+    file.write_text(file.read_text().replace("model.norms", "model.norms_and_more"))
+    assert identity(top) == before
+
+
+def test_a_study_of_an_earlier_version_s_classes_is_told_from_one_whose_code_changed(made, tmp_path: Path) -> None:
+    top = made({"mine.py": CLASS})
+    study = table(top)
+    old = save(replace(study, classes={path: "a" * 64 for path in study.classes}), tmp_path)
+    assert load_as(Ablation, tmp_path, "own").cells() == old.cells()
+    with pytest.raises(UserError, match=r"Mine are by the rules of an earlier version.*own name with --name"):
+        save(study, tmp_path)
 
 
 def test_the_environment_variables_that_a_class_reads_are_said(made, monkeypatch) -> None:
@@ -185,7 +314,9 @@ def test_a_helper_that_lies_among_the_installed_packages_enters(tmp_path: Path, 
     folder, name = tmp_path / "site-packages", f"alone{next(TOPS)}"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
-    (folder / f"{name}.py").write_text(f"import {name}_helper\nimport numpy" + CLASS)
+    (folder / f"{name}.py").write_text(
+        f"import {name}_helper\nimport numpy\n\n\nclass Mine:\n    x = {name}_helper.x\n"
+    )
     (folder / f"{name}_helper.py").write_text("x = 1\n")
     base = Experiment()
     mine = replace(base, model=replace(base.model, feed_forward=f"{name}.Mine"))
