@@ -35,7 +35,7 @@ optimizer, draw = module.configure_optimizers(), np.random.default_rng(0)
 sides = [[draw.integers(4, 800, 14) for _ in range(20)] for _ in range(2)]
 batch, count, began = make_batch(*sides, np.arange(20)), 0, 0.0
 while count < 3 or time.perf_counter() - began < float(sys.argv[2]):
-    loss, _ = module.batch_loss(batch, module._noise(count, batch))
+    loss, _ = module.batch_loss(count, batch)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()

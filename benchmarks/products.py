@@ -67,7 +67,7 @@ def step(precision: str) -> Callable[[], None]:
 
     def call() -> None:
         with torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16" else nullcontext():
-            loss, _ = module.batch_loss(batch, module._noise(1, batch))
+            loss, _ = module.batch_loss(1, batch)
         (loss / batch.target_tokens).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -20,7 +20,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.find import experiment_of, find_trained
 from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.build import make
 from lightning_tfm.runs.as_scored import read_as_scored
 from lightning_tfm.runs.directory import RunFolder
@@ -120,7 +120,7 @@ class RunResults:
         return Trained.open(self.folder, experiment_of(self.folder))
 
     @property
-    def model(self) -> Transformer:
+    def model(self) -> SequenceModel:
         """The Transformer with the weights that were scored, on the CPU, in evaluation mode."""
         return self.trained.module.transformer
 

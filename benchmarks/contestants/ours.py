@@ -61,7 +61,7 @@ def train(products: str = "torch") -> None:
     trainer.fit(module, AskedLoader(seat, steps, sizes["steps"]))
 
 
-def decode(folder: Path, sizes: dict, early: bool, packed: bool = False):
+def decode(folder: Path, sizes: dict, packed: bool = False):
     experiment = from_dict(Experiment, sizes["experiment"])
     module = TransformerModule(experiment, sizes["V"])
     module.transformer.load_state_dict(torch.load(folder / "weights.pt"))
@@ -72,9 +72,7 @@ def decode(folder: Path, sizes: dict, early: bool, packed: bool = False):
 
     def translate(number: int) -> list[list[int]]:
         source_BS, _ = sources(folder, number)
-        found = beam_search(
-            model, source_BS, how.beam, how.alpha, how.extra_len, penalty=lambda n, alpha: n**alpha, early=early
-        )
+        found = beam_search(model, source_BS, how.beam, how.alpha, how.extra_len)
         return [best[0].pieces for best in found]
 
     return translate, {}
@@ -86,8 +84,8 @@ if __name__ == "__main__":
     else:
         serve(
             {
-                "decode": lambda folder, sizes: decode(folder, sizes, early=True),
-                "decode_packed": lambda folder, sizes: decode(folder, sizes, early=True, packed=True),
-                "decode_exact": lambda folder, sizes: decode(folder, sizes, early=False),
+                "decode": decode,
+                "decode_packed": lambda folder, sizes: decode(folder, sizes, packed=True),
+                "decode_exact": decode,
             }
         )

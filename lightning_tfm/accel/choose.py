@@ -1,11 +1,13 @@
 """Which backend computes the training of a run on this machine."""
 
+from functools import partial
+
 import torch
 
 from lightning_tfm.accel import kernels
 from lightning_tfm.config import Hardware
 from lightning_tfm.errors import UserError
-from lightning_tfm.training.backend import Backend
+from lightning_tfm.training.backend import Backend, host_masks
 
 
 def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend:
@@ -13,16 +15,17 @@ def backend(hardware: Hardware, precision: str, device: torch.device) -> Backend
     a machine that joins a study learns a row's precision only here.
     """
     if hardware.products == "onednn":
-        from lightning_tfm.accel.onednn import OneDNNBackend  # of the others a run loads nothing
+        from lightning_tfm.accel.onednn import by_products  # of the others a run loads nothing
 
-        return OneDNNBackend(precision, device)
+        return by_products(precision, device)
     if hardware.kernels != "none" and kernels.runs_on(device):
-        from lightning_tfm.accel.on_gpu import KernelBackend
+        from lightning_tfm.accel.on_gpu import by_kernels
 
-        return KernelBackend(hardware.kernels != "masks", device)
+        return by_kernels(hardware.kernels != "masks", device)
     if hardware.kernels == "all":
         raise UserError(
             f"trainer.kernels=all needs a GPU beside Triton, and this run is on {device}: remove it, or give "
             "--trainer.kernels auto"
         )
-    return Backend("install triton" if hardware.kernels != "none" else "--trainer.kernels auto")
+    quicker = "install triton" if hardware.kernels != "none" else "--trainer.kernels auto"
+    return Backend(masks=partial(host_masks, quicker=quicker))

@@ -5,6 +5,8 @@ the loss, equal up to rounding. Each is compared with its formula before a train
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,10 +17,10 @@ from lightning_tfm.config import Evaluation, Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.errors import UserError
 from lightning_tfm.model.search import Hypothesis
-from lightning_tfm.model.transformer import Noise, Transformer
-from lightning_tfm.training.backend import Backend, MaskSource
-from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
-from lightning_tfm.training.loss import smoothing_weights
+from lightning_tfm.model.transformer import SequenceModel
+from lightning_tfm.training.backend import Backend, Draw, host_masks, translate
+from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
+from lightning_tfm.training.masks import SOURCE, TARGET, SentenceMasks
 from lightning_tfm.training.precision import lowered_dtype
 
 CHECKED = ((0, (0, 3, 41), (1, 5, 17)), ((1 << 32) + 5, (2, 1 << 20), (23, 4)))
@@ -66,8 +68,8 @@ class DeviceMasks:
         self._kept: dict[torch.dtype, Tensor] = {}
         self._check()
 
-    def noise(self, step: int, batch: Batch, like: Tensor) -> Noise:
-        """As SentenceMasks.noise; nothing waits for the device."""
+    def between(self, step: int, batch: Batch, like: Tensor) -> tuple[Tensor, Tensor]:
+        """As SentenceMasks.between; nothing waits for the device."""
         from lightning_tfm.accel.kernels.masks import masks
 
         formula, (index_B, source_B, target_B) = self.formula, batch.keys_3B.unbind(0)
@@ -75,7 +77,7 @@ class DeviceMasks:
         for side, lengths_B, ids in ((SOURCE, source_B, batch.source_BS), (TARGET, target_B, batch.target_in_BT)):
             shape = (formula.streams[side], ids.shape[1], formula.d_model)
             sides.append(masks(kept, self.key, index_B, lengths_B, shape, (step, side), formula.dropped))
-        return Noise(*sides)
+        return sides[0], sides[1]
 
     def _value(self, dtype: torch.dtype) -> Tensor:
         """1 / (1 - P), by the formula itself."""
@@ -87,9 +89,9 @@ class DeviceMasks:
         for step, index, lengths in CHECKED:
             pieces = [np.full(n - 1, 4) for n in lengths]
             batch = make_batch(pieces, pieces[::-1], np.array(index))
-            wanted = self.formula.noise(step, batch, torch.empty(0))
-            found = self.noise(step, batch.to(self.device), torch.empty(0, device=self.device))
-            if not (torch.equal(found.source.cpu(), wanted.source) and torch.equal(found.target.cpu(), wanted.target)):
+            wanted = self.formula.between(step, batch, torch.empty(0))
+            found = self.between(step, batch.to(self.device), torch.empty(0, device=self.device))
+            if not all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True)):
                 raise UserError(
                     f"the dropout masks that Triton's kernel draws on {self.device} are not the experiment's: "
                     "--trainer.kernels none draws them on the CPU, bit for bit, and slower"
@@ -109,47 +111,42 @@ def compared(device: torch.device) -> list[str]:
         return ["dropout masks: NumPy's in every bit", *found]
     except UserError as error:
         return [str(error), *found]
-    except Exception as error:  # as in KernelBackend.masks
+    except Exception as error:  # as in by_kernels
         return [f"dropout masks by NumPy, the same bits: {type(error).__name__}: {error}", *found]
 
 
-class KernelBackend(Backend):
+def by_kernels(loss: bool, device: torch.device) -> Backend:
     """The formulas, but masks by Triton, the same bits, and with `loss` the loss too, equal up to rounding.
 
     Raises UserError where the loss is not. Masks whose kernel does not run are NumPy's, with a message: the same bits.
     """
+    notes = [f"loss by Triton, {loss_apart(device):.0e} from its formula in float32"] if loss else []
+    try:
+        DeviceMasks(SentenceMasks(Model(N=1, d_model=64), 1), device)
+        notes.insert(0, "dropout masks by Triton, the same bits")
+        draws: Callable[[SentenceMasks, torch.device], Draw] = _draws
+    except UserError:  # it runs, and draws others
+        raise
+    except Exception as error:  # Triton's own, its compilers', CUDA's
+        print(f"the masks' kernel does not run on {device} ({type(error).__name__}: {error})", file=sys.stderr)
+        draws = partial(host_masks, quicker="see why Triton failed")
+    return Backend(masks=draws, loss=_loss if loss else smoothed_nll, translate=_translate, notes=tuple(notes))
 
-    def __init__(self, loss: bool, device: torch.device):
-        super().__init__("see why Triton failed")
-        self.loss, self._draws = loss, False
-        self.apart = loss_apart(device) if loss else 0.0
 
-    def masks(self, formula: SentenceMasks, device: torch.device) -> MaskSource:
-        try:
-            source = DeviceMasks(formula, device)
-        except UserError:  # it runs, and draws others
-            raise
-        except Exception as error:  # Triton's own, its compilers', CUDA's
-            print(f"the masks' kernel does not run on {device} ({type(error).__name__}: {error})", file=sys.stderr)
-            return super().masks(formula, device)
-        self._draws = True
-        return source
+def _draws(formula: SentenceMasks, device: torch.device) -> Draw:
+    return DeviceMasks(formula, device).between
 
-    def smoothed_nll(
-        self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
-    ) -> tuple[Tensor, Tensor]:
-        if not self.loss or E_WD.dtype is torch.float64:
-            return super().smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
-        from lightning_tfm.accel.kernels import loss
 
-        weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
-        return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
+def _loss(x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str) -> tuple[Tensor, Tensor]:
+    if E_WD.dtype is torch.float64:
+        return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing)
+    from lightning_tfm.accel.kernels import loss
 
-    def translate(self, model: Transformer, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
-        from lightning_tfm.accel.unread_search import translate
+    weights = smoothing_weights(eps_ls, E_WD.shape[0], smoothing)
+    return loss.smoothed_nll(x_ND, E_WD, y_N, *weights, lowered_dtype(x_ND))
 
-        return (super().translate if model.config.one_stack else translate)(model, batches, how)
 
-    def describe(self) -> list[str]:
-        drawn = ["dropout masks by Triton, the same bits"] if self._draws else []
-        return drawn + ([f"loss by Triton, {self.apart:.0e} from its formula in float32"] if self.loss else [])
+def _translate(model: SequenceModel, batches: list[Batch], how: Evaluation) -> dict[int, Hypothesis]:
+    from lightning_tfm.accel.batches import translate as by_memory
+
+    return (translate if model.config.one_stack else by_memory)(model, batches, how)

@@ -6,6 +6,7 @@ new shape, which pays in training from d_model 256 or so.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
 import torch
@@ -14,7 +15,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.training.backend import Backend
 from lightning_tfm.training.loss import Products, smoothed_nll
 
@@ -79,28 +81,16 @@ class OneDNNProducts(Products):
         total += by_onednn(g.T, x.T)
 
 
-class OneDNNBackend(Backend):
+def by_products(precision: str, device: torch.device) -> Backend:
     """The formulas, but products by oneDNN. Its operator would multiply in float32 inside autocast, too."""
-
-    products = OneDNNProducts()
-
-    def __init__(self, precision: str, device: torch.device):
-        super().__init__()
-        if not has_onednn():
-            raise UserError("trainer.products=onednn: this torch has no oneDNN: remove it")
-        if precision != "float32" or device.type != "cpu":
-            raise UserError(f"trainer.products=onednn multiplies float32 on CPUs, not {precision} on {device}")
-
-    def multiplying(self) -> Multiplying:
-        return Multiplying()
-
-    def smoothed_nll(
-        self, x_ND: Tensor, E_WD: Tensor, y_N: Tensor, eps_ls: float, smoothing: str
-    ) -> tuple[Tensor, Tensor]:
-        return smoothed_nll(x_ND, E_WD, y_N, eps_ls, smoothing, self.products)
+    if not has_onednn():
+        raise UserError("trainer.products=onednn: this torch has no oneDNN: remove it")
+    if precision != "float32" or device.type != "cpu":
+        raise UserError(f"trainer.products=onednn multiplies float32 on CPUs, not {precision} on {device}")
+    return Backend(loss=partial(smoothed_nll, by=OneDNNProducts()), around=Multiplying)
 
 
-def can_pack(model: Transformer) -> bool:
+def can_pack(model: SequenceModel) -> bool:
     """Whether `packed` can be used: float32 on a CPU, with a torch that has oneDNN's operators."""
     weight = model.embedding_WD
     return has_onednn() and weight.device.type == "cpu" and weight.dtype is torch.float32
@@ -118,21 +108,26 @@ class _Packed(nn.Module):
         return by_onednn(x, self.laid, self.bias)
 
 
-class PackedTransformer(Transformer):
+class _Packing:
+    """The logits by a packed matrix."""
+
+    packed: _Packed
+
+    def logits(self, hidden_BTD: Tensor) -> Tensor:
+        return self.packed(hidden_BTD)
+
+
+def PackedTransformer(model: SequenceModel) -> SequenceModel:
     """A copy of `model` only for decoding: its linear maps, and the logits, by its present weights, packed.
 
     A linear map with its own forward, or whose weight a hook makes, is not changed.
     """
-
-    def __init__(self, model: Transformer):
-        super().__init__(model.config, model.V)
-        self.load_state_dict(model.state_dict(), assign=True)  # its tensors, no second copy of them
-        self.eval()
-        pack_below(self)
-        self._generator = _Packed(self.generator_WD, None)
-
-    def logits(self, hidden_BTD: Tensor) -> Tensor:
-        return self._generator(hidden_BTD)
+    made = make_model(model.config, model.V)
+    made.load_state_dict(model.state_dict(), assign=True)  # its tensors, no second copy of them
+    pack_below(made.eval())
+    made.__class__ = type("Packed", (_Packing, type(made)), {})
+    made.packed = _Packed(made.generator_WD, None)
+    return made
 
 
 def pack_below(parent: nn.Module) -> None:

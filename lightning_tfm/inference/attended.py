@@ -1,21 +1,20 @@
-"""All attention of a model, one after the other, and how its comparisons are watched or changed for a while."""
+"""All attention of a model, one after the other, and what it compares, looked at for a while."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.store import Split
 from lightning_tfm.model.attention import Attention
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 
 KINDS = ("encoder", "decoder", "cross")
 """self-attention of both stacks, and the decoder's over the memory"""
-Compare = Callable[..., torch.Tensor]
-"""`Attention.compare`"""
 
 
 class Place(NamedTuple):
@@ -26,7 +25,17 @@ class Place(NamedTuple):
     module: Attention
 
 
-def places(transformer: Transformer) -> list[Place]:
+class Look(NamedTuple):
+    """What one attention compared: [B, H, T, S] each, `mask` and `bias` broadcast to that, None where there is none."""
+
+    scores: Tensor | None
+    """before the mask; None of what mixes other than by one softmax"""
+    weights: Tensor
+    mask: Tensor | None
+    bias: Tensor | None
+
+
+def places(transformer: SequenceModel) -> list[Place]:
     """In the order of KINDS; layers of other types have none. One stack is the decoder's."""
     stacks = (transformer.encoder, transformer.decoder, transformer.decoder)
     names = ("self_attention", "self_attention", "cross_attention")
@@ -40,15 +49,19 @@ def places(transformer: Transformer) -> list[Place]:
 
 
 @contextmanager
-def comparing(changed: list[tuple[Attention, Compare]]) -> Iterator[None]:
-    """These attentions compare by other functions while the block runs."""
-    for module, compare in changed:
-        module.compare = compare  # type: ignore[method-assign]
+def looking(at: list[Place], note: Callable[[Place, Look], None]) -> Iterator[None]:
+    """`note` is told what these attentions compare while the block runs."""
+    for place in at:
+        place.module.watch = partial(_told, note, place)
     try:
         yield
     finally:
-        for module, _ in changed:
-            del module.compare
+        for place in at:
+            del place.module.watch
+
+
+def _told(note: Callable[[Place, Look], None], place: Place, *seen: Any) -> None:
+    note(place, Look(*seen))
 
 
 def some_lines(split: Split, most: int) -> list[Batch]:

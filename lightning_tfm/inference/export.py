@@ -19,7 +19,8 @@ from lightning_tfm.data.tokenizer import PIECES
 from lightning_tfm.errors import UserError
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.attention import FusedLinear
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, NORMS, SCHEMES
 from lightning_tfm.pieces import BOS, EOS, PAD, UNK
 
@@ -40,12 +41,12 @@ def to_safetensors(trained: Trained, folder: Path) -> Path:
     return folder
 
 
-def load_exported(folder: Path) -> tuple[Transformer, dict[str, Any]]:
+def load_exported(folder: Path) -> tuple[SequenceModel, dict[str, Any]]:
     """The model in evaluation mode, and config.json, from a folder that `to_safetensors` wrote: no YAML, no run."""
     config = json.loads((folder / "config.json").read_bytes())
     if config["version"] != VERSION:
         raise UserError(f"{folder}: version {config['version']}, this package reads {VERSION}")
-    model = Transformer(from_dict(Model, config["model"]), config["V"])
+    model = make_model(from_dict(Model, config["model"]), config["V"])
     model.load_state_dict(_safetensors().load_file(folder / "model.safetensors"))
     return model.eval(), config
 

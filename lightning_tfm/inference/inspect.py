@@ -9,20 +9,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
 from lightning_tfm.durable import to_json, write_atomic
+from lightning_tfm.inference.attended import Look, Place, looking, places
 from lightning_tfm.inference.find import experiment_of
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import softmaxes
 from lightning_tfm.inference.syntax import syntax
-from lightning_tfm.model.attention import Attention, CrossAttention, SelfAttention, shared, with_past
-from lightning_tfm.model.layer_types import RestrictedSelfAttention
-from lightning_tfm.model.positions import BiasScheme
 from lightning_tfm.pieces import EOS
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.sums import signed
@@ -97,57 +94,18 @@ def weights(trained: Trained, source: np.ndarray, target: np.ndarray) -> dict[st
     source, target and target, target and source."""
     found: dict[str, list] = {"encoder": [], "decoder": [], "cross": []}
     transformer = trained.module.transformer
-    hooks = []
-    for kind, layers, name in (
-        ("encoder", transformer.encoder, "self_attention"),
-        ("decoder", transformer.decoder, "self_attention"),
-        ("cross", transformer.decoder, "cross_attention"),
-    ):
-        for layer in layers:
-            module = getattr(layer, name, None)
-            if not isinstance(module, Attention) or (module.mix is not None and not module.mix.has_weights):
-                continue
-            hooks.append(module.register_forward_pre_hook(_recorder(found[kind], kind)))
+
+    def note(place: Place, look: Look) -> None:
+        found[place.kind].append((look.weights[0] * 1000).round().int().tolist())
+
     batch = make_batch([source], [target], np.array([0]))
-    try:
+    with looking(places(transformer), note):
         transformer(batch.source_BS, batch.target_in_BT)
-    finally:
-        for hook in hooks:
-            hook.remove()
     if transformer.config.one_stack and found["decoder"]:
         S, whole = len(source) + 1, np.array(found["decoder"])
         parts = {"encoder": whole[..., :S, :S], "decoder": whole[..., S:, S:], "cross": whole[..., S:, :S]}
         found = {kind: part.tolist() for kind, part in parts.items()}
     return found
-
-
-def _recorder(into: list, kind: str) -> Callable[[Any, tuple], None]:
-    def record(module: SelfAttention | CrossAttention, arguments: tuple) -> None:
-        x_BTD = arguments[0]
-        seen = module.whole(x_BTD.shape[1], None, x_BTD.device) if isinstance(module, RestrictedSelfAttention) else None
-        if isinstance(module, CrossAttention):
-            q_BHTK, k_BHSK, bias = module.queries(x_BTD), shared(arguments[1], module.h), None
-        else:
-            q_BHTK, k_BHSK, bias = _queries_keys(module, x_BTD)
-        # attending to unit vectors gives the weights themselves
-        eye = torch.eye(k_BHSK.shape[2], dtype=k_BHSK.dtype).expand(*k_BHSK.shape[:2], -1, -1)
-        causal = kind == "decoder" and arguments[2]
-        if kind == "decoder" and arguments[1] is not None:  # the mask of one stack with a prefix
-            seen = arguments[1]
-        if module.mix is not None:
-            seen = with_past(seen, causal, q_BHTK.shape[2], k_BHSK.shape[2], x_BTD.device)
-            weights_HTS = module.mix.weights(q_BHTK, k_BHSK, seen, bias)[0]
-        else:
-            weights_HTS = module.compare(q_BHTK, k_BHSK, eye, seen, causal, bias)[0]
-        into.append((weights_HTS * 1000).round().int().tolist())
-
-    return record
-
-
-def _queries_keys(module: SelfAttention, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    q, k, _ = module.heads(x_BTD, 0)
-    bias = module.scheme.bias(q, k.shape[2], 0) if isinstance(module.scheme, BiasScheme) else None
-    return q, shared(k, module.h), bias
 
 
 MAKERS: dict[str, Callable[[Trained, Split], dict[str, Any]]] = {

@@ -11,7 +11,7 @@ from lightning_tfm.config import Experiment
 from lightning_tfm.data.batch import pad
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.errors import UserError
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.weights import scored
 from lightning_tfm.training.module import TransformerModule
@@ -37,7 +37,7 @@ class Trained:
     folder: RunFolder
     prepared: Prepared
     module: TransformerModule
-    decoder: Transformer | None = None
+    decoder: SequenceModel | None = None
     """what translates in place of the module's own model, e.g. accel.onednn.PackedTransformer"""
 
     @classmethod

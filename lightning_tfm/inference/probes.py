@@ -5,12 +5,13 @@ Both are records of a run's folder, `report/heads.json` and `report/beams.json`,
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
 from lightning_tfm.config import Evaluation
 from lightning_tfm.counting import counter_of
@@ -18,7 +19,7 @@ from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.prepared import Prepared
 from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import KINDS, Compare, comparing, places
+from lightning_tfm.inference.attended import KINDS, places
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.metrics import Metric, chief
 from lightning_tfm.model.attention import Attention
@@ -67,7 +68,7 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
     for done, (kind, layer, module) in enumerate(every):
         row = []
         for head in range(module.h):
-            with comparing([(module, without(module, head))]):
+            with without(module, head):
                 lines, value = scored()
             change = np.array([line.nll - before.nll for line, before in zip(lines, whole, strict=True)])
             half = Z95 * math.sqrt(len(change) * change.var(ddof=1)) if len(change) > 1 else math.inf
@@ -79,17 +80,18 @@ def heads(trained: Trained, text: Some, how: Evaluation, say: Say) -> dict[str, 
     return _head(text, how) | {"beam": how.beam, "nll": nll, metric.name: of_whole, "heads": found}
 
 
-def without(module: Attention, head: int) -> Compare:
-    """`compare` with what this head found replaced by zeros."""
-    compare = module.compare
-    keep_H = torch.ones(module.h)
-    keep_H[head] = 0.0
-
-    def masked(*arguments: Any, **named: Any) -> Tensor:
-        found_BHTV = compare(*arguments, **named)
-        return found_BHTV * keep_H.to(found_BHTV)[:, None, None]
-
-    return masked
+@contextmanager
+def without(module: Attention, head: int) -> Iterator[None]:
+    """With what this head found replaced by zeros, before W_O."""
+    W_O = cast(nn.Linear, module.W_O)
+    width = W_O.in_features // module.h
+    keep = torch.ones(W_O.in_features)
+    keep[head * width : (head + 1) * width] = 0.0
+    hook = W_O.register_forward_pre_hook(lambda _, given: (given[0] * keep.to(given[0]),))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @torch.no_grad()

@@ -10,11 +10,11 @@ from torch import Tensor
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import Batch, make_batch
 from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import Compare, comparing, places, some_lines
+from lightning_tfm.inference.attended import Look, Place, looking, places, some_lines
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.attention import Attention, with_past
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import EmbeddingScheme, NoPositions, RotationScheme
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.pieces import EOS
 
 POSITIONS, CHANNELS = 48, 64
@@ -39,16 +39,16 @@ def untrained(config: Model) -> dict[str, Any]:
     """`schemes` of an untrained model, over the queries of one random sentence pair."""
     draw = np.random.default_rng(0)
     source, target = draw.integers(EOS + 1, PIECES, (2, POSITIONS - 1))
-    return _of(Transformer(config, PIECES).eval(), [make_batch([source], [target], np.array([0]))])
+    return _of(make_model(config, PIECES).eval(), [make_batch([source], [target], np.array([0]))])
 
 
-def _of(transformer: Transformer, batches: Iterable[Batch]) -> dict[str, Any]:
+def _of(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, Any]:
     with torch.no_grad():
         stacks = _added(transformer) or _turned(transformer) or _biases(transformer, batches)
     return {"schema": 1, "positions": transformer.config.positions, "stacks": stacks}
 
 
-def _added(transformer: Transformer) -> dict[str, Any]:
+def _added(transformer: SequenceModel) -> dict[str, Any]:
     named = {"encoder": transformer.encoder_positions, "decoder": transformer.decoder_positions}
     length = min(POSITIONS, transformer.max_length)
     width = transformer.config.d_model
@@ -61,7 +61,7 @@ def _added(transformer: Transformer) -> dict[str, Any]:
     }
 
 
-def _turned(transformer: Transformer) -> dict[str, Any]:
+def _turned(transformer: SequenceModel) -> dict[str, Any]:
     found = {}
     for kind, layer, module in places(transformer):
         scheme = getattr(module, "scheme", None)
@@ -72,36 +72,28 @@ def _turned(transformer: Transformer) -> dict[str, Any]:
     return found
 
 
-def _biases(transformer: Transformer, batches: Iterable[Batch]) -> dict[str, Any]:
+def _biases(transformer: SequenceModel, batches: Iterable[Batch]) -> dict[str, Any]:
     """Mean over queries, of each layer and head, by distance."""
     size = 2 * POSITIONS + 1
     sums: dict[tuple[str, int], np.ndarray] = {}
     counts = {kind: np.zeros(size) for kind in ("encoder", "decoder")}
 
-    def watching(kind: str, layer: int, module: Attention) -> Compare:
-        compare = module.compare
-
-        def watched(
-            q: Tensor, k: Tensor, v: Tensor, allowed: Any, causal: bool, bias: Any = None, *rest: Any
-        ) -> Tensor:
-            if bias is not None:
-                T, S = q.shape[2], k.shape[2]
-                apart_TS = np.arange(S) - np.arange(T)[:, None]
-                mask = with_past(allowed, causal, T, S, q.device)
-                seen = abs(apart_TS) <= POSITIONS
-                seen &= True if mask is None else mask.expand(1, 1, T, S)[0, 0].numpy()
-                where = apart_TS[seen] + POSITIONS
-                total = sums.setdefault((kind, layer), np.zeros((module.h, size)))
-                for h, one_TS in enumerate(bias.expand(1, module.h, T, S)[0].double().numpy()):
-                    total[h] += np.bincount(where, one_TS[seen], size)
-                if layer == 0:
-                    counts[kind] += np.bincount(where, minlength=size)
-            return compare(q, k, v, allowed, causal, bias, *rest)
-
-        return watched
+    def add(place: Place, seen: Look) -> None:
+        if seen.bias is None:
+            return
+        T, S = seen.weights.shape[2:]
+        apart_TS = np.arange(S) - np.arange(T)[:, None]
+        near = abs(apart_TS) <= POSITIONS
+        near &= True if seen.mask is None else seen.mask.expand(1, 1, T, S)[0, 0].numpy()
+        where = apart_TS[near] + POSITIONS
+        total = sums.setdefault((place.kind, place.layer), np.zeros((place.module.h, size)))
+        for h, one_TS in enumerate(seen.bias.expand(1, place.module.h, T, S)[0].double().numpy()):
+            total[h] += np.bincount(where, one_TS[near], size)
+        if place.layer == 0:
+            counts[place.kind] += np.bincount(where, minlength=size)
 
     inside = [place for place in places(transformer) if place.kind != "cross"]
-    with comparing([(place.module, watching(*place)) for place in inside]):
+    with looking(inside, add):
         for batch in batches:
             transformer(batch.source_BS, batch.target_in_BT)
     found = {}

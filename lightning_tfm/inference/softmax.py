@@ -6,7 +6,6 @@ uniform. The gradient is dL/ds at the scores s, L the summed nll of the referenc
 share of Σ |dL/ds| over all softmaxes.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -15,11 +14,10 @@ from torch.nn import functional as F
 
 from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import KINDS, Compare, Place, comparing, places, some_lines
+from lightning_tfm.inference.attended import KINDS, Look, Place, looking, places, some_lines
 from lightning_tfm.inference.load import Trained
-from lightning_tfm.model.attention import Attention, attend_explicit, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.training.module import TransformerModule
 
 SATURATED = 0.02
@@ -45,7 +43,7 @@ def softmaxes(trained: Trained, split: Split) -> dict[str, Any]:
     }
 
 
-def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
+def measured(transformer: SequenceModel, batches: list[Batch]) -> dict[str, list]:
     """kind -> [layer][head][COUNTS]. Left out are restricted self-attention, whose blocks hold queries that are
     none, and what mixes other than by one softmax."""
     watched = [
@@ -54,55 +52,29 @@ def measured(transformer: Transformer, batches: list[Batch]) -> dict[str, list]:
         if place.module.mix is None and not isinstance(place.module, RestrictedSelfAttention)
     ]
     total = {(place.kind, place.layer): torch.zeros(place.module.h, len(COUNTS)).double() for place in watched}
-    seen: list[tuple[Place, Tensor, Tensor, Tensor]] = []
-    with comparing([(place.module, _watching(place, seen)) for place in watched]):
+    seen: list[tuple[Place, Look]] = []
+
+    def keep(place: Place, look: Look) -> None:
+        assert look.scores is not None
+        look.scores.retain_grad()
+        seen.append((place, look))
+
+    with looking(watched, keep):
         for batch in batches:
             logits_BTW = transformer(batch.source_BS, batch.target_in_BT)
             F.cross_entropy(logits_BTW.flatten(0, 1), batch.target_out_BT.flatten(), reduction="sum").backward()
-            for place, scores_BHTS, weights_BHTS, keys_T in seen:
-                assert scores_BHTS.grad is not None
-                total[place.kind, place.layer] += counted(weights_BHTS.detach()[0], scores_BHTS.grad[0], keys_T)
+            for place, look in seen:
+                assert look.scores is not None and look.scores.grad is not None
+                T, S = look.weights.shape[2:]
+                keys_T = torch.full((T,), S) if look.mask is None else look.mask.expand(1, 1, T, S)[0, 0].sum(-1)
+                weights_HTS = look.weights.detach()[0]
+                total[place.kind, place.layer] += counted(weights_HTS, look.scores.grad[0], keys_T.double())
             seen.clear()
             transformer.zero_grad()
     found: dict[str, list] = {kind: [] for kind in KINDS}
     for (kind, _), sums in total.items():
         found[kind].append([[float(f"{x:.7g}") for x in head] for head in sums.tolist()])
     return found
-
-
-def _watching(place: Place, seen: list[tuple[Place, Tensor, Tensor, Tensor]]) -> Compare:
-    module: Attention = place.module
-
-    def compare(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        allowed: Tensor | None,
-        causal: bool,
-        bias: Tensor | None = None,
-        values: Any = None,
-        *others: Any,
-        **named: Any,
-    ) -> Tensor:
-        assert named.get("keep", *others[:1]) is None, "nothing is dropped in scoring"
-        kept: list[Tensor] = []
-
-        def scores(q: Tensor, k: Tensor) -> Tensor:
-            made = (q / math.sqrt(q.shape[3])) @ k.transpose(2, 3) if module.additive is None else module.additive(q, k)
-            made.retain_grad()
-            kept.append(made)
-            return made
-
-        def drop(weights: Tensor) -> Tensor:
-            T, S = weights.shape[2:]
-            mask = with_past(allowed, causal, T, S, weights.device)
-            keys_T = torch.full((T,), S) if mask is None else mask.expand(1, 1, T, S)[0, 0].sum(-1)
-            seen.append((place, kept[0], weights, keys_T.double()))
-            return weights
-
-        return attend_explicit(q, k, v, allowed, causal, bias, scores, values, drop)
-
-    return compare
 
 
 def counted(p_HTS: Tensor, gradient_HTS: Tensor, keys_T: Tensor) -> Tensor:

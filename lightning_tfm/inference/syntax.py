@@ -23,12 +23,12 @@ from lightning_tfm.data.batch import Batch
 from lightning_tfm.data.gold import NONE, Gold, gold_pairs
 from lightning_tfm.data.module import evaluation_batches
 from lightning_tfm.data.store import Split
-from lightning_tfm.inference.attended import Compare, Place, comparing, places
+from lightning_tfm.inference.attended import Place, looking, places
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.keys import generator
-from lightning_tfm.model.attention import attend_explicit, with_past
 from lightning_tfm.model.layer_types import RestrictedSelfAttention
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.transformer import SequenceModel
 
 PERMUTATIONS = 999
 UNTRAINED = 400
@@ -74,7 +74,7 @@ def syntax(trained: Trained, split: Split) -> dict[str, Any]:
     ours = chosen(transformer, texts, found)
     many = -(-UNTRAINED // e.model.h)
     begun = [
-        chosen(Transformer(e.model, trained.prepared.tokenizer.V, FIRST_SEED + i).eval(), texts, found)
+        chosen(make_model(e.model, trained.prepared.tokenizer.V, FIRST_SEED + i).eval(), texts, found)
         for i in range(many)
     ]
     tasks = {task: golds for task, golds in tasks_of(found).items() if any(kind == task[0] for kind, _ in ours)}
@@ -123,7 +123,7 @@ def tasks_of(found: list[Sentence]) -> Tasks:
     return tasks
 
 
-def watched(transformer: Transformer) -> list[Place]:
+def watched(transformer: SequenceModel) -> list[Place]:
     """All attention with weights to look at; restricted self-attention's blocks hold queries that are none."""
     return [
         place
@@ -177,7 +177,7 @@ def _mean(members: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def chosen(transformer: Transformer, texts: list[Layout], found: list[Sentence]) -> Chosen:
+def chosen(transformer: SequenceModel, texts: list[Layout], found: list[Sentence]) -> Chosen:
     """The word with the strongest weight, of every head, for every word of every sentence; of equal ones the first.
 
     It may be </s>, the last number, or <s>, which is NONE - 1.
@@ -185,9 +185,9 @@ def chosen(transformer: Transformer, texts: list[Layout], found: list[Sentence])
     seen: dict[tuple[str, int], Tensor] = {}
     here = watched(transformer)
     made: Chosen = {(place.kind, place.layer): [np.empty(0)] * len(found) for place in here}
-    with comparing([(place.module, _watching(place, seen)) for place in here]):
+    with looking(here, lambda place, look: seen.update({(place.kind, place.layer): look.weights})):
         for text in texts:
-            transformer.hidden(text.batch.source_BS, text.batch.target_in_BT, text.batch.allowed, None)
+            transformer.hidden(text.batch.source_BS, text.batch.target_in_BT, text.batch.allowed)
             for (kind, layer), weights in seen.items():
                 words_BHMN = text.queries[kind] @ weights[text.rows] @ text.keys[kind]
                 none = text.keys[kind].sum(2, keepdim=True) == 0  # words of longer sentences
@@ -199,34 +199,6 @@ def chosen(transformer: Transformer, texts: list[Layout], found: list[Sentence])
                     made[kind, layer][i] = np.where(best == words, NONE - 1, best) if kind == "decoder" else best
             seen.clear()
     return made
-
-
-def _watching(place: Place, seen: dict[tuple[str, int], Tensor]) -> Compare:
-    module = place.module
-
-    def compare(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        allowed: Tensor | None,
-        causal: bool,
-        bias: Tensor | None = None,
-        values: Any = None,
-        *rest: Any,
-        **named: Any,
-    ) -> Tensor:
-        def note(weights: Tensor) -> Tensor:
-            seen[place.kind, place.layer] = weights
-            return weights
-
-        if module.mix is None:
-            return attend_explicit(q, k, v, allowed, causal, bias, module.additive, values, note)
-        mask = with_past(allowed, causal, q.shape[2], k.shape[2], q.device)
-        note(module.mix.weights(q, k, mask, bias))
-        x_BTD = named["x_BTD"] if named else rest[-1]
-        return module.mix(q, k, v, mask, bias, x_BTD)
-
-    return compare
 
 
 def relation(

@@ -15,8 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from lightning_tfm.model.attention_types import make_attention, masked_softmax, scaled_scores
 from lightning_tfm.model.config import Model
-from lightning_tfm.model.norms import Norm, RMSNorm
+from lightning_tfm.model.dropout import Dropout
 from lightning_tfm.model.positions import BiasScheme, PositionScheme, RotationScheme, ValueScheme
+from lightning_tfm.model.scores import Additive, query_key_norms
 
 VECTOR = 16
 """keys below which torch's softmax leaves vector instructions on a CPU, at ten times the cost of an element"""
@@ -100,26 +101,6 @@ def with_past(allowed: Tensor | None, causal: bool, T: int, S: int, device: torc
     return past_TS if allowed is None else allowed & past_TS
 
 
-def attend_explicit(
-    q_BHTK: Tensor,
-    k_BHSK: Tensor,
-    v_BHSV: Tensor,
-    allowed: Tensor | None,
-    causal: bool,
-    bias: Tensor | None,
-    scores: Callable[[Tensor, Tensor], Tensor] | None,
-    values: Callable[[Tensor], Tensor] | None,
-    drop: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """`attend`, if need be with other `scores`, and with what `values` makes of the weights [B, H, T, S]."""
-    score_BHTS = scaled_scores(q_BHTK, k_BHSK) if scores is None else scores(q_BHTK, k_BHSK)
-    score_BHTS = score_BHTS if bias is None else score_BHTS + bias
-    mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
-    weights_BHTS = drop(masked_softmax(score_BHTS, mask))
-    found_BHTV = weights_BHTS @ v_BHSV
-    return found_BHTV if values is None else found_BHTV + values(weights_BHTS)
-
-
 def shared(x_BGTX: Tensor, h: int) -> Tensor:
     """[B, G, T, X] -> [B, h, T, X]: each of G heads of keys or values serves h / G neighbouring queries."""
     return x_BGTX if x_BGTX.shape[1] == h else x_BGTX.repeat_interleave(h // x_BGTX.shape[1], 1)
@@ -128,13 +109,16 @@ def shared(x_BGTX: Tensor, h: int) -> Tensor:
 class Attention(nn.Module):
     """What both kinds have: heads, h of queries and G of keys and values (config: kv_heads), and norms of Q and K."""
 
+    watch: Callable[[Tensor | None, Tensor, Tensor | None, Tensor | None], None] | None = None
+    """told scores, weights, mask and bias of every call, where somebody looks (inference/attended.py)"""
+
     def __init__(self, c: Model, place: str, number: int):
         super().__init__()
         self.h, self.G = c.h, c.kv_heads or c.h
         self.mix = make_attention(c, place, number)
         self.parts = {"Q": c.h * c.d_k, "K": self.G * c.d_k, "V": self.G * c.d_v}
         self.q_norm, self.k_norm = query_key_norms(c)
-        self.P_attention = c.P_attention
+        self.dropout = Dropout(c.P_attention)
         self.additive = Additive(c.h, c.d_k) if c.scores == "additive" else None
 
     def normed(self, norm: nn.Module | None, x_BHTK: Tensor) -> Tensor:
@@ -147,24 +131,28 @@ class Attention(nn.Module):
         v_BHSV: Tensor,
         allowed: Tensor | None,
         causal: bool,
+        x_BTD: Tensor | None = None,
         bias: Tensor | None = None,
         values: Callable[[Tensor], Tensor] | None = None,
-        keep: Tensor | None = None,
-        x_BTD: Tensor | None = None,
     ) -> Tensor:
-        """`attend`; with its weights in hand where something acts on them. `keep` is their dropout's mask, `x` what
-        the queries are made of."""
-        drops = keep is not None or (self.training and self.P_attention > 0)
-        if self.additive is None and values is None and self.mix is None and not drops:
+        """`attend`; with its weights in hand where something acts on them or looks at them. `x`: what the queries are
+        made of; `values`: what a positional scheme makes of the weights."""
+        k_BHSK, v_BHSV = shared(k_BHSK, self.h), shared(v_BHSV, self.h)
+        watched = self.watch is not None
+        if self.additive is None and self.mix is None and values is None and not (self.dropout.acts or watched):
             return attend(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias)
-
-        def drop(w_BHTS: Tensor) -> Tensor:
-            return F.dropout(w_BHTS, self.P_attention, self.training) if keep is None else w_BHTS * keep
-
+        mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
         if self.mix is not None:
-            mask = with_past(allowed, causal, q_BHTK.shape[2], k_BHSK.shape[2], q_BHTK.device)
-            return self.mix(q_BHTK, k_BHSK, v_BHSV, mask, bias, x_BTD, drop)
-        return attend_explicit(q_BHTK, k_BHSK, v_BHSV, allowed, causal, bias, self.additive, values, drop)
+            if self.watch is not None and self.mix.has_weights:
+                self.watch(None, self.mix.weights(q_BHTK, k_BHSK, mask, bias), mask, bias)
+            return self.mix(q_BHTK, k_BHSK, v_BHSV, mask, bias, x_BTD, self.dropout)
+        score_BHTS = (scaled_scores if self.additive is None else self.additive)(q_BHTK, k_BHSK)
+        score_BHTS = score_BHTS if bias is None else score_BHTS + bias
+        weights_BHTS = self.dropout(masked_softmax(score_BHTS, mask))
+        if self.watch is not None:
+            self.watch(score_BHTS, weights_BHTS, mask, bias)
+        found_BHTV = weights_BHTS @ v_BHSV
+        return found_BHTV if values is None else found_BHTV + values(weights_BHTS)
 
 
 class KeyValueCache:
@@ -210,22 +198,15 @@ class SelfAttention(Attention):
         return KeyValueCache()
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        allowed: Tensor | None,
-        causal: bool,
-        cache: KeyValueCache | None = None,
-        start: int = 0,
-        keep: Tensor | None = None,
+        self, x_BTD: Tensor, allowed: Tensor | None, causal: bool, cache: KeyValueCache | None = None, start: int = 0
     ) -> Tensor:
-        """x_BTD -> [B, T, D]. With a cache, x holds only the newest piece, at position `start`."""
+        """x_BTD -> [B, T, D]. With a cache, x holds only the newest pieces, from position `start`."""
         q, k, v = self.heads(x_BTD, start)
         if cache is not None:
             k, v = cache.append(k, v)
         bias = self.scheme.bias(q, k.shape[2], start) if isinstance(self.scheme, BiasScheme) else None
         values = partial(self.scheme.values, start=start) if isinstance(self.scheme, ValueScheme) else None
-        k, v = shared(k, self.h), shared(v, self.h)
-        return self.W_O(merge_heads(self.compare(q, k, v, allowed, causal, bias, values, keep, x_BTD)))
+        return self.W_O(merge_heads(self.compare(q, k, v, allowed, causal, x_BTD, bias, values)))
 
 
 class CrossAttention(Attention):
@@ -242,72 +223,9 @@ class CrossAttention(Attention):
         k, v = self.W_KV(memory_BSD).split([self.parts["K"], self.parts["V"]], -1)
         return self.normed(self.k_norm, split_heads(k, self.G)), split_heads(v, self.G)
 
-    def queries(self, x_BTD: Tensor) -> Tensor:
-        return self.normed(self.q_norm, split_heads(self.W_Q(x_BTD), self.h))
-
-    def forward(
-        self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None, keep: Tensor | None = None
-    ) -> Tensor:
-        k_BHSK, v_BHSV = shared(k_BGSK, self.h), shared(v_BGSV, self.h)
-        q_BHTK = self.queries(x_BTD)
-        return self.W_O(merge_heads(self.compare(q_BHTK, k_BHSK, v_BHSV, allowed, False, keep=keep, x_BTD=x_BTD)))
-
-
-# --- how queries and keys are compared (config: scores) ---
-#
-# Unscaled and cosine scores are prepared in queries and keys, so that attention's fused kernels serve all but additive
-# ones. The kernels divide by sqrt(d_k), which the queries are therefore multiplied with.
-
-
-def query_key_norms(c: Model) -> tuple[nn.Module | None, nn.Module | None]:
-    """What queries and keys pass before they are compared; None: nothing."""
-    if c.scores == "cosine":
-        return CosineQuery(c.h, c.d_k), CosineKey()
-    query, key = (RMSNorm(c.d_k, c.norm_eps) if c.qk_norm else None for _ in range(2))
-    return (Unscaled(c.d_k, query), key) if c.scores == "unscaled" else (query, key)
-
-
-class Unscaled(nn.Module):
-    """q sqrt(d_k): scores are q·k (Luong et al. 2015), of variance d_k where q and k have variance 1 (footnote 4)."""
-
-    def __init__(self, d_k: int, inner: nn.Module | None):
-        super().__init__()
-        self.factor, self.inner = math.sqrt(d_k), inner
-
-    def forward(self, q_BHTK: Tensor) -> Tensor:
-        return (q_BHTK if self.inner is None else self.inner(q_BHTK)) * self.factor
-
-
-class CosineQuery(Norm):
-    """Scores are g_h sqrt(d_k) cos(q, k) with a learned g for each head, from 1 (after Henry et al. 2020).
-
-    sqrt(d_k) cos has variance 1 for random q and k, as scaled products have.
-    """
-
-    def __init__(self, h: int, d_k: int):
-        super().__init__()
-        self.gain_H, self.d_k = nn.Parameter(torch.ones(h)), d_k
-
-    def forward(self, q_BHTK: Tensor) -> Tensor:
-        return F.normalize(q_BHTK, dim=-1) * (self.gain_H[:, None, None] * self.d_k)
-
-
-class CosineKey(nn.Module):
-    def forward(self, k_BHSK: Tensor) -> Tensor:
-        return F.normalize(k_BHSK, dim=-1)
-
-
-class Additive(nn.Module):
-    """u_h · tanh(q + k) (Bahdanau et al. 2015), whose two matrices are those that make q and k.
-
-    It holds B h T S d_k numbers at once.
-    """
-
-    def __init__(self, h: int, d_k: int):
-        super().__init__()
-        self.u_HK = nn.Parameter(torch.empty(h, d_k))
-
-    def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
-        """-> [B, H, T, S]."""
-        sum_BHTSK = torch.tanh(q_BHTK[:, :, :, None] + k_BHSK[:, :, None])
-        return (sum_BHTSK @ self.u_HK[:, None, :, None]).squeeze(-1)
+    def forward(self, x_BTD: Tensor, k_BGSK: Tensor, v_BGSV: Tensor, allowed: Tensor | None) -> Tensor:
+        """Where x has several rows for one of the memory, beams of a sentence, these are queries of one attention."""
+        y_BTD = x_BTD if len(x_BTD) == len(k_BGSK) else x_BTD.view(len(k_BGSK), -1, x_BTD.shape[-1])
+        q_BHTK = self.normed(self.q_norm, split_heads(self.W_Q(y_BTD), self.h))
+        found_BTD = self.W_O(merge_heads(self.compare(q_BHTK, k_BGSK, v_BGSV, allowed, False, y_BTD)))
+        return found_BTD if y_BTD is x_BTD else found_BTD.reshape(x_BTD.shape)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_tfm.model.attention import FusedLinear
+from lightning_tfm.model.dropout import Dropout
 from lightning_tfm.model.own import construct
 from lightning_tfm.parts import FEED_FORWARDS, gated_width
 
@@ -33,17 +34,12 @@ class FeedForward(nn.Module, ABC):
 
     def __init__(self, sizes: FeedForwardSizes):
         super().__init__()
-        self.P_ff = sizes.P_ff
+        self.dropout = Dropout(sizes.P_ff)
+        """of what ships, before W_2; a user-defined class may call it, too"""
 
     @abstractmethod
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """-> [B, T, D], every position only from itself. Those that ship take the mask of their dropout, too."""
-
-    def dropped(self, x_BTF: Tensor, keep: Tensor | None) -> Tensor:
-        """Inner activations times their mask (layers.Inner); without one torch draws it."""
-        if keep is not None:
-            return x_BTF * keep
-        return F.dropout(x_BTF, self.P_ff, self.training) if self.P_ff else x_BTF
+        """-> [B, T, D], every position only from itself."""
 
 
 class ReLU(FeedForward):
@@ -54,8 +50,8 @@ class ReLU(FeedForward):
         self.W_1 = nn.Linear(sizes.d_model, sizes.d_ff, sizes.bias)
         self.W_2 = nn.Linear(sizes.d_ff, sizes.d_model, sizes.bias)
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
-        return self.W_2(self.dropped(self.activation(self.W_1(x_BTD)), keep))
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.W_2(self.dropout(self.activation(self.W_1(x_BTD))))
 
     def activation(self, x_BTF: Tensor) -> Tensor:
         return F.relu(x_BTF)
@@ -84,9 +80,9 @@ class SwiGLU(FeedForward):
         self.W_1 = FusedLinear(sizes.d_model, {"gate": width, "value": width}, sizes.bias)
         self.W_2 = nn.Linear(width, sizes.d_model, sizes.bias)
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         gate_BTF, value_BTF = self.W_1(x_BTD).chunk(2, -1)
-        return self.W_2(self.dropped(self.activation(gate_BTF) * value_BTF, keep))
+        return self.W_2(self.dropout(self.activation(gate_BTF) * value_BTF))
 
     def activation(self, x_BTF: Tensor) -> Tensor:
         return F.silu(x_BTF)

@@ -278,17 +278,15 @@ class RestrictedSelfAttention(SelfAttention):
         causal: bool,
         cache: KeyValueCache | None = None,
         start: int = 0,
-        keep: Tensor | None = None,
     ) -> Tensor:
-        assert keep is None, "contradictions.check: no dropout of restricted weights"
         q, k, v = self.heads(x_BTD, start)
         if cache is not None:
             k, v = cache.append(k, v)
-            return self.W_O(merge_heads(self.compare(q, shared(k, self.h), shared(v, self.h), None, False)))
+            return self.W_O(merge_heads(self.compare(q, k, v, None, False, x_BTD)))
         k, v = shared(k, self.h), shared(v, self.h)
-        if x_BTD.shape[1] <= 2 * self.r - 1:
+        if x_BTD.shape[1] <= 2 * self.r - 1 or self.watch is not None:
             mask = self.whole(x_BTD.shape[1], allowed, x_BTD.device)
-            return self.W_O(merge_heads(self.compare(q, k, v, mask, False)))
+            return self.W_O(merge_heads(self.compare(q, k, v, mask, False, x_BTD)))
         return self.W_O(merge_heads(self.blocked(q, k, v, allowed)))
 
     def whole(self, T: int, allowed: Tensor | None, device: torch.device) -> Tensor:

@@ -17,9 +17,10 @@ from lightning_tfm.model.attention import Attention
 from lightning_tfm.model.config import Model
 from lightning_tfm.model.feed_forward import FeedForward
 from lightning_tfm.model.norms import Norm
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.own import begin, drawing_by, origins_in_words
 from lightning_tfm.model.search import cached_decoder
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.parts import own_parts
 from lightning_tfm.pieces import BOS, EOS, PAD
 
@@ -41,7 +42,7 @@ def pad(rows: tuple[tuple[int, ...], ...]) -> Tensor:
     return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
 
-def with_another_piece(model: Transformer, at: int = CHANGED) -> tuple[Tensor, Tensor]:
+def with_another_piece(model: SequenceModel, at: int = CHANGED) -> tuple[Tensor, Tensor]:
     """The logits, and those with another piece at position `at` of the target: CHANGED, or LATE in a long one."""
     source, target = (pad(SOURCES), pad(TARGETS)) if at == CHANGED else (long_text(LONG), long_text(LONG))
     before = model(source, target)
@@ -63,7 +64,7 @@ def later_position(before: Tensor, after: Tensor, at: int = CHANGED) -> str:
     return f"{which} changed with the piece at position {at}"
 
 
-def padding(model: Transformer, within: float) -> str:
+def padding(model: SequenceModel, within: float) -> str:
     """How the logits depend on padding; empty where they do not."""
     source, target = pad(SOURCES), pad(TARGETS)
     wide = torch.nn.functional.pad(source, (0, 4), value=PAD)
@@ -71,7 +72,7 @@ def padding(model: Transformer, within: float) -> str:
     return "" if off <= within else f"with 4 more columns of padding, the result is off by {off:.1e}"
 
 
-def neighbours(model: Transformer, within: float) -> str:
+def neighbours(model: SequenceModel, within: float) -> str:
     """How the logits of a text depend on the others of its batch; empty where they do not."""
     source, target = pad(SOURCES), pad(TARGETS)
     alone = torch.cat([model(pad(SOURCES[i : i + 1]), target[i : i + 1]) for i in range(len(source))])
@@ -79,7 +80,7 @@ def neighbours(model: Transformer, within: float) -> str:
     return "" if off <= within else f"by itself, not in a batch, a text's result is off by {off:.1e}"
 
 
-def in_training(model: Transformer) -> str:
+def in_training(model: SequenceModel) -> str:
     """How training sees later positions, or keeps something from one text for the next; empty where it does not."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seeding = model.register_forward_pre_hook(lambda *_: begin("check"))  # of what a class draws itself
@@ -92,7 +93,7 @@ def in_training(model: Transformer) -> str:
     return fault and f"in training, {fault}"
 
 
-def piece_by_piece(model: Transformer, within: float) -> str:
+def piece_by_piece(model: SequenceModel, within: float) -> str:
     """How decoding with a cache departs from the whole target at once; empty where it does not."""
     source, target = pad(SOURCES), pad(TARGETS)
     wanted_BTW, decoder = model(source, target).log_softmax(-1), cached_decoder(model, source)
@@ -125,7 +126,7 @@ def _check_mix(P_attention: float, part: nn.Module, given: tuple[Any, ...], made
         raise ValueError(f"{type(part).__name__} does not call drop(weights), so model.P_attention must be 0")
 
 
-def check_constructed_alike(model: Transformer, again: Transformer) -> None:
+def check_constructed_alike(model: SequenceModel, again: SequenceModel) -> None:
     """Raise UserError where the same model, constructed again with the same seed, starts from other numbers."""
     held, other = ({**dict(one.named_parameters()), **dict(one.named_buffers())} for one in (model, again))
     apart = [name for name, tensor in held.items() if not torch.equal(tensor, other[name])]
@@ -134,7 +135,7 @@ def check_constructed_alike(model: Transformer, again: Transformer) -> None:
 
 
 @torch.enable_grad()
-def without_gradient(model: Transformer) -> list[str]:
+def without_gradient(model: SequenceModel) -> list[str]:
     """Parameters of user-defined classes that no gradient reaches."""
     model.train().requires_grad_(True)
     begin("check")
@@ -158,13 +159,13 @@ def check_own_classes(config: Model) -> list[str]:
             config, N=min(config.N, 2), max_positions=max(config.max_positions, LONGEST), P_drop=0.0, P_ff=0.0
         )
         try:
-            model, draw = Transformer(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
-            check_constructed_alike(model, Transformer(sizes, V, 1))
+            model, draw = make_model(sizes, V, 1).eval(), torch.Generator().manual_seed(7)
+            check_constructed_alike(model, make_model(sizes, V, 1))
             for part in model.modules():
                 if isinstance(part, Norm | FeedForward):
                     part.register_forward_hook(_check_shape)
                 if isinstance(part, Attention) and part.mix is not None:
-                    part.mix.register_forward_hook(partial(_check_mix, part.P_attention))
+                    part.mix.register_forward_hook(partial(_check_mix, part.dropout.P))
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.02)
             before, after = with_another_piece(model)

@@ -1,26 +1,32 @@
 """Beam search with what each layer keeps (6.1): beam 4, length penalty ((5 + length) / 6)^alpha, greedy with beam 1.
 
 `length` counts the pieces of the translation with its end token, as does the limit source length + `extra_len`. A score
-is log P(translation | source) divided by the penalty. A sentence leaves the batch as soon as no open hypothesis can
-still beat its finished ones: log-probabilities only fall and the penalty only grows, so an open hypothesis is worth at
-most logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
+is log P(translation | source) divided by the penalty. A sentence is done as soon as no open hypothesis can still beat
+its finished ones: log-probabilities only fall and the penalty only grows, so an open hypothesis is worth at most
+logprob / penalty(limit). This holds for alpha >= 0 and makes the early stop safe.
+
+To read a number from a GPU the host has to wait until the device has done all that it was given. So what is finished
+stays on the device, and only which sentences are done is read: at each step on a CPU, each READ_EVERY steps elsewhere.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from lightning_tfm.model.attention import KeyValueCache
-from lightning_tfm.model.transformer import EncoderLayer, Keep, Transformer
+from lightning_tfm.model.one_stack import OneStack, OneStackDecoder
+from lightning_tfm.model.transformer import SequenceModel, Transformer
 from lightning_tfm.pieces import BOS, EOS, PAD
 
+READ_EVERY = 8
+READ_AT_ONCE = ("cpu",)
+"""devices that the host need not wait for"""
 BLOCK = 128
 LARGE = 32 * BLOCK, 1 << 20
 """pieces, and values in all, from which two small searches are quicker than one"""
+NONE = -torch.inf
 
 
 @dataclass(frozen=True)
@@ -52,17 +58,10 @@ class CachedDecoder:
 
     def step(self, pieces_R: Tensor, position: int) -> Tensor:
         """log P of the piece after `pieces_R`, which are at `position`: [R, W], R = sentences * width."""
-        sentences = self.allowed.shape[0]
         x_R1D = self.model.embed_target(pieces_R[:, None], position)
-        for layer, (k, v), cache in zip(self.model.decoder, self.memory, self.caches, strict=True):
-            y_R1D = layer.self_attention(layer.residual_1.before(x_R1D), None, True, cache, position)
-            x_R1D = layer.residual_1.after(x_R1D, y_R1D, None)
-            q_BTD = layer.residual_2.before(x_R1D).view(sentences, -1, x_R1D.shape[-1])
-            y_R1D = layer.cross_attention(q_BTD, k, v, self.allowed).reshape(x_R1D.shape)
-            x_R1D = layer.residual_2.after(x_R1D, y_R1D, None)
-            y_R1D = layer.feed_forward(layer.residual_3.before(x_R1D))
-            x_R1D = layer.residual_3.after(x_R1D, y_R1D, None)
-        return log_probabilities(self.model, x_R1D[:, 0])
+        for layer, memory, cache in zip(self.model.decoder, self.memory, self.caches, strict=True):
+            x_R1D = layer(x_R1D, memory, self.allowed, None, cache, position)
+        return self.model.log_probabilities(x_R1D[:, 0])
 
     def select(self, rows: Tensor, sentences: Tensor | None) -> None:
         """Reorder rows after a beam step; drop sentences that are done where `sentences` names those that stay."""
@@ -73,146 +72,152 @@ class CachedDecoder:
             self.memory = [(k[sentences], v[sentences]) for k, v in self.memory]
 
 
-def log_probabilities(model: Transformer, x_RD: Tensor) -> Tensor:
-    """log P of every next piece [R, W]; `x` is what the last layer made."""
-    logits_RW = model.logits(model.decoder_norm(x_RD))
-    return F.log_softmax(logits_RW.float() if logits_RW.dtype is torch.bfloat16 else logits_RW, -1)
+def cached_decoder(model: SequenceModel, source_BS: Tensor) -> Any:
+    """What decodes with this model, piece by piece."""
+    if isinstance(model, Transformer):
+        return CachedDecoder(model, source_BS)
+    assert isinstance(model, OneStack)
+    return OneStackDecoder(model, source_BS)
 
 
 @dataclass
-class SameLength:
-    """Rows of a search whose sources have `length` pieces, so that their targets begin at one position."""
+class Beams:
+    """Of B sentences; w open hypotheses, K (the beam) finished ones, L the longest limit. All on the device."""
 
-    length: int
-    rows: Tensor
-    caches: list[KeyValueCache]
+    limits_B: Tensor
+    penalty_B: Tensor
+    """at the limit, float64"""
+    logprob_Bw: Tensor
+    history_BwL: Tensor
+    done_B: Tensor
+    score_BK: Tensor
+    """of finished hypotheses, best first, float64; -inf: none"""
+    ended_BK: Tensor
+    """their log-probability"""
+    length_BK: Tensor
+    pieces_BKL: Tensor
+
+    @classmethod
+    def begin(
+        cls, model: SequenceModel, limits: Sequence[int], beam: int, alpha: float, device: torch.device
+    ) -> "Beams":
+        B, L = len(limits), max([*limits, 1])
+        ended = torch.full((B, beam), NONE, device=device, dtype=torch.float64)
+        return cls(
+            torch.tensor(limits, device=device),
+            torch.tensor([length_penalty(n, alpha) for n in limits], device=device, dtype=torch.float64),
+            torch.zeros(B, 1, device=device, dtype=model.embedding_WD.dtype),
+            torch.zeros(B, 1, L, device=device, dtype=torch.int32),
+            torch.zeros(B, device=device, dtype=torch.bool),
+            ended,
+            ended,
+            torch.zeros(B, beam, device=device, dtype=torch.int32),
+            torch.zeros(B, beam, L, device=device, dtype=torch.int32),
+        )
+
+    def of(self, rows: Tensor) -> "Beams":
+        return Beams(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def advance(self, step_BwW: Tensor, position: int, alpha: float, n_best: int, made: int) -> tuple[Tensor, Tensor]:
+        """Add one piece, whose log P is `step`, to all open hypotheses; (parent, piece) of those that follow.
+
+        An end counts if it is among what the beam keeps, or where nothing else may follow. `made`: pieces so far.
+        """
+        width, beam = step_BwW.shape[1], self.score_BK.shape[1]
+        ends = self.logprob_Bw + step_BwW[:, :, EOS]
+        for special in (PAD, BOS, EOS):  # a list of them would be carried to the device each time
+            step_BwW[:, :, special] = NONE
+        # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
+        row_best, row_piece = top(step_BwW, min(beam, step_BwW.shape[-1]))
+        row_best = row_best + self.logprob_Bw[:, :, None]
+        best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
+        parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
+        last = position >= self.limits_B
+        counts = (ends >= best[:, -1:]) | last[:, None]
+        if width * step_BwW.shape[-1] <= beam:
+            counts = torch.ones_like(counts)
+        self._finish(ends.double().masked_fill(~counts | self.done_B[:, None], NONE), position, alpha, made)
+        bound = best[:, 0].double() / self.penalty_B
+        kept = self.score_BK[:, n_best - 1]
+        self.done_B = self.done_B | last | ((kept > NONE) & (kept >= bound)) | (bound == NONE)
+        self.logprob_Bw = best
+        self.history_BwL = _of(self.history_BwL, parent)
+        self.history_BwL[:, :, made] = piece
+        return parent, piece
+
+    def _finish(self, ends_Bw: Tensor, position: int, alpha: float, made: int) -> None:
+        """The best of these and of those before; of equal ones those before."""
+        scores = torch.cat((self.score_BK, ends_Bw / length_penalty(position, alpha)), 1)
+        score, order = scores.sort(dim=1, descending=True, stable=True)
+        order = order[:, : self.score_BK.shape[1]]
+        self.score_BK = score[:, : order.shape[1]]
+        self.ended_BK = torch.cat((self.ended_BK, ends_Bw), 1).gather(1, order)
+        now = torch.full_like(ends_Bw, made, dtype=torch.int32)
+        self.length_BK = torch.cat((self.length_BK, now), 1).gather(1, order)
+        self.pieces_BKL = _of(torch.cat((self.pieces_BKL, self.history_BwL), 1), order)
+
+    def hypotheses(self, n_best: int) -> list[list[Hypothesis]]:
+        """What was found, read from the device."""
+        found = []
+        parts = (self.score_BK, self.ended_BK, self.length_BK, self.pieces_BKL)
+        for best in zip(*(part.tolist() for part in parts), strict=True):
+            some = [Hypothesis(p[:n], s, end) for s, end, n, p in zip(*best, strict=True) if s > NONE]
+            found.append(some[:n_best])
+        return found
 
 
-class OneStackDecoder:
-    """One stack, one piece at a time, as CachedDecoder; sources of one length go through it together.
-
-    Each has positions and cache of its own length, whatever positional scheme or layer type there is: no row sees what
-    others of the batch are. What was decoded before is held for every beam, the source with it.
-    """
-
-    def __init__(self, model: Transformer, source_BS: Tensor):
-        self.model, self.groups = model, list[SameLength]()
-        lengths_B = (source_BS != PAD).sum(1)
-        at_once = model.config.layer == "attention"  # other types keep their state one piece at a time
-        for n in lengths_B.unique().tolist():
-            rows = (lengths_B == n).nonzero()[:, 0]
-            group = SameLength(n, rows, [layer.self_attention.new_cache() for layer in model.decoder])
-            for start, pieces in enumerate(source_BS[rows, :n].split(n if at_once else 1, 1)):
-                self._through(model.embed_target(pieces, start, of_source=True), group, start)
-            self.groups.append(group)
-
-    def step(self, pieces_R: Tensor, position: int) -> Tensor:
-        """As CachedDecoder.step; rows may be any number to a sentence."""
-        x_RD = self.model.embedding_WD.new_empty(len(pieces_R), self.model.config.d_model)
-        for group in self.groups:
-            start = group.length + position
-            x_R1D = self.model.embed_target(pieces_R[group.rows, None], start)
-            x_RD[group.rows] = self._through(x_R1D, group, start)[:, 0].to(x_RD.dtype)
-        return log_probabilities(self.model, x_RD)
-
-    def _through(self, x_BTD: Tensor, group: SameLength, start: int) -> Tensor:
-        causal, none = self.model.config.stack == "causal", list[Keep]((None, None))
-        for layer, cache in zip(cast(Sequence[EncoderLayer], self.model.decoder), group.caches, strict=True):
-            x_BTD = layer(x_BTD, None, none, causal=causal, cache=cache, start=start)
-        return x_BTD
-
-    def select(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """As CachedDecoder.select."""
-        for group in self.groups:
-            kept = torch.isin(rows, group.rows).nonzero()[:, 0]
-            for cache in group.caches:
-                cache.select(torch.searchsorted(group.rows, rows[kept]))
-            group.rows = kept
-        if sentences is not None:
-            self.groups = [group for group in self.groups if len(group.rows)]
-
-
-def cached_decoder(model: Transformer, source_BS: Tensor) -> CachedDecoder | OneStackDecoder:
-    return (OneStackDecoder if model.config.one_stack else CachedDecoder)(model, source_BS)
+def _of(x_BwL: Tensor, rows_BK: Tensor) -> Tensor:
+    return x_BwL.gather(1, rows_BK[:, :, None].expand(-1, -1, x_BwL.shape[2]))
 
 
 @torch.no_grad()
 def beam_search(
-    model: Transformer,
+    model: SequenceModel,
     source_BS: Tensor,
     beam: int,
     alpha: float,
     extra_len: int,
     n_best: int = 1,
-    penalty: Callable[[int, float], float] = length_penalty,
-    early: bool = False,
     begin_BP: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
     """For each source the `n_best` finished hypotheses (at most `beam`), best first. Each finishes with the end token.
 
-    The model must be in evaluation mode. Ties go to the smaller piece id of the better beam. `penalty(length, alpha)`
-    must not fall with the length. `early` leaves a sentence with its `beam`-th finished hypothesis, as other libraries
-    do: sooner, and perhaps without the best. `begin_BP`: pieces that every target begins with; lengths count them,
-    pieces, log-probabilities and the limit do not.
+    The model must be in evaluation mode. Ties go to the smaller piece id of the better beam. `begin_BP`: pieces that
+    every target begins with; lengths count them, pieces, log-probabilities and the limit do not.
     """
     assert not model.training and alpha >= 0 and 1 <= n_best <= beam
     device = source_BS.device
+    every = 1 if device.type in READ_AT_ONCE else READ_EVERY
     before = int(model.config.one_stack)  # in one stack the source also uses positions
     begun = 0 if begin_BP is None else begin_BP.shape[1]
     lengths = (source_BS != PAD).sum(1).tolist()
     limits = [min(n + begun + extra_len, model.max_length - before * n) for n in lengths]
-    finished: list[list[Hypothesis]] = [[] for _ in limits]
-    decoder = cached_decoder(model, source_BS)
-    open_ids = list(range(len(limits)))  # sentences still in the batch
+    beams, decoder = Beams.begin(model, limits, beam, alpha, device), cached_decoder(model, source_BS)
+    open_ids, ended = list(range(len(limits))), list[tuple[list[int], Beams]]()
     pieces_R = torch.full((len(limits),), BOS, device=device)
-    history = torch.empty(len(limits), 1, 0, dtype=torch.long, device=device)  # [sentences, width, pieces so far]
-    logprob = torch.zeros(len(limits), 1, device=device, dtype=model.embedding_WD.dtype)
-    position = 0
-    for pieces in () if begin_BP is None else begin_BP.T:
+    for position in range(begun):
         decoder.step(pieces_R, position)
-        pieces_R, position = pieces, position + 1
-    while open_ids:
-        sentences, width = history.shape[:2]
-        step = decoder.step(pieces_R, position).view(sentences, width, -1)
-        position += 1
-        ends = logprob + step[:, :, EOS]
-        step[:, :, [PAD, BOS, EOS]] = float("-inf")
-        # a row's beam best are all that can be among its sentence's beam best: a small top-k before the large one
-        row_best, row_piece = top(step, min(beam, step.shape[-1]))
-        row_best += logprob[:, :, None]
-        best, flat = row_best.flatten(1).topk(min(beam, row_best[0].numel()), 1)
-        parent, piece = flat // row_best.shape[-1], row_piece.flatten(1).gather(1, flat)
-
-        # an end counts if it is among what the beam keeps, or where nothing else may follow
-        are_last = [position >= limits[sentence] for sentence in open_ids]
-        last = torch.tensor(are_last, device=device)
-        everything = width * step.shape[-1] <= beam
-        counts = (ends >= best[:, -1:]) | last[:, None] | everything
-        divisor = penalty(position, alpha)
-        # a device is asked twice a step at most, whatever has finished: each time it has to come to an end first
-        counted = ends.masked_fill(~counts, float("-inf"))
-        *seen, best_open = torch.cat((counted, best[:, :1]), 1).double().T.tolist()
-        found = [(row, b) for row in range(sentences) for b in range(width) if seen[b][row] > float("-inf")]
-        ended = history[tuple(torch.tensor(found, device=device).T)].tolist() if found else []
-        for (row, b), pieces in zip(found, ended, strict=True):
-            finished[open_ids[row]].append(Hypothesis(pieces, seen[b][row] / divisor, seen[b][row]))
-
-        stay = []
-        for row, (sentence, open_best, is_last) in enumerate(zip(open_ids, best_open, are_last, strict=True)):
-            done = finished[sentence] = sorted(finished[sentence], key=lambda x: -x.score)[:beam]
-            bound = open_best / penalty(limits[sentence], alpha)
-            enough = len(done) >= n_best and done[n_best - 1].score >= bound
-            if not (is_last or enough or bound == float("-inf") or (early and len(done) >= beam)):
-                stay.append(row)
-        if not stay:
-            break
-        rows = torch.tensor(stay, device=device)
-        parent, piece, logprob = parent[rows], piece[rows], best[rows]
-        decoder.select((rows[:, None] * width + parent).flatten(), rows if len(stay) < sentences else None)
-        history = torch.cat((history[rows[:, None], parent], piece[:, :, None]), 2)
-        pieces_R = piece.flatten()
-        open_ids = [open_ids[row] for row in stay]
-    return [hypotheses[:n_best] for hypotheses in finished]
+        pieces_R = begin_BP[:, position]  # type: ignore[index]
+    longest = max([*limits, begun + 1])
+    for position in range(begun + 1, longest + 1):
+        width = beams.logprob_Bw.shape[1]
+        step = decoder.step(pieces_R, position - 1).view(len(open_ids), width, -1)
+        parent, piece = beams.advance(step, position, alpha, n_best, position - 1 - begun)
+        rows, sentences = torch.arange(len(open_ids), device=device), None
+        if position % every == 0 or position == longest:
+            done = beams.done_B.tolist()
+            if any(done):
+                gone, stay = ([i for i, x in enumerate(done) if x is which] for which in (True, False))
+                ended.append(([open_ids[i] for i in gone], beams.of(torch.tensor(gone, device=device))))
+                rows = sentences = torch.tensor(stay, device=device, dtype=torch.long)
+                open_ids = [open_ids[i] for i in stay]
+                beams = beams.of(rows)
+            if not open_ids:
+                break
+        decoder.select((rows[:, None] * width + parent[rows]).flatten(), sentences)
+        pieces_R = piece[rows].flatten()
+    found = {i: best for ids, part in ended for i, best in zip(ids, part.hypotheses(n_best), strict=True)}
+    return [found[i] for i in range(len(limits))]
 
 
 def top(x_BTW: Tensor, k: int) -> tuple[Tensor, Tensor]:

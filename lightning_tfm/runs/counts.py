@@ -2,11 +2,11 @@
 
 from lightning_tfm.data.module import TranslationData
 from lightning_tfm.model.flops import AttentionPairs, training_flops
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.runs.record import Parameters
 
 
-def counted(model: Transformer) -> Parameters:
+def counted(model: SequenceModel) -> Parameters:
     """Trainable numbers by part, also with user-defined classes."""
     sums = {"embedding": 0, "encoder": 0, "decoder": 0, "positions": 0}
     for name, parameter in model.named_parameters():
@@ -15,7 +15,7 @@ def counted(model: Transformer) -> Parameters:
     return Parameters(**sums, total=sum(sums.values()))
 
 
-def run_flops(model: Transformer, data: TranslationData, source_tokens: int, target_tokens: int) -> int:
+def run_flops(model: SequenceModel, data: TranslationData, source_tokens: int, target_tokens: int) -> int:
     """Training FLOPs by formula (model/size.py); attention pairs from the mean over the pairs that are trained on."""
     source, target, ids = data.lengths()
     source, target = source[ids].astype(float), target[ids].astype(float)

@@ -126,7 +126,7 @@ class Run:
         callback = RunCallback(events, writer, evaluation_batches(dev)[rank::world], len(dev), mark, tally)
         agreement = Agreement(digest(self.experiment, self.hardware, self.folder.training_hash))
         beside = self.beside if rank == 0 else ()
-        trainer = make_trainer(self.experiment, self.hardware, [agreement, callback, *beside])
+        trainer = make_trainer(self.experiment, self.hardware, [agreement, callback.stopwatch, callback, *beside])
         if self.hardware.compile:
             compile_layers(module.transformer)
         tally.this_attempt["device"] = trainer.strategy.root_device.type

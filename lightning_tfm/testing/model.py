@@ -13,10 +13,11 @@ from lightning_tfm.config import Experiment, Model
 from lightning_tfm.contradictions import check
 from lightning_tfm.errors import UserError
 from lightning_tfm.model import leaks
+from lightning_tfm.model.dropout import given
 from lightning_tfm.model.leaks import SOURCES, TARGETS, V, pad
 from lightning_tfm.model.own import SET, origins_in_words
 from lightning_tfm.model.search import CachedDecoder
-from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import KINDS
 from lightning_tfm.study.classes import user_classes
 
@@ -169,10 +170,10 @@ class ModelSuite:
             sizes, source, target = model.config, pad(SOURCES), pad(TARGETS)
             shapes = ((1 + 2 * sizes.N, *source.shape), (1 + 3 * sizes.N, *target.shape))
             source_keep, target_keep = ((normal(*shape, sizes.d_model) > 0).double() / 0.7 for shape in shapes)
-            noise = Noise(source_keep, target_keep)
+            masks = zip(model.dropouts(), [*source_keep, *target_keep], strict=True)
             model.train()
-            with torch.random.fork_rng(devices=[]):
-                results = [(torch.manual_seed(seed), model(source, target, noise))[1] for seed in (1, 2)]
+            with torch.random.fork_rng(devices=[]), given(list(masks)):
+                results = [(torch.manual_seed(seed), model(source, target))[1] for seed in (1, 2)]
             assert torch.equal(*results), "two passes with the same dropout masks differ"
 
     def test_every_precision(self) -> None:

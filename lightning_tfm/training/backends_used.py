@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from lightning_tfm.config import Model
-from lightning_tfm.model.positions import ALiBi, BiasScheme, find_scheme
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.positions import BiasScheme, find_scheme
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.training.module import TransformerModule
 
 VARIANTS = 64
@@ -16,7 +16,7 @@ VARIANTS = 64
 and every further one runs uncompiled"""
 
 
-def compile_layers(model: Transformer) -> None:
+def compile_layers(model: SequenceModel) -> None:
     """torch.compile every layer for any shape, in place; parameters keep their names."""
     torch._dynamo.config.recompile_limit = VARIANTS
     for layer in (*model.encoder, *model.decoder):
@@ -29,7 +29,7 @@ def backends_used(module: TransformerModule) -> list[str]:
     t, found = module.experiment.training, []
     if module.device.type == "cuda":
         found.append(attention_backends(module.experiment.model, module.device, t.precision))
-    found += module.backend.describe()
+    found += module.backend.notes
     if tried := variants_tried():
         counters = sys.modules["torch._dynamo.utils"].counters
         good, breaks = counters["frames"]["ok"], counters["graph_break"].total()
@@ -56,7 +56,7 @@ def attention_backends(c: Model, device: torch.device, precision: str) -> str:
     padded = torch.ones(2, 1, 1, 64, dtype=torch.bool, device=device)
     scheme = find_scheme(c.positions)
     biased = issubclass(scheme, BiasScheme)
-    bias = torch.zeros(2, c.h, 64, 64, requires_grad=scheme is not ALiBi, device=device, dtype=kind)
+    bias = torch.zeros(2, c.h, 64, 64, requires_grad=c.positions != "alibi", device=device, dtype=kind)
 
     def taken(mask: Tensor | None, causal: bool = False) -> str:
         mask = mask if mask is None else mask.expand(2, c.h, 64, 64)

@@ -18,6 +18,7 @@ from lightning_tfm.training.backends_used import backends_used, variants_tried
 from lightning_tfm.training.evaluate import evaluate_lines, perplexity
 from lightning_tfm.training.module import TransformerModule
 from lightning_tfm.training.schedule import EventSchedule, learning_rate
+from lightning_tfm.training.stopwatch import Stopwatch
 from lightning_tfm.training.tally import Tally
 from lightning_tfm.training.writer import Writer
 
@@ -60,6 +61,7 @@ class RunCallback(pl.Callback):
         self.events, self.writer, self.batches, self.n, self.mark = events, writer, batches, n, mark
         self.record, self.tally = None if writer is None else writer.record, tally
         self.signum = 0
+        self.stopwatch = Stopwatch()
         self._clock = self._shown = self._asked = 0.0
         self._saved = time.monotonic()
         self._tried = self._late = 0
@@ -200,8 +202,7 @@ class RunCallback(pl.Callback):
 
     def _take_parts(self, module: TransformerModule) -> None:
         """Move the module's seconds over here, where they survive in checkpoints."""
-        watch = module.stopwatch
-        assert watch is not None, "made as training began"
+        watch = self.stopwatch
         for part, seconds in watch.seconds.items():
             self.tally.parts[part] += seconds
             watch.seconds[part] = 0.0

@@ -5,7 +5,7 @@ plan knows beforehand. Nothing here depends on how the step was cut.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
@@ -15,29 +15,19 @@ from torch import Tensor
 
 from lightning_tfm.config import Experiment, from_record, to_dict
 from lightning_tfm.data.batch import Batch, Step
+from lightning_tfm.model.dropout import given
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.own import begin
-from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.parts import own_parts
-from lightning_tfm.training.backend import Backend, MaskSource
-from lightning_tfm.training.dropout_masks import SentenceMasks
+from lightning_tfm.training.backend import Backend, Draw
 from lightning_tfm.training.evaluate import Line, all_lines, perplexity, score_batch, translated
 from lightning_tfm.training.logged import is_observed, log_step
 from lightning_tfm.training.loss import token_nll
+from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.optimizers import limited_norm, make_optimizer
 from lightning_tfm.training.pending_losses import READ_EVERY, PendingLosses
 from lightning_tfm.training.schedule import learning_rate
-from lightning_tfm.training.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from lightning_tfm.training.inner_masks import InnerMasks
-
-
-def _inner_masks(experiment: Experiment) -> "InnerMasks | None":
-    if experiment.training.masks != "sentence" or not experiment.model.drops_inside:
-        return None
-    from lightning_tfm.training.inner_masks import InnerMasks
-
-    return InnerMasks(experiment.model, experiment.training.seed)
 
 
 class TransformerModule(pl.LightningModule):
@@ -54,19 +44,15 @@ class TransformerModule(pl.LightningModule):
         self.save_hyperparameters({"experiment": plain, "V": V})
         self.automatic_optimization = False
         t = self.experiment.training
-        self.transformer = Transformer(self.experiment.model, V, t.seed)
+        self.transformer: SequenceModel = make_model(self.experiment.model, V, t.seed)
         if t.precision == "float64":
             self.double()
-        keyed = t.masks == "sentence" and self.experiment.model.P_drop > 0
         self.backend = backend or Backend()
-        self.masks = SentenceMasks(self.experiment.model, t.seed) if keyed else None
-        self._drawn_by: dict[torch.device, MaskSource] = {}
-        self.inner_masks = _inner_masks(self.experiment)
+        self.masks = SentenceMasks(self.experiment.model, t.seed)
+        self._draws: dict[torch.device, Draw] = {}
         self.sums = np.zeros(2)
         """loss and nll of this rank since the last `take_sums`, as far as they have been read"""
         self.pending = PendingLosses()
-        self.stopwatch: Stopwatch | None = None
-        """seconds of forward, backward and optimizer since training began or was resumed; masks belong to forward"""
         self.norm_wanted = False
         """whether to measure the next step: `grad_norm`, before clipping; clipped ones always are"""
         self.lines: dict[int, Line] = {}
@@ -80,52 +66,57 @@ class TransformerModule(pl.LightningModule):
         return make_optimizer(self.transformer, self.experiment.training)
 
     def on_train_start(self) -> None:
-        self.stopwatch = Stopwatch(self.device)
         self.pending.every = 1 if self.device.type == "cpu" else READ_EVERY
 
     def training_step(self, step: Step, batch_idx: int) -> None:
-        t, optimizer, watch = self.experiment.training, self.optimizers(), self.stopwatch
-        assert watch is not None and not isinstance(optimizer, list)
-        observed = is_observed(self, step)
-        if observed:
+        t, optimizer = self.experiment.training, self.optimizers()
+        assert not isinstance(optimizer, list)
+        logged = is_observed(self, step)
+        if logged:
             self.flush_losses()
         before = self.sums.copy()
-        watch.start()
         scale = self.trainer.world_size / step.target_tokens  # DDP divides the sum of gradients by world_size
         for number, batch in enumerate(step.micro, 1):
             with self._without_sync() if number < len(step.micro) else nullcontext():
-                loss, nll = self.batch_loss(batch, self._noise(step.step, batch))
-                watch.lap("forward")
+                loss, nll = self.batch_loss(step.step, batch)
                 self.manual_backward(loss * scale)
-                watch.lap("backward")
             self.pending.add(step.step, number, batch, torch.stack((loss.detach(), nll)).double())
-            if observed or self.pending.every == 1:
+            if logged or self.pending.every == 1:
                 self.flush_losses()
-        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or observed)
-        if observed:
+        self.grad_norm = limited_norm(self.parameters(), t.clip_norm, self.norm_wanted or logged)
+        if logged:
             log_step(self, step, self.sums - before)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step.step, self.experiment.model.d_model, t)
         optimizer.step()
         optimizer.zero_grad()
-        watch.lap("optimizer")
-        watch.settle()
         if (step.step + 1) % self.pending.every == 0:
             self.flush_losses()
 
-    def batch_loss(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
-        """(smoothed loss, unsmoothed nll), summed over the batch's target tokens, in nats."""
-        t, model = self.experiment.training, self.transformer
+    def batch_loss(self, step: int, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(smoothed loss, unsmoothed nll) of a micro-batch of optimizer step `step`, with its dropout, summed over its
+        target tokens, in nats."""
+        t, model, m = self.experiment.training, self.transformer, self.experiment.model
         if len(batch.index_B) == 0:  # more ranks than sentences: exact zeros for every parameter
             zero = sum((p.sum() * 0.0 for p in model.parameters()), torch.zeros((), device=self.device))
             return zero, zero.detach()
-        with self.backend.multiplying():
-            x_ND, y_N = self._target_rows(batch, noise)
-        return self.backend.smoothed_nll(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
+        keyed = t.masks == "sentence"
+        if own_parts(m) or (not keyed and (m.P_drop or m.drops_inside)):  # what draws by itself begins anew
+            begin("device masks", t.seed, step, int(batch.index_B[0]))
+        masks = self.masks.given(step, batch, model, self._draw()) if keyed else []
+        with given(masks), self.backend.around():
+            x_ND, y_N = self._target_rows(batch)
+        return self.backend.loss(x_ND, model.generator_WD, y_N, t.eps_ls, t.smoothing)
 
-    def _target_rows(self, batch: Batch, noise: Noise | None) -> tuple[Tensor, Tensor]:
+    def _draw(self) -> Draw:
+        device = self.transformer.embedding_WD.device
+        if device not in self._draws:
+            self._draws[device] = self.backend.masks(self.masks, device)
+        return self._draws[device]
+
+    def _target_rows(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The decoder's output [N, D] and the wanted piece of every true target position."""
-        hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed, noise)
+        hidden_BTD = self.transformer.hidden(batch.source_BS, batch.target_in_BT, batch.allowed)
         x_ND, y_N = hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
         if batch.rows_N is not None:
             x_ND, y_N = x_ND.index_select(0, batch.rows_N), y_N.index_select(0, batch.rows_N)
@@ -141,25 +132,6 @@ class TransformerModule(pl.LightningModule):
         total = self.reduce(self.sums)
         self.sums = np.zeros(2)
         return total
-
-    def _noise(self, step: int, batch: Batch) -> Noise | None:
-        noise = self._noise_between(step, batch)
-        if self.inner_masks is None or not len(batch.index_B):
-            return noise
-        return self.inner_masks.beside(noise, step, batch, self.transformer.embedding_WD)
-
-    def _noise_between(self, step: int, batch: Batch) -> Noise | None:
-        """The masks of whole sub-layers; the generators of torch, NumPy and Python, for what else draws, begin anew."""
-        m, own = self.experiment.model, own_parts(self.experiment.model)
-        if len(batch.index_B) and (own or (self.masks is None and (m.P_drop or m.drops_inside))):
-            seed, first = self.experiment.training.seed, int(batch.index_B[0])
-            begin("device masks", seed, step, first)
-        if self.masks is not None and len(batch.index_B):
-            like = self.transformer.embedding_WD
-            if like.device not in self._drawn_by:
-                self._drawn_by[like.device] = self.backend.masks(self.masks, like.device)
-            return self._drawn_by[like.device].noise(step, batch, like)
-        return None
 
     def _without_sync(self) -> AbstractContextManager[None]:
         strategy = self.trainer.strategy
@@ -178,7 +150,7 @@ class TransformerModule(pl.LightningModule):
     @torch.no_grad()
     def sentence_nll(self, batch: Batch) -> np.ndarray:
         """Unsmoothed nll [B] of each sentence, end token included, in nats: float64 sums in the order of positions."""
-        x_ND, y_N = self._target_rows(batch, None)
+        x_ND, y_N = self._target_rows(batch)
         nll_N = token_nll(x_ND, self.transformer.generator_WD, y_N).double().cpu().numpy()
         starts = np.concatenate(([0], np.cumsum(batch.target_lengths_B)[:-1]))
         return np.add.reduceat(nll_N, starts)

@@ -3,25 +3,39 @@
 import time
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 
 PARTS = ("forward", "backward", "optimizer")
 
 
-class Stopwatch:
-    """Seconds by part. On a GPU the marks are events of its stream, read once it has passed them."""
+class Stopwatch(pl.Callback):
+    """Seconds by part; dropout masks belong to forward. On a GPU the marks are events of its stream, read once it has
+    passed them."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
-        self.gpu = device.type == "cuda"
-        self._last = self._now()
+        self.gpu = False
+        self._last: Any = None
         self._laps: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
 
-    def start(self) -> None:
-        """Begin a part; the time since the last lap belongs to none."""
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        self.gpu = module.device.type == "cuda"
         self._last = self._now()
 
-    def lap(self, part: str) -> None:
+    def on_before_backward(self, *_: Any) -> None:
+        self._lap("forward")
+
+    def on_after_backward(self, *_: Any) -> None:
+        self._lap("backward")
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._lap("optimizer")
+        while self._laps and self._laps[0][2].query():  # those that the device has finished
+            part, began, ended = self._laps.pop(0)
+            self.seconds[part] += began.elapsed_time(ended) / 1e3
+
+    def _lap(self, part: str) -> None:
         """The work since the last mark was `part`."""
         now = self._now()
         if self.gpu:
@@ -29,12 +43,6 @@ class Stopwatch:
         else:
             self.seconds[part] += now - self._last
         self._last = now
-
-    def settle(self) -> None:
-        """Count the laps that the device has finished."""
-        while self._laps and self._laps[0][2].query():
-            part, began, ended = self._laps.pop(0)
-            self.seconds[part] += began.elapsed_time(ended) / 1e3
 
     def _now(self) -> Any:
         """Seconds; on a GPU an event of its stream."""

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from lightning_tfm.config import Model
-from lightning_tfm.inference.attended import comparing, places, some_lines
+from lightning_tfm.inference.attended import looking, places, some_lines
 from lightning_tfm.inference.inspect import weights
 from lightning_tfm.inference.probes import without
 from lightning_tfm.inference.schemes import schemes
 from lightning_tfm.inference.softmax import COUNTS, counted, measured
+from lightning_tfm.model.one_stack import make_model
 from lightning_tfm.model.positions import sinusoids
 from lightning_tfm.model.transformer import Transformer
 
@@ -20,7 +21,7 @@ SIZES = {"N": 2, "d_model": 12, "d_ff": 9, "h": 3, "d_k": 4, "d_v": 5, "neighbou
 
 
 def shown(**change) -> dict[str, np.ndarray]:
-    trained = SimpleNamespace(module=SimpleNamespace(transformer=Transformer(Model(**SIZES, **change), 31).eval()))
+    trained = SimpleNamespace(module=SimpleNamespace(transformer=make_model(Model(**SIZES, **change), 31).eval()))
     found = weights(trained, np.arange(5, 12), np.arange(5, 11))
     return {kind: np.array(layers) for kind, layers in found.items()}
 
@@ -106,7 +107,7 @@ def test_softmaxes_are_those_of_the_model_and_are_left_as_they_were(change):
 @pytest.mark.parametrize(("stack", "alone"), [("prefix", 0), ("causal", 3)])
 def test_softmaxes_of_one_stack_are_those_of_source_and_target(stack, alone):
     """Entropies are over the logarithm of the keys that each sees: of equal scores all are 1."""
-    model = Transformer(Model(**SIZES, stack=stack), 31).eval()
+    model = make_model(Model(**SIZES, stack=stack), 31).eval()
     for layer in model.decoder:
         layer.self_attention.W_QKV.weight.data[:12] = 0.0
     found = measured(model, some_lines(Text(), 3))
@@ -119,13 +120,10 @@ def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
     model, batches = Transformer(Model(**SIZES, scores="unscaled"), 31).double().eval(), some_lines(Text(), 3)
     seen = []
 
-    def watched(*arguments):
-        seen.append(arguments[5])
-        return type(places(model)[0].module).compare(places(model)[0].module, *arguments)
-
     plain = model(batches[0].source_BS, batches[0].target_in_BT)
-    with comparing([(places(model)[0].module, watched)]):
-        assert torch.equal(model(batches[0].source_BS, batches[0].target_in_BT), plain) and seen == [None]
+    with looking(places(model)[:1], lambda place, look: seen.append((place.kind, look.bias))):
+        watched = model(batches[0].source_BS, batches[0].target_in_BT)
+    assert (watched - plain).abs().max() < 1e-12 and seen == [("encoder", None)]
     shares = []
     for factor in (1.0, 30.0):
         for _, _, module in places(model):
@@ -139,7 +137,7 @@ def test_watched_attention_gives_the_same_results_and_larger_scores_saturate():
 
 
 def told(positions: str, **change) -> dict:
-    model = Transformer(Model(**(SIZES | change), positions=positions), 31).eval()
+    model = make_model(Model(**(SIZES | change), positions=positions), 31).eval()
     return schemes(SimpleNamespace(module=SimpleNamespace(transformer=model)), Text())["stacks"]
 
 
@@ -184,7 +182,7 @@ def test_a_head_at_zero_is_one_whose_part_of_the_output_matrix_is_zero(change):
     for kind in ("encoder", "decoder", "cross"):
         module = next(place.module for place in places(model) if place.kind == kind)
         before = model(batch.source_BS, batch.target_in_BT)
-        with comparing([(module, without(module, 1))]):
+        with without(module, 1):
             found = model(batch.source_BS, batch.target_in_BT)
         assert (found != before).any() and torch.equal(model(batch.source_BS, batch.target_in_BT), before)
         kept = module.W_O.weight.data.clone()

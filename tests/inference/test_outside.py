@@ -121,7 +121,7 @@ def test_ctranslate2_translates_alike(run, text, tmp_path, variant):
     theirs = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32", intra_threads=1)
     tokenizer, model = trained.prepared.tokenizer, trained.module.transformer
     sources = [row for row in tokenizer.encode(trained.prepared.split("val").source_text()) if len(row)]
-    scores, equal, compared = [], 0, 0
+    scores, equal = [], 0
     barred = [["<pad>"], ["<s>"]]  # which our search never takes
     for ids in sources:
         tokens, source_BS = [[tokenizer.piece(i) for i in ids]], torch.tensor([[*ids.tolist(), 3]])
@@ -130,21 +130,17 @@ def test_ctranslate2_translates_alike(run, text, tmp_path, variant):
             if beam == 1:  # it renormalises without them, which changes scores between lengths
                 options["suppress_sequences"] = barred
             (best,) = theirs.translate_batch(tokens, max_decoding_length=20, **options)
-            (ours,) = beam_search(model, source_BS, beam, alpha, 20 - len(ids), penalty=lambda n, a: n**a, early=True)
-            if (
-                beam > 1 and len(best.hypotheses[0]) == 20
-            ):  # cut off: there we count the end token, CTranslate2 does not
-                continue
-            compared += 1
-            equal += best.hypotheses[0] == [tokenizer.piece(i) for i in ours[0].pieces]
-        # forced: the same probabilities for the translation of theirs
+            if beam == 1:  # with more, it stops and normalises otherwise than the paper
+                ((ours,),) = beam_search(model, source_BS, beam, alpha, 20 - len(ids))
+                equal += best.hypotheses[0] == [tokenizer.piece(i) for i in ours.pieces]
+        # forced: the same probabilities for the translation of theirs, of the wider beam
         (scored,) = theirs.score_batch(tokens, [best.hypotheses[0]])
         pieces = [2, *(tokenizer_id(tokenizer, piece) for piece in best.hypotheses[0])]
         logits = model(torch.tensor([[*ids.tolist(), 3]]), torch.tensor([pieces]))
         wanted = torch.tensor([*pieces[1:], 3])
         logprob = torch.log_softmax(logits[0], -1)[torch.arange(len(wanted)), wanted]
         scores.append(np.abs(logprob.detach().numpy() - scored.log_probs).max())
-    assert max(scores) < 1e-4 and equal == compared >= len(sources)
+    assert max(scores) < 1e-4 and equal == len(sources) > 5
 
 
 def tokenizer_id(tokenizer, piece: str) -> int:

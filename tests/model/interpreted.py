@@ -18,8 +18,8 @@ from lightning_tfm.accel.on_gpu import DeviceMasks
 from lightning_tfm.config import Experiment, Hardware, Model, Training
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.errors import UserError
-from lightning_tfm.training.dropout_masks import SentenceMasks
 from lightning_tfm.training.loss import smoothed_nll, smoothing_weights
+from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.module import TransformerModule
 from tests import tiny
 
@@ -69,7 +69,7 @@ def test_a_step_with_them_is_the_step_without():
     batch, losses = ragged(random.Random(4)), []
     for wanted in ("none", "masks"):
         module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
-        loss, _ = module.batch_loss(batch, module._noise(3, batch))
+        loss, _ = module.batch_loss(3, batch)
         losses.append(loss.item())
         assert module.backend.describe() == [] if wanted == "none" else ["dropout masks by Triton, the same bits"]
     assert losses[0] == losses[1]
@@ -149,7 +149,7 @@ def test_a_step_in_bfloat16_has_no_other_products_and_the_gradient_of_one_buffer
         module = TransformerModule(e, 31, choose.backend(Hardware(kernels=wanted), "float32", CPU)).train()
         with Products() as products:
             with torch.autocast("cpu", torch.bfloat16):
-                loss, _ = module.batch_loss(batch, module._noise(3, batch))
+                loss, _ = module.batch_loss(3, batch)
             loss.backward()
         assert {kind for _, kind in products.seen} == {torch.bfloat16}
         found.append((loss.item(), module.transformer.embedding_WD.grad))

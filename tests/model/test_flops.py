@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention_types import Gated
 from lightning_tfm.model.flops import AttentionPairs, training_flops
-from lightning_tfm.model.transformer import Transformer
+from lightning_tfm.model.one_stack import make_model
+from lightning_tfm.model.transformer import SequenceModel, Transformer
 from lightning_tfm.parts import ATTENTIONS, FEED_FORWARDS, LAYERS, SCHEMES
 
 B, V = 3, 31
@@ -59,7 +60,7 @@ CHANGES += [
 ]
 
 
-def counted_by_torch(model: Transformer, S: int, T: int) -> int:
+def counted_by_torch(model: SequenceModel, S: int, T: int) -> int:
     """Two things torch sees otherwise: the first step of a recurrent layer multiplies with a state of zeros, for which
     it takes no gradient; and the counter takes the weights' gradient of a depthwise convolution for a full one's."""
     source, target = torch.randint(4, V, (B, S)), torch.randint(4, V, (B, T))
@@ -89,7 +90,7 @@ def test_torch_counts_as_many(change, S, T):
     None has fewer than 16 keys, up to which a CPU fills them (attention.VECTOR).
     """
     config = Model(**(SIZES | change))
-    model = Transformer(config, V).double()
+    model = make_model(config, V).double()
     expected = counted_by_torch(model, S, T)
     pairs = AttentionPairs.of(config, torch.full((B,), S).numpy(), torch.full((B,), T).numpy())
     assert training_flops(config, V, B * S, B * T, pairs) == expected

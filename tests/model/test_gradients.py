@@ -7,8 +7,9 @@ from torch.func import functional_call
 
 from lightning_tfm.config import Model
 from lightning_tfm.model.attention import CrossAttention, SelfAttention, attend
+from lightning_tfm.model.dropout import given
 from lightning_tfm.model.positions import PositionSizes, find_scheme
-from lightning_tfm.model.transformer import Noise, Transformer
+from lightning_tfm.model.transformer import Transformer
 from lightning_tfm.parts import SCHEMES
 from lightning_tfm.training.loss import smoothed_nll
 
@@ -78,7 +79,7 @@ def test_whole_model_with_loss_and_dropout(positions, norm):
     source, target = torch.tensor([[4, 5, 6, 3], [5, 3, 0, 0]]), torch.tensor([[2, 6, 4], [2, 5, 5]])
     wanted = torch.tensor([6, 4, 3, 5, 5, 3])
     keep = torch.rand(8, 2, 4, 4, dtype=torch.float64).gt(0.3) / 0.7
-    noise = Noise(keep[:3], keep[:4, :, :3])
+    masks = list(zip(model.dropouts(), [*keep[:3], *keep[:4, :, :3]], strict=True))
     names = [name for name, _ in model.named_parameters()]
 
     class Loss(torch.nn.Module):
@@ -87,7 +88,8 @@ def test_whole_model_with_loss_and_dropout(positions, norm):
             self.model = model
 
         def forward(self):
-            hidden = self.model.hidden(source, target, (source != 0)[:, None, None, :], noise)
+            with given(masks):
+                hidden = self.model.hidden(source, target, (source != 0)[:, None, None, :])
             return smoothed_nll(hidden.flatten(0, 1), self.model.embedding_WD, wanted, 0.1, "vocabulary")[0]
 
     loss = Loss()

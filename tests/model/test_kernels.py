@@ -15,7 +15,7 @@ from lightning_tfm.config import Hardware, Model
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.training.backend import Backend
-from lightning_tfm.training.dropout_masks import SentenceMasks
+from lightning_tfm.training.masks import SentenceMasks
 
 CPU = torch.device("cpu")
 
@@ -32,14 +32,14 @@ def test_they_equal_their_formulas_in_the_interpreter():
 def test_on_a_cpu_numpy_draws_and_triton_is_not_imported(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     formula, backend = SentenceMasks(Model(N=1, d_model=16), 1), choose.backend(Hardware(), "float32", CPU)
-    assert type(backend) is Backend and backend.masks(formula, CPU) is formula
+    assert backend.loss is Backend().loss and backend.masks(formula, CPU) == formula.between
 
 
 @pytest.mark.parametrize(("triton", "wanted", "remedy"), [(False, "auto", "triton"), (True, "none", "kernels auto")])
 def test_masks_that_a_gpu_waits_for_are_said(monkeypatch, capsys, triton, wanted, remedy):
     monkeypatch.setattr(kernels, "has_triton", lambda: triton)
     formula, gpu = SentenceMasks(Model(N=1, d_model=16), 1), torch.device("cuda:0")
-    assert choose.backend(Hardware(kernels=wanted), "float32", gpu).masks(formula, gpu) is formula
+    assert choose.backend(Hardware(kernels=wanted), "float32", gpu).masks(formula, gpu) == formula.between
     assert "cuda:0 waits for them" in (said := capsys.readouterr().err) and remedy in said
 
 
@@ -97,7 +97,7 @@ def test_masks_whose_kernel_does_not_run_are_numpys_the_same_bits_and_that_is_sa
         SentenceMasks(Model(N=1, d_model=16), 1),
         choose.backend(Hardware(kernels="masks"), "float32", CPU),
     )
-    assert backend.masks(formula, CPU) is formula and backend.describe() == []
+    assert backend.masks(formula, CPU) == formula.between and backend.notes == ()
     assert "the masks' kernel does not run on cpu (RuntimeError: Failed to find C compiler)" in capsys.readouterr().err
 
 

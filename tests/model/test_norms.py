@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from lightning_tfm.config import Model
 from lightning_tfm.errors import UserError
+from lightning_tfm.model.dropout import given
 from lightning_tfm.model.norms import Norm, RMSNorm, make_norm
 from lightning_tfm.model.transformer import Residual
 from lightning_tfm.testing import NormSuite
@@ -40,6 +41,6 @@ def test_sandwich_is_a_norm_before_and_one_after_the_sub_layer():
     residual = Residual(Model(d_model=6, norm="sandwich", P_drop=0.0)).double()
     x, keep = torch.randn(2, 3, 6, dtype=torch.float64), torch.randint(0, 3, (2, 3, 6)).double()
     residual.outer_norm.weight.data.uniform_(0.5, 2)
-    y = residual.before(x).square()
-    assert torch.equal(residual.before(x), residual.norm(x))
-    torch.testing.assert_close(residual.after(x, y, keep), x + residual.outer_norm(y) * keep, atol=1e-12, rtol=0)
+    expected = x + residual.outer_norm(residual.norm(x).square()) * keep
+    with given([(residual.dropout, keep)]):
+        torch.testing.assert_close(residual(x, torch.square), expected, atol=1e-12, rtol=0)

@@ -15,27 +15,30 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.inference.export import unlike_ctranslate2
 from lightning_tfm.model import leaks
 from lightning_tfm.model.attention_types import AttentionType, Softmax, masked_softmax, scaled_scores
+from lightning_tfm.model.dropout import given
+from lightning_tfm.model.one_stack import OneStack, OneStackDecoder, make_model
 from lightning_tfm.model.positions import sinusoids
-from lightning_tfm.model.search import OneStackDecoder, beam_search, length_penalty
+from lightning_tfm.model.search import beam_search, length_penalty
 from lightning_tfm.model.size import count_parameters
-from lightning_tfm.model.transformer import Noise, Transformer
 from lightning_tfm.parts import ATTENTIONS, LAYERS, SCHEMES
 from lightning_tfm.pieces import BOS, EOS
 from lightning_tfm.runs.counts import counted
 from lightning_tfm.study.rows import all_rows, apply
 from lightning_tfm.study.settings import load_experiment
-from lightning_tfm.training.dropout_masks import SentenceMasks
+from lightning_tfm.training.masks import SentenceMasks
 from lightning_tfm.training.module import TransformerModule
 from tests.model.test_search import pad, plain_search, same, sources
 
+Sides = tuple[torch.Tensor, torch.Tensor] | None
+"""masks between sub-layers, of source and target"""
 STACKS = ("prefix", "causal")
 V = 31
 SIZES = {"N": 2, "d_model": 14, "d_ff": 23, "h": 3, "d_k": 4, "d_v": 11, "max_positions": 40, "neighbourhood": 3}
 
 
-def build(stack: str, **change) -> Transformer:
+def build(stack: str, **change) -> OneStack:
     """In float64, its weights off the start."""
-    model = Transformer(Model(**(SIZES | change), stack=stack), V, 1).double().eval().requires_grad_(False)
+    model = make_model(Model(**(SIZES | change), stack=stack), V, 1).double().eval().requires_grad_(False)
     draw = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
         parameter.add_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64), alpha=0.1)
@@ -52,15 +55,17 @@ EVERY += [("causal", {"layer": name}) for name in LAYERS if name != "attention"]
 # --- what it computes ---
 
 
-def by_hand(model: Transformer, source: list[int], target: list[int], noise: Noise | None, row: int) -> torch.Tensor:
+def by_hand(
+    model: OneStack, source: list[int], target: list[int], masks: list[torch.Tensor] | None, row: int
+) -> torch.Tensor:
     """Logits of one pair of a post-norm model with sinusoids, query by query."""
     c, n, ids = model.config, len(source), torch.tensor([*source, *target])
     x = model.embedding_WD[ids] * math.sqrt(c.d_model) + sinusoids(len(ids), c.d_model, "interleaved")
 
     def dropped(x: torch.Tensor, place: int) -> torch.Tensor:
-        if noise is None:
+        if masks is None:
             return x
-        return x * torch.cat((noise.source[place, row, :n], noise.target[place, row, : len(target)]))
+        return x * torch.cat([side[place, row, :length] for side, length in zip(masks, (n, len(target)), strict=True)])
 
     x = dropped(x, 0)
     for number, layer in enumerate(model.decoder):
@@ -91,11 +96,13 @@ def test_it_is_the_computation_by_hand_of_every_pair_alone(stack, wet):
     model = build(stack)
     source, target = pad([s for s, _ in PAIRS]), pad([t for _, t in PAIRS])
     batch = batch_of(PAIRS, [4, 2, 9])
-    noise = SentenceMasks(model.config, 3).noise(7, batch, model.embedding_WD) if wet else None
-    found = model(source, target, noise)
+    sides = SentenceMasks(model.config, 3).between(7, batch, model.embedding_WD) if wet else None
+    keeps = model.arranged(batch, *(side.unbind(0) for side in sides)) if sides else []
+    with given(list(zip(model.dropouts() if sides else [], keeps, strict=True))):
+        found = model(source, target)
     assert found.shape == (*target.shape, V)
     for row, (s, t) in enumerate(PAIRS):
-        assert (found[row, : len(t)] - by_hand(model, s, t, noise, row)).abs().max() < 1e-12
+        assert (found[row, : len(t)] - by_hand(model, s, t, sides, row)).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -106,8 +113,8 @@ def test_the_jacobian_of_a_layer_is_its_mask(stack):
     hook = model.decoder[0].register_forward_pre_hook(lambda layer, given: seen.append(given))
     model(source, target)
     hook.remove()
-    x_BLD, allowed, keeps, masks, causal = seen[0]
-    moved = jacobian(lambda x: model.decoder[0](x, allowed, keeps, masks, causal), x_BLD)
+    x_BLD, allowed = seen[0]
+    moved = jacobian(lambda x: model.decoder[0](x, allowed), x_BLD)
     assert not moved[0, :, :, 1].any() and not moved[1, :, :, 0].any(), "rows of a batch see each other"
     for row, n in ((0, 4), (1, 2)):
         depends = moved[row, :, :, row].abs().amax((1, 3)) > 1e-12
@@ -144,8 +151,8 @@ class Blind(AttentionType):
 def test_an_attention_of_the_users_own_acts_and_is_asked_before_the_first_step(stack):
     own = Model(**SIZES, stack=stack, attention=f"{__name__}.OwnMix")
     leaks.check_own_classes(own)
-    found = Transformer(own, V, 1)
-    plain = Transformer(replace(own, attention="softmax"), V, 1)
+    found = make_model(own, V, 1)
+    plain = make_model(replace(own, attention="softmax"), V, 1)
     source, target = leaks.pad(leaks.SOURCES), leaks.pad(leaks.TARGETS)
     assert sum(isinstance(module, OwnMix) for module in found.modules()) == 2
     assert torch.allclose(found.eval()(source, target), plain.eval()(source, target), atol=1e-5)
@@ -196,8 +203,8 @@ def test_the_jacobian_of_a_language_model_is_causal(change):
         hook.remove()
 
     def through(x_BLD: torch.Tensor) -> torch.Tensor:
-        for layer, (given, named) in zip(model.decoder, seen, strict=True):
-            x_BLD = layer(x_BLD, *given[1:], **named)
+        for layer, (arguments, named) in zip(model.decoder, seen, strict=True):
+            x_BLD = layer(x_BLD, *arguments[1:], **named)
         return x_BLD
 
     depends = jacobian(through, seen[0][0][0])[0, :, :, 0].abs().amax((1, 3)) > 1e-12
@@ -264,11 +271,11 @@ def test_parameters_by_formula(stack, change):
 def test_the_source_has_the_masks_of_two_stacks_and_the_target_those_of_its_sublayers():
     batch, like = batch_of(PAIRS, [3, 1, 0]), torch.empty(0)
     two, one = (
-        SentenceMasks(Model(**SIZES, stack=stack), 3).noise(5, batch, like) for stack in ("encoder_decoder", "causal")
+        SentenceMasks(Model(**SIZES, stack=stack), 3).between(5, batch, like) for stack in ("encoder_decoder", "causal")
     )
-    assert torch.equal(one.source, two.source)
-    assert two.target.shape == (7, 3, 4, 14) and one.target.shape == (5, 3, 4, 14)
-    assert torch.equal(one.target[0, 1], two.target[0, 1]), "the longest target's embedding is drawn first"
+    assert torch.equal(one[0], two[0])
+    assert two[1].shape == (7, 3, 4, 14) and one[1].shape == (5, 3, 4, 14)
+    assert torch.equal(one[1][0, 1], two[1][0, 1]), "the longest target's embedding is drawn first"
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -281,14 +288,14 @@ def test_inner_masks_are_of_one_text_and_of_a_sentence_in_any_company(stack):
     @torch.no_grad()
     def loss(rows: list[int]) -> float:
         batch = batch_of([pairs[i] for i in rows], rows)
-        return float(module.batch_loss(batch, module._noise(5, batch))[0])
+        return float(module.batch_loss(5, batch)[0])
 
     together, apart = loss([0, 1, 2]), sum(loss([i]) for i in range(3))
     assert together == pytest.approx(apart, rel=1e-12)
     plain = TransformerModule(replace(e, model=replace(e.model, P_attention=0.0)), V)
     batch = batch_of(pairs, [0, 1, 2])
-    assert float(plain.batch_loss(batch, plain._noise(5, batch))[0].detach()) != pytest.approx(together, rel=1e-3)
-    weights = module.inner_masks.beside(None, 5, batch, torch.empty(0)).decoder[0].attention
+    assert float(plain.batch_loss(5, batch)[0].detach()) != pytest.approx(together, rel=1e-3)
+    ((_, weights), *_) = module.masks.within(5, batch, module.transformer)
     assert weights.shape == (3, 3, 16, 16)
     assert float((weights[1, :, :13, :13] == 0).double().mean()) == pytest.approx(0.3, abs=0.05)
 
@@ -306,7 +313,7 @@ def test_every_row_of_table_3_takes_a_step_under_prefix(row):
     losses = []
     for step in range(2):
         optimizer.param_groups[0]["lr"] = 1e-3
-        loss, _ = module.batch_loss(batch, module._noise(step, batch))
+        loss, _ = module.batch_loss(step, batch)
         loss.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
         optimizer.step()

@@ -44,7 +44,7 @@ def losses(root: Path) -> list[float]:
     for number in range(STEPS):
         step = loader.step(number)
         batch = step.micro[0]
-        loss, _ = module.batch_loss(batch, module._noise(number, batch))
+        loss, _ = module.batch_loss(number, batch)
         (loss / step.target_tokens).backward()
         optimizer.param_groups[0]["lr"] = learning_rate(number, experiment.model.d_model, experiment.training)
         optimizer.step()

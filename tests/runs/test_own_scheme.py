@@ -25,7 +25,7 @@ from tests.tiny import attempt, experiment, in_child, train, weights, write_corp
 class Peeking(ReLU):
     """Sees the next position."""
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         return super().forward(x_BTD.roll(-1, 1))
 
 
@@ -37,14 +37,14 @@ class Gated(ReLU):
         self.gate = torch.nn.Parameter(torch.zeros(1))
         self.gate.initial_std = 0.0
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         return super().forward(x_BTD + self.gate * x_BTD.mean(1, keepdim=True))
 
 
 class Cumulative(ReLU):
     """Sees the mean of the positions up to its own, which decoding piece by piece does not give it."""
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         count = torch.arange(1, x_BTD.shape[1] + 1)[None, :, None]
         return super().forward(x_BTD.cumsum(1) / count)
 
@@ -52,14 +52,14 @@ class Cumulative(ReLU):
 class Reversed(ReLU):
     """A sound one: channels in the other order."""
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
-        return super().forward(x_BTD.flip(2), keep)
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return super().forward(x_BTD.flip(2))
 
 
 class Backwards(Cumulative):
     """In the encoder alone, which has more positions than the decoder in the check: padding is the first it meets."""
 
-    def forward(self, x_BTD: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor) -> Tensor:
         encoder = x_BTD.shape[1] > 5
         return super().forward(x_BTD.flip(1)).flip(1) if encoder else super().forward(x_BTD)
 
@@ -168,7 +168,7 @@ def test_what_a_class_draws_itself_is_the_same_again_after_a_restart(cls):
     batch = make_batch([np.array([5, 6, 7])], [np.array([8, 9])], np.array([4]))
 
     def loss(step: int) -> float:
-        return float(module.batch_loss(batch, module._noise(step, batch))[0].detach())
+        return float(module.batch_loss(step, batch)[0].detach())
 
     losses = [loss(step) for step in range(1, 9)]
     assert loss(1) == losses[0] and len({*losses}) > 1
@@ -203,7 +203,7 @@ def test_a_run_is_refused_before_its_first_step_and_what_ships_is_not_asked(tmp_
     assert code == 2
     assert "Peeking" in (path / "outcome.json").read_text()
     assert not list(path.glob("checkpoints/*")) and not (path / "result.json").exists()
-    monkeypatch.setattr("lightning_tfm.model.leaks.Transformer", None)
+    monkeypatch.setattr("lightning_tfm.model.leaks.make_model", None)
     check_own_classes(Model())
 
 

@@ -7,14 +7,18 @@ from scipy import stats
 
 from lightning_tfm.config import Model
 from lightning_tfm.data.batch import make_batch
-from lightning_tfm.training.dropout_masks import SOURCE, TARGET, SentenceMasks
+from lightning_tfm.training.masks import SOURCE, TARGET, SentenceMasks
 
 MODEL = Model(N=3, d_model=62, P_drop=0.1)
 """62 is no multiple of the four words of a draw"""
 
 
+def sizes(model: Model, side: int, lengths: np.ndarray) -> tuple[int, np.ndarray, int]:
+    return 1 + (2 if side == SOURCE else 3) * model.N, lengths, model.d_model
+
+
 def words(step=0, side=SOURCE, index=(0,), lengths=(9,), seed=1, model=MODEL) -> np.ndarray:
-    return SentenceMasks(model, seed).words(step, side, np.array(index), np.array(lengths))
+    return SentenceMasks(model, seed).words(step, side, np.array(index), *sizes(model, side, np.array(lengths)))
 
 
 @pytest.mark.parametrize("P_drop", [0.05, 0.1, 0.2, 0.3, 0.5])
@@ -22,7 +26,9 @@ def test_share_of_dropped_elements_and_value_of_the_kept(P_drop):
     masks = SentenceMasks(Model(N=3, d_model=512, P_drop=P_drop), 1)
     dropped = total = 0
     for step in range(20):
-        mask = masks.masks(masks.words(step, TARGET, np.arange(20), np.full(20, 31)), torch.float32)
+        mask = masks.masks(
+            masks.words(step, TARGET, np.arange(20), *sizes(masks.model, TARGET, np.full(20, 31))), torch.float32
+        )
         dropped += int((mask == 0).sum())
         total += mask.numel()
     assert total > 6e7
@@ -107,20 +113,22 @@ def test_neither_padding_nor_neighbours_matter(side):
 
 def test_the_generator_keeps_no_state():
     masks = SentenceMasks(MODEL, 1)
-    first = masks.words(3, SOURCE, np.array([1, 2]), np.array([5, 6]))
-    masks.words(8, TARGET, np.array([4]), np.array([3]))
-    assert np.array_equal(masks.words(3, SOURCE, np.array([1, 2]), np.array([5, 6])), first)
+    first = masks.words(3, SOURCE, np.array([1, 2]), *sizes(MODEL, SOURCE, np.array([5, 6])))
+    masks.words(8, TARGET, np.array([4]), *sizes(MODEL, TARGET, np.array([3])))
+    assert np.array_equal(masks.words(3, SOURCE, np.array([1, 2]), *sizes(MODEL, SOURCE, np.array([5, 6]))), first)
 
 
-def test_noise_of_a_batch_has_the_shapes_of_its_tensors():
+def test_masks_of_a_batch_have_the_shapes_of_its_tensors():
     pieces = [np.array([5, 6, 7]), np.array([5])]
     batch = make_batch(pieces, pieces[::-1], np.array([3, 11]))
     like = torch.empty(0)
-    noise = SentenceMasks(MODEL, 1).noise(4, batch, like)
-    assert noise.source.shape == (1 + 2 * 3, 2, 4, 62) and noise.target.shape == (1 + 3 * 3, 2, 4, 62)
-    alone = SentenceMasks(MODEL, 1).noise(4, make_batch(pieces[1:], pieces[:1], np.array([11])), like)
-    assert torch.equal(noise.source[:, 1, :2], alone.source[:, 0])
-    assert torch.equal(noise.target[:, 1], alone.target[:, 0])
+    source, target = SentenceMasks(MODEL, 1).between(4, batch, like)
+    assert source.shape == (1 + 2 * 3, 2, 4, 62) and target.shape == (1 + 3 * 3, 2, 4, 62)
+    alone_source, alone_target = SentenceMasks(MODEL, 1).between(
+        4, make_batch(pieces[1:], pieces[:1], np.array([11])), like
+    )
+    assert torch.equal(source[:, 1, :2], alone_source[:, 0])
+    assert torch.equal(target[:, 1], alone_target[:, 0])
 
 
 def test_numbers_are_the_same_everywhere():

@@ -59,7 +59,7 @@ def test_parts_of_a_step_add_up(change):
         module.zero_grad()
         for index in parts:
             one = batch(index)
-            module.batch_loss(one, module._noise(5, one))[0].backward()
+            module.batch_loss(5, one)[0].backward()
         return [p.grad.clone() for name, p in module.named_parameters() if not name.endswith(WITHOUT)]
 
     whole = gradients([0, 1, 2, 3, 4, 5])

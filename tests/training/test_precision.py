@@ -22,7 +22,7 @@ from lightning_tfm.config import (
 from lightning_tfm.data.batch import make_batch
 from lightning_tfm.data.module import Batches
 from lightning_tfm.errors import UserError
-from lightning_tfm.model import transformer
+from lightning_tfm.model import dropout
 from lightning_tfm.runs.trainer import make_trainer
 from lightning_tfm.training import loss as loss_module
 from lightning_tfm.training import precision
@@ -70,7 +70,7 @@ def test_every_product_of_a_step_under_autocast_is_bfloat16(positions):
     module = TransformerModule(Experiment(model=replace(SMALL, positions=positions)), V).train()
     with Products() as products:
         with torch.autocast("cpu", torch.bfloat16):
-            loss, _ = module.batch_loss(pairs(), None)
+            loss, _ = module.batch_loss(3, pairs())
         loss.backward()
     assert {"mm", "_scaled_dot_product_flash_attention_for_cpu"} <= {name for name, _ in products.seen}
     assert {kind for _, kind in products.seen} == {torch.bfloat16}, products.seen
@@ -80,11 +80,11 @@ def test_every_product_of_a_step_under_autocast_is_bfloat16(positions):
 def test_residuals_under_autocast_are_joined_as_by_addcmul(norm, monkeypatch):
     """The same gradients to the bit, without a copy of the sub-layer's output in float32."""
     e, batch, found = Experiment(model=replace(SMALL, norm=norm), training=Training(seed=5)), pairs(), []
-    for joined in (transformer._Joined, SimpleNamespace(apply=torch.addcmul)):
-        monkeypatch.setattr(transformer, "_Joined", joined)
+    for joined in (dropout._Add, SimpleNamespace(apply=torch.addcmul)):
+        monkeypatch.setattr(dropout, "_Add", joined)
         module = TransformerModule(e, V).train()
         with torch.autocast("cpu", torch.bfloat16):
-            loss, _ = module.batch_loss(batch, module._noise(3, batch))
+            loss, _ = module.batch_loss(3, batch)
         loss.backward()
         found.append({"loss": loss.detach()} | {name: p.grad for name, p in module.named_parameters()})
     assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
@@ -148,7 +148,7 @@ def test_a_table_of_rotations_does_not_take_the_digits_of_who_asks_first():
     fresh = TransformerModule(Experiment(model=model), V).eval()
     lowered = TransformerModule(Experiment(model=model), V).eval()
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        lowered.batch_loss(pairs(), None)
+        lowered.batch_loss(3, pairs())
     assert (lowered.sentence_nll(pairs()) == fresh.sentence_nll(pairs())).all()
 
 

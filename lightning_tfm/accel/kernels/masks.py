@@ -1,4 +1,4 @@
-"""Dropout masks drawn where they are used, bit for bit those of training/dropout_masks.py, which is their formula.
+"""Dropout masks drawn where they are used, bit for bit those of training/masks.py, which is their formula.
 
 Philox4x64-10 (Salmon et al. 2011): the counter (block, sentence, step, side) under the key gives four 64-bit numbers,
 sixteen 16-bit words, of which word i of a sentence decides element i in the order (stream, position, channel). NumPy
