@@ -4,3 +4,9 @@
 def plural(n: int, noun: str) -> str:
     """1 run, 2 runs, 10,000 runs."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def several(name: str) -> bool:
+    """Whether a name speaks of several things, as its main noun's ending says: four heads, keys of half the width."""
+    noun = name.partition(" of ")[0].split(" ")[-1]
+    return len(noun) > 3 and noun.endswith("s") and not noun.endswith(("ss", "us", "is"))

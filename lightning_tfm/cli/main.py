@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from lightning_tfm.cli.terminal import without_utf_8
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.gone import refuse
 from lightning_tfm.runs.threads import wait_quietly
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `lightning-tfm` and return its exit code (runs/outcome.py: meanings)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     wait_quietly()
+    without_utf_8()
     try:
         return _main(arguments)
     except UserError as error:

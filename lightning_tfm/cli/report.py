@@ -11,10 +11,13 @@ from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.table import _only
 from lightning_tfm.cli.terminal import reading
 from lightning_tfm.errors import UserError
+from lightning_tfm.report.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.runs.outcome import say
 from lightning_tfm.study.study import Search, check_exists, folder_of, load, load_as
 
 PORT = 8000
+KINDS = {"svg": None, "pdf": to_pdf, "png": to_png}
+"""format of a figure -> what makes it of an SVG"""
 
 if TYPE_CHECKING:
     from lightning_tfm.report.build import Report
@@ -30,6 +33,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     parser.add_argument("--to", help="file to write; - for standard output [in its folder]")
     parser.add_argument("--no-text", action="store_true", help="leave out every line of the corpus")
     parser.add_argument("--collect", action="store_true", help="first compute what needs the models: attention, ECE, …")
+    parser.add_argument("--figures", metavar="DIR", help="write the main figure there, in two widths, and nothing else")
+    parser.add_argument("--as", choices=tuple(KINDS), help=f"of --figures [{next(iter(KINDS))}]")
     parser.add_argument("--serve", action="store_true", help="show the page on 127.0.0.1, refreshed as runs finish")
     parser.add_argument("--port", type=int, help=f"port of --serve; 0: any free one [{PORT}]")
     options = parse_plain(parser, argv)
@@ -45,16 +50,44 @@ def main(verb: str, argv: Sequence[str]) -> int:
         collect_study(name, root, say)
     if options["reference"] is not None and isinstance(load(root, name), Search):
         raise UserError(f"--reference={options['reference']}: '{name}' is a search; its trials are compared with base")
+    if options["figures"] is not None:
+        return _figures(name, root, options)
     return _serve(name, root, options) if options["serve"] else _write(name, root, options)
+
+
+def _figures(name: str, root: Path, options: dict[str, Any]) -> int:
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.forest_picture import narrow, wide
+    from lightning_tfm.report.study_forest import forest_of
+
+    folder, kind = Path(options["figures"]), options["as"] or next(iter(KINDS))
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--figures={folder}: is a file; name a folder, which is made if missing")
+    if isinstance(load(root, name), Search):
+        raise UserError(f"--figures={folder}: '{name}' is a search; its pictures are on its page")
+    forest = forest_of(make(name, root, options["reference"]).summary)
+    if not forest.lines:
+        raise UserError(
+            f"--figures={folder}: no row of '{name}' is compared with {forest.to} yet, so there is no figure"
+        )
+    for stem, draw in (("forest", wide), ("forest-narrow", narrow)):
+        picture, convert = standing_alone(draw(forest, titled=True)), KINDS[kind]
+        write_to(folder / f"{stem}.{kind}", convert(picture) if convert else picture)
+    return 0
 
 
 def _check_served(options: dict[str, Any]) -> None:
     """Raise UserError where --serve is given what only a file has, or a file what only --serve has."""
     if not options["serve"] and options["port"] is not None:
         raise UserError(f"--port={options['port']}: only with --serve")
-    for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["serve"] else ():
+    if options["as"] is not None and options["figures"] is None:
+        raise UserError(f"--as={options['as']}: only with --figures")
+    for name, default in (("to", None), ("format", OF_REPORTS[0]), ("figures", None)) if options["serve"] else ():
         if options[name] != default:
             raise UserError(f"--{name}={options[name]}: --serve shows the page in the browser and writes no file")
+    for name, default in (("to", None), ("format", OF_REPORTS[0])) if options["figures"] is not None else ():
+        if options[name] != default:
+            raise UserError(f"--{name}={options[name]}: --figures writes pictures; their format is that of --as")
 
 
 def _make(name: str, root: Path, reference: str | None) -> "Report | SearchReport":

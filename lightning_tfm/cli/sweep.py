@@ -12,6 +12,7 @@ from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse
 from lightning_tfm.cli.output import write_page
 from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales_of
 from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_start, is_search_file, numbers
+from lightning_tfm.cli.terminal import forest_text
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.command import Command, command_of, going_on, remember, say_kept
 from lightning_tfm.queue.resources import Resources, make_resources
@@ -239,7 +240,9 @@ def _against(made: "Report") -> "Report":
 
 
 def _said(made: "Report") -> "Report":
+    from lightning_tfm.report.study_forest import forest_of
     from lightning_tfm.report.words import to_words
 
-    print(to_words(made.summary, shutil.get_terminal_size((80, 24)).columns), end="")
+    width = shutil.get_terminal_size((80, 24)).columns
+    print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
     return made

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain, words
 from lightning_tfm.cli.formats import OF_TABLES, add_format, add_layout, check_layout, layout
-from lightning_tfm.cli.terminal import reading
+from lightning_tfm.cli.terminal import forest_text, reading
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import all_rows
 from lightning_tfm.study.settings import load_experiment
@@ -73,6 +73,7 @@ def _study(options: dict[str, Any]) -> str:
     from lightning_tfm.queue.command import say_kept
     from lightning_tfm.report.build import render_table, write_table
     from lightning_tfm.report.latex import to_latex
+    from lightning_tfm.report.study_forest import forest_of
 
     say_kept(study, root)
     table, kind = write_table(study, root), options["format"]
@@ -81,16 +82,21 @@ def _study(options: dict[str, Any]) -> str:
         return _tested(name, root, options, width)
     if options["tests"]:
         raise UserError(f"--tests={options['tests']}: no row has two seeds, so nothing is tested")
-    return to_latex(table, layout(options)) if kind == "latex" else render_table(table, kind, width)
+    if kind == "latex":
+        return to_latex(table, layout(options))
+    above = forest_text(forest_of(table), width) if kind == "text" and not options["plain"] else ""
+    return above + render_table(table, kind, width)
 
 
 def _tested(name: str, root: Path, options: dict[str, Any], width: int) -> str:
     from lightning_tfm.report.build import make, render_table
+    from lightning_tfm.report.study_forest import forest_of
 
     made, kind = make(name, root, options["reference"]), options["format"]
     if kind == "latex":
         return made.latex(layout(options))
-    return render_table(made.summary, kind, width)
+    above = forest_text(forest_of(made.summary), width) if kind == "text" else ""
+    return above + render_table(made.summary, kind, width)
 
 
 def _only(root: Path) -> str:

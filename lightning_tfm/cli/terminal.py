@@ -1,14 +1,21 @@
 """Lines that fit the terminal, and stay whole where another program reads them."""
 
+import codecs
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from lightning_tfm.study.classes import of_earlier_version
 
+ASCII = str.maketrans("◂▸│─━╸╺●○◇÷×±−–—“”’…→Δ·≤≥\N{NO-BREAK SPACE}", '<>|-===*ox/x~---""\'.>d.<> ')
+"""one letter for another, so that columns stay aligned"""
+
 if TYPE_CHECKING:
+    from lightning_tfm.report.forest import Forest
     from lightning_tfm.study.study import Study
 
 
@@ -23,6 +30,28 @@ def reading(study: "Study") -> None:
             "had set; new runs need a study of another name",
             file=sys.stderr,
         )
+
+
+def without_utf_8() -> None:
+    """A terminal that knows only few letters gets others for the rest, and never an error."""
+
+    def letters(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        words = error.object[error.start : error.end].translate(ASCII)
+        return words.encode("ascii", "replace").decode(), error.end
+
+    codecs.register_error("letters", letters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="letters")
+
+
+def forest_text(forest: "Forest", width: int) -> str:
+    """The main figure, with colours on a terminal that wants them, and an empty line after it."""
+    from lightning_tfm.report.forest_text import to_text
+
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return "".join(f"{text}\n" for text in [to_text(forest, width, colour)] if text)
 
 
 def columns() -> int | None:

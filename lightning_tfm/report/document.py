@@ -25,7 +25,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    found.globals |= dict.fromkeys(("called", "question", "headline", "tally", "trust"), "")
+    found.globals |= dict.fromkeys(("called", "question", "headline", "subtitle", "tally", "trust"), "")
     found.globals |= {"shown": {}, "file": source, "icon": marks.icon, "WORDS": WORDS}
     found.filters |= {
         "sort_key": lambda value: "" if value is None else str(value)[:80],

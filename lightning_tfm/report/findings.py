@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
-from lightning_tfm.plurals import plural
+from lightning_tfm.plurals import plural, several
 from lightning_tfm.report import agreement_text, factors, far_above, layer_table
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
@@ -26,14 +26,15 @@ NAMED = 3
 Tested = tuple[SummaryRow, Difference]
 
 
-def headline(report: Summary) -> list[str]:
+def headline(report: Summary, counts: bool = True) -> list[str]:
     """Sentences: what the kind of study asks first, the largest differences found, how often each verdict occurs."""
     metric, tested = primary(report), _tested(report)
     leads = [*_factors(report.factors, metric), *_beyond(report.beyond, report.rows), *_softmax(report.softmax)]
     costs = list(filter(None, [layer_table.dearer_from(report.layers)])) if report.layers else []
     if nothing := untested(report):
         return [*leads, *costs, nothing] if leads or costs else [nothing, *_lowest(report, metric)]
-    return [*leads, *_effects(report, metric, tested), *costs, _counts(report, metric, tested)]
+    last = [_counts(report, metric, tested)] * counts
+    return [*leads, *_effects(report, metric, tested), *costs, *last]
 
 
 def primary(report: Summary) -> Metric:
@@ -118,7 +119,8 @@ def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: t
     said = listed([row.called for _, row in first])
     said = said[:1].upper() + said[1:] if first[0][1].label else said
     most = " most" * (len(found) > len(first))
-    return [f"{said} {verbs[len(first) > 1]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
+    plural_verb = len(first) > 1 or several(first[0][1].called)
+    return [f"{said} {verbs[plural_verb]}{most} ({sizes} {'% ' * metric.log}{metric.prose_name})."]
 
 
 def _lowest(report: Summary, metric: Metric) -> list[str]:

@@ -7,7 +7,7 @@ terminal, report/forest_picture.py as SVG. Nothing here knows runs or models.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.plurals import plural
+from lightning_tfm.plurals import plural, several
 from lightning_tfm.report.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Word
 
 MINUS = "\N{MINUS SIGN}"
@@ -45,7 +45,7 @@ class Entry:
     @property
     def decided(self) -> bool:
         """Whether the verdict is an answer; without one an estimate stands for itself."""
-        return self.found or self.verdict in ("", Word.NEITHER, Word.EQUAL, Word.SMALLER)
+        return self.found or self.verdict in ("", UNTESTABLE, Word.NEITHER, Word.EQUAL, Word.SMALLER)
 
     @property
     def style(self) -> str:
@@ -178,7 +178,7 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
     tested = [(line, entry) for line, entry in found if entry.found]
     if not found:
         return f"Nothing is compared with {to} yet."
-    if any(entry.verdict for _, entry in found) and not tested:
+    if any(entry.verdict not in ("", UNTESTABLE) for _, entry in found) and not tested:
         return f"No change is found to differ from {to}."
     sign = 1 if axis.lower_is_better else -1
     sides = [
@@ -191,16 +191,16 @@ def finding(axis: Axis, lines: Sequence[Line], to: str = "base") -> str:
             for i, (side, verbs) in enumerate(zip(sides, (("costs", "cost"), ("gains", "gain")), strict=True))
             if side
         ]
-        said = "; ".join(parts) + ("." if tested else ", by one look: nothing is tested.")
+        said = "; ".join(parts) + ("." if tested else f" beside {to}, but nothing is tested.")
         if len(said) <= ROOM:
             break
-    return said[:1].upper() + said[1:]
+    return said if "=" in said.split(" ")[0] else said[:1].upper() + said[1:]
 
 
 def _side(named: Sequence[tuple[Line, Entry]], of: int, verbs: tuple[str, str]) -> str:
     names = [line.name for line, _ in named]
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"{listed} {verbs[len(names) > 1]}" + " most" * (of > len(names))
+    return f"{listed} {verbs[len(names) > 1 or several(names[0])]}" + " most" * (of > len(names))
 
 
 def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
@@ -211,7 +211,7 @@ def tally(lines: Sequence[Line], seeds: str, published: str) -> str:
     same, against = sum(counts.pop(word, 0) for word in AS_PUBLISHED), counts.pop(Word.CONTRADICTED, 0)
     parts = []
     if same + against:
-        parts = [f"{same} {'go' if same > 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
+        parts = [f"{same} {'go' if same != 1 else 'goes'} the way of {published}, {against or 'none'} against it"]
         if alone := counts.pop(Word.DIFFERS, 0) + counts.pop(Word.UNCLEAR, 0):
             parts.append(f"{alone} {'are' if alone > 1 else 'is'} found only here")
     for word, n in counts.items():

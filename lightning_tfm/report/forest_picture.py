@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from lightning_tfm.report.forest import MINUS, Axis, Entry, Forest, Line
-from lightning_tfm.report.svg import Scale, attribute, figure, label, number, tag
+from lightning_tfm.report.svg import Scale, figure, label, number, tag
 
 WIDE, SLIM = 1000, 380
 NAME = 34
@@ -23,6 +23,8 @@ class Face:
     """Sizes of one of the two forms, in the picture's own pixels."""
 
     width: int
+    size: int
+    """of letters"""
     letter: float
     """width of one, in the widest of common fonts"""
     title: float
@@ -33,8 +35,8 @@ class Face:
     mark: float
 
 
-COLUMNS = Face(WIDE, 8.3, 12.2, 18, 26, 5.5)
-LINES = Face(SLIM, 7.2, 10.2, 17, 36, 5.0)
+COLUMNS = Face(WIDE, 14, 8.3, 12.2, 18, 26, 5.5)
+LINES = Face(SLIM, 13, 7.2, 10.2, 17, 36, 5.0)
 
 
 def wide(forest: Forest, titled: bool = False) -> Markup:
@@ -58,6 +60,8 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
         at += plot * shares[i] + 8 + room[i] + 20
     if sure:
         body += label(face.width - sure, top + 14, "Is it sure?", class_="strong")
+        if len(f.axes) > 1:
+            body += label(face.width - sure, top + 34, f"in {f.axes[0].name.lower()}", class_="tick")
     for k, (line, name) in enumerate(zip(f.lines, names, strict=True)):
         middle = top + 44 + height * (k + 0.5)
         own = tag("rect", x=0.0, y=middle - height / 2, width=face.width, height=height, class_="ground row")
@@ -76,7 +80,7 @@ def wide(forest: Forest, titled: bool = False) -> Markup:
             own += tag("g", words, class_=line.entries[0].style)
         body += _pointed(own, line, f)
     legend, more = _legend(f, face, left, ends + 46)
-    return figure(face.width, round(more), f.title, body + legend)
+    return figure(face.width, round(more), f.title, body + legend, face.size)
 
 
 def narrow(forest: Forest, titled: bool = False) -> Markup:
@@ -87,7 +91,8 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
     f, face, axis = forest, LINES, forest.axes[0]
     body, top = _titles(f, face) if titled else ("", 0)
     scale = Scale(*_padded(f.ends(0)), 8, face.width - 8)
-    words = [(line, entry, _beside(line, entry, axis, face)) for line, entry in drawn]
+    numbers = _room([axis.number(entry.estimate) for _, entry in drawn], face)
+    words = [(line, entry, _beside(line, entry, numbers, face)) for line, entry in drawn]
     ends = top + 44 + sum(face.row + face.line * (len(name) - 1) for _, _, name in words)
     body += _panel(axis, scale, top, ends, f.heading, within=True)
     y = top + 44.0
@@ -96,15 +101,14 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
         own = tag("rect", x=0.0, y=y, width=face.width, height=float(height), class_="ground row")
         for j, part in enumerate(name):
             own += label(4, y + 14 + face.line * j, part, class_="haloed")
-        said = tag("tspan", attribute(axis.number(entry.estimate)), class_="strong")
-        said += attribute(f"  {entry.sure}") if f.tested else ""
         at = y + 14 + face.line * (len(name) - 1)
-        colour = tag("text", said, x=float(face.width - 4), y=at, text_anchor="end", class_="sure haloed")
+        colour = label(face.width - 4, at, axis.number(entry.estimate), "end", "sure strong haloed")
+        colour += label(face.width - 18 - numbers, at, entry.sure, "end", "sure haloed") if f.tested else ""
         colour += _entry(entry, axis, scale, at + 13, face.mark)
         body += _pointed(own + tag("g", colour, class_=entry.style), line, f)
         y += height
     legend, more = _legend(f, face, 8, ends + 44)
-    return figure(face.width, round(more), f.title, body + legend)
+    return figure(face.width, round(more), f.title, body + legend, face.size)
 
 
 def _room(words: Sequence[str], face: Face) -> float:
@@ -116,13 +120,11 @@ def _padded(ends: tuple[float, float]) -> tuple[float, float]:
     return ends[0] - pad, ends[1] + pad
 
 
-def _beside(line: Line, entry: Entry, axis: Axis, face: Face) -> list[str]:
-    """A name in the lines that its number and verdict leave room for."""
-    taken = len(axis.number(entry.estimate)) + len(entry.sure) + 3
-    most = int(face.width / face.letter)
-    if len(line.name) + taken <= most:
+def _beside(line: Line, entry: Entry, numbers: float, face: Face) -> list[str]:
+    """A name in lines, the last of them empty where number and verdict leave it no room."""
+    if face.letter * (len(line.name) + len(entry.sure) + 3) + numbers <= face.width:
         return [line.name]
-    return [*textwrap.wrap(line.name, most), ""] if len(line.name) > most else [line.name, ""]
+    return [*textwrap.wrap(line.name, int(face.width / face.letter)), ""]
 
 
 def _titles(f: Forest, face: Face) -> tuple[str, int]:

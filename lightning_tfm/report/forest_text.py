@@ -4,19 +4,18 @@ import textwrap
 from collections.abc import Callable
 from itertools import groupby
 
-from lightning_tfm.report.forest import MINUS, Entry, Forest, Line
+from lightning_tfm.report.forest import Entry, Forest, Line
 
-NAME, PLOT = 26, 16
-"""columns of a name before it takes a second line, and of the picture at least"""
+NAME, PLOT = 1 / 3, 16
+"""share of the columns that names may take before they take a second line, and columns of the picture at least"""
 WIDE = 104
 """columns from which the other metrics' numbers are shown, too"""
 COLOURS = {"good": "32", "found": "34", "bad": "31", "apart": "33", "open": "90", "untested": "90"}
 """style of a verdict -> of the terminal"""
-ASCII = str.maketrans("◂▸│━╸╺●○◇÷" + MINUS, "<>|===*ox/-")
 GAP = "\N{NO-BREAK SPACE}"
 
 
-def to_text(forest: Forest, width: int = 80, colour: bool = False, ascii_only: bool = False) -> str:
+def to_text(forest: Forest, width: int = 80, colour: bool = False) -> str:
     """Title, scope, the picture and its legend; `colour` by the terminal's codes. Empty where there is nothing to draw.
 
     Narrower than some 60 columns it is wider than asked for: names, numbers and verdicts are never cut.
@@ -28,8 +27,7 @@ def to_text(forest: Forest, width: int = 80, colour: bool = False, ascii_only: b
     for line in forest.lines:
         if line.entries[0] is not None:
             lines += drawn.row(line, line.entries[0], colour)
-    text = "\n".join(part.rstrip() for part in [*lines, *drawn.legend(width)]) + "\n"
-    return text.translate(ASCII).encode("ascii", "replace").decode() if ascii_only else text
+    return "\n".join(part.rstrip() for part in [*lines, *drawn.legend(width)]) + "\n"
 
 
 class _Drawn:
@@ -44,7 +42,7 @@ class _Drawn:
             for i, axis in enumerate(forest.axes)
             if i in self.shown and any(forest.entries(i))
         }
-        self.name = min(NAME, max(len(forest.heading), *(len(line.name) for line in forest.lines)))
+        self.name = min(int(NAME * width), max(len(forest.heading), *(len(line.name) for line in forest.lines)))
         self.sure = max(len(entry.sure) for entry in first) if forest.tested else 0
         taken = self.name + sum(n + 2 for n in self.numbers.values()) + (self.sure + 2) * bool(self.sure)
         self.plot = max(PLOT, width - taken - 1)

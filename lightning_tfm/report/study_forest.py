@@ -1,5 +1,7 @@
 """A study's rows as the main figure: in the metric that decides and in the next."""
 
+from dataclasses import replace
+
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
 from lightning_tfm.plurals import plural
 from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
@@ -29,8 +31,7 @@ def forest_of(report: Summary | Table) -> Forest:
     published = "the paper" if any(e and e.published is not None for line in lines for e in line.entries) else ""
     name = report.to if isinstance(report, Summary) else "base"
     level = report.level if isinstance(report, Summary) else "95"
-    tested = any(e and e.lower is not None for line in lines for e in line.entries)
-    return Forest(
+    found = Forest(
         finding(axes[0], lines, name),
         " ".join(filter(None, [tally(lines, seeds, published), _scope(report)])),
         axes,
@@ -39,8 +40,8 @@ def forest_of(report: Summary | Table) -> Forest:
         level,
         published,
         name,
-        "" if tested else _five(report),
     )
+    return found if found.tested else replace(found, more=_five(report))
 
 
 def _metrics(report: Summary | Table) -> list[Metric]:
@@ -83,7 +84,7 @@ def _place(line: Line, lower_is_better: bool) -> tuple[bool, float]:
 
 def _scope(report: Summary | Table) -> str:
     corpus = f" ({report.corpus})" if isinstance(report, Summary) else ""
-    return f"One corpus{corpus}, one scale{f' ({report.scale})' if report.scale else ''}."
+    return f"One corpus{corpus}, one {'small ' * bool(report.scale)}scale."
 
 
 def _five(report: Summary | Table) -> str:

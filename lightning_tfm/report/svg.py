@@ -45,10 +45,10 @@ def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "l
     return tag("text", attribute(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_)
 
 
-def figure(width: int, height: int, title: str, body: str) -> Markup:
-    """An SVG that scales with the page and says to a screen reader what it shows."""
-    box = f"0 0 {width} {height}"
-    return Markup(tag("svg", body, viewBox=box, width=width, height=height, role="img", aria_label=title))
+def figure(width: int, height: int, title: str, body: str, letters: int = 11) -> Markup:
+    """An SVG that scales with the page and says to a screen reader what it shows; `letters`: their size."""
+    said = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img", "aria_label": title}
+    return Markup(tag("svg", body, **said, **({"font_size": letters} if letters != 11 else {})))
 
 
 LETTER = 8.4
@@ -57,6 +57,8 @@ PAPER = "#fff"
 _FG, _SOFT, _RULE, _PANEL = "#1b1f24", "#57606a", "#d0d7de", "#f6f8fa"
 _ROWS = ("#24292f", "#b400dc", "#6639ba", "#00707c", "#99286e", "#5c6b00", "#8a4b2d", "#3d5a80")
 _WARM = "#c2185b"
+_VERDICTS = {"good": "#145b36", "bad": "#6d0008", "found": "#1774bc", "apart": "#b05906", "open": "#5e6671"}
+_VERDICTS["untested"] = _VERDICTS["open"]
 _ALONE: dict[str, dict[str, str]] = {
     "title": {"fill": _SOFT},
     "tick": {"fill": _SOFT},
@@ -76,6 +78,15 @@ _ALONE: dict[str, dict[str, str]] = {
     "ground": {"fill": PAPER},
     "cool": {"fill": "#0550ae"},
     "warm": {"fill": _WARM},
+    "headline": {"font-size": "20", "font-weight": "bold"},
+    "zero-line": {"stroke": _FG, "stroke-width": "1.1"},
+    "row": {"fill": "none"},
+    "soft-band": {"fill": "currentColor", "fill-opacity": ".32"},
+    "paper": {"fill": PAPER, "stroke": _FG, "stroke-width": "1.2"},
+    "ours": {"fill": "currentColor", "stroke": PAPER, "stroke-width": "1"},
+    "hollow": {"fill": PAPER, "stroke": "currentColor", "stroke-width": "2"},
+    "arrowhead": {"fill": _SOFT},
+    "sure": {"fill": "currentColor"},
 }
 """class -> how it looks on white paper; where an element has several, the later ones here win"""
 _SVG = "http://www.w3.org/2000/svg"
@@ -87,24 +98,26 @@ def standing_alone(picture: str) -> str:
     Colours are in attributes: programs for drawing and printing know neither style sheets nor CSS's variables.
     """
     root = ElementTree.fromstring(str(picture))
-    _written_out(root, _FG)
+    _written_out(root, _FG, root.attrib.get("font-size", "11"))
     ground = {"width": root.attrib["width"], "height": root.attrib["height"], "fill": PAPER}
     root.insert(0, ElementTree.Element("rect", ground))
     root.set("xmlns", _SVG)
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _written_out(element: ElementTree.Element, colour: str) -> None:
-    """Classes as attributes, down the tree; `colour` is that of the series around."""
+def _written_out(element: ElementTree.Element, colour: str, size: str) -> None:
+    """Classes as attributes, down the tree; `colour` is that of the series or of the verdict around."""
     classes = element.attrib.pop("class", "").split()
+    element.attrib.pop("data-tip", None)
     colour = next((_ROWS[int(name[1:])] for name in classes if re.fullmatch(r"g\d", name)), colour)
+    colour = next((_VERDICTS[name] for name in classes if name in _VERDICTS), colour)
     if element.tag == "text":
-        element.attrib |= {"font-family": "Helvetica, Arial, sans-serif", "font-size": "11", "fill": _FG}
+        element.attrib |= {"font-family": "Helvetica, Arial, sans-serif", "font-size": size, "fill": _FG}
     for name, look in _ALONE.items():
         if name in classes:
             element.attrib |= {key: colour if value == "currentColor" else value for key, value in look.items()}
     for child in element:
-        _written_out(child, colour)
+        _written_out(child, colour, size)
 
 
 def to_pdf(picture: str) -> bytes:
@@ -115,6 +128,18 @@ def to_pdf(picture: str) -> bytes:
     except ImportError as error:
         raise UserError(f"PDF needs svglib ({error}): pip install 'lightning_tfm[pdf]', or write an SVG") from None
     return bytes(drawToString(svg2rlg(BytesIO(picture.encode()))))
+
+
+def to_png(picture: str, zoom: float = 3.0) -> bytes:
+    """`standing_alone` in so many pixels for each of its own. Raises UserError where pypdfium2 or svglib is missing."""
+    try:
+        from pypdfium2 import PdfDocument
+    except ImportError as error:
+        raise UserError(f"PNG needs pypdfium2 ({error}): pip install 'lightning_tfm[png]', or write an SVG") from None
+    file = BytesIO()
+    points = 72 / 96  # of svglib, for each pixel
+    PdfDocument(to_pdf(picture))[0].render(scale=zoom / points).to_pil().save(file, "PNG")
+    return file.getvalue()
 
 
 @dataclass(frozen=True)

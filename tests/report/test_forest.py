@@ -1,16 +1,23 @@
 """The main figure: what it leaves whole, in a terminal, on a screen and on a telephone."""
 
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from lightning_tfm import report
 from lightning_tfm.report.forest import MINUS, Axis, Entry, Forest, Line, finding, signed, tally
 from lightning_tfm.report.forest_picture import SLIM, WIDE, narrow, wide
 from lightning_tfm.report.forest_text import to_text
 from lightning_tfm.report.row import Difference, Scores
 from lightning_tfm.report.study_forest import forest_of
+from lightning_tfm.report.svg import standing_alone, to_pdf, to_png
 from lightning_tfm.report.word import Word
 from tests.records import summary, summary_row
 
@@ -53,11 +60,37 @@ def test_marks_stand_where_the_numbers_are_ours_above_the_published_one():
     assert "○" in undecided and "●" not in undecided
 
 
-def test_a_terminal_without_utf_8_gets_ascii_and_colour_changes_no_letter():
-    plain = to_text(FOREST, 80, ascii_only=True)
-    assert plain.isascii() and "-0.3 %" in plain and "worse >" in plain
+def test_colour_changes_no_letter():
     coloured = to_text(FOREST, 80, colour=True)
     assert "\033[" in coloured and re.sub(r"\033\[\d+m", "", coloured) == to_text(FOREST, 80)
+
+
+def test_a_terminal_without_utf_8_gets_ascii_in_the_same_columns():
+    script = (
+        "from lightning_tfm.cli.terminal import without_utf_8\nwithout_utf_8()\n"
+        "print(open('t', encoding='utf-8').read(), end='')"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "t").write_text(to_text(FOREST, 80), encoding="utf-8")
+        env = os.environ | {
+            "PYTHONUTF8": "0",
+            "PYTHONIOENCODING": "ascii",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        shown = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=True)
+    text = shown.stdout.decode("ascii")
+    assert "-0.3 %" in text and "worse >" in text and "?" not in text.replace("Is it sure?", "")
+    assert [len(line) for line in text.splitlines()] == [len(line) for line in to_text(FOREST, 80).splitlines()]
+
+
+def test_a_figure_for_a_paper_holds_its_own_colours_and_is_a_pdf_and_a_png(tmp_path):
+    css = (Path(report.__file__).parent / "templates" / "report.css").read_text().split("prefers-color-scheme")[0]
+    palette = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{3,6})", css))
+    for draw in (wide, narrow):
+        picture = standing_alone(draw(FOREST, titled=True))
+        assert "class=" not in picture and "currentColor" not in picture and "data-tip" not in picture
+        assert all(palette[name] in picture for name in ("found", "apart", "good", "open"))
+        assert to_pdf(picture).startswith(b"%PDF") and to_png(picture, 1).startswith(b"\x89PNG")
 
 
 def test_nothing_is_clipped_unless_it_would_more_than_halve_the_axis():
@@ -111,8 +144,8 @@ def test_at_one_seed_there_are_estimates_without_bands_and_a_command():
             {"ppl": Scores(ppl, None, {"1": ppl}), "bleu": Scores(20.0, None, {"1": 20.0})}
         )
 
-    report = summary([row("base", 4.0, base=True), row("a", 5.0), row("b", 3.0)])
-    forest = forest_of(replace(report, seeds=[3]))
+    single = summary([row("base", 4.0, base=True), row("a", 5.0), row("b", 3.0)])
+    forest = forest_of(replace(single, seeds=[3]))
     assert [line.name for line in forest.lines] == ["a", "b"] and not forest.tested
     text = to_text(forest)
     assert "+25 %" in text and f"{MINUS}25 %" in text and "Is it sure?" not in text and "━" not in text
@@ -150,3 +183,10 @@ def test_numbers_have_real_minus_signs_and_nothing_has_a_sign_of_nothing():
 
 def test_the_words_that_are_shown_are_few_letters_and_tell_verdicts_apart():
     assert len({word.shown for word in Word}) == len(Word) and max(len(word.shown) for word in Word) <= 20
+
+
+def test_a_name_of_several_things_takes_the_verb_of_several():
+    assert finding(PPL, [Line("four heads", [Entry(-3.0, verdict="better")])]) == "Four heads gain."
+    assert finding(PPL, [Line("half the loss", [Entry(3.0, verdict="worse")])]) == "Half the loss costs."
+    untested = [Line("a", [Entry(3.0, 2.0, 4.0, "not testable")]), Line("b", [Entry(-1.0, -2.0, 0.0, "not testable")])]
+    assert finding(PPL, untested) == "A costs; b gains beside base, but nothing is tested."
