@@ -41,7 +41,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     options = parse_plain(parser, argv)
 
     from lightning_tfm.judging.scores import aim, read
-    from lightning_tfm.judging.verdicts import judged
 
     aims = [aim(text) for text in options["metric"]]
     path = Path(options["scores"])
@@ -59,6 +58,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         scores = read(path, aims, *columns_of)
     if options["gate"] is not None:
         return _gate(scores, aims, options, path)
+    from lightning_tfm.judging.verdicts import judged
+
     items = None
     if options["items"] is not None:
         from lightning_tfm.judging.items import read_items

@@ -369,6 +369,23 @@ ROWS |= {
 """files of rows -> the sweep that runs them"""
 KINDS = {"sh", "python", "yaml", "text", "", "{toctree}", "{include}", "{literalinclude}"}
 """languages of blocks; all but sh, python and yaml are shown, not run"""
+JUDGE = "lightning-tfm judge scores.csv --metric test_acc:higher"
+VARLEN = "lightning-tfm judge examples/speedrun/varlen.csv --metric val_loss:lower"
+COMMANDS |= {
+    f"{VARLEN}:0.001 --metric seconds:lower:log": Run(),
+    f"{VARLEN} --format html --figures figures": Run("--to judge.html"),
+    f"{VARLEN} --format latex --to table.tex": Run(),
+    f"{JUDGE}:0.005": Run(),
+    f"{JUDGE}:0.005 --items items.csv": Run(),
+    f"{JUDGE} --gate dropout": Run(),
+    f"{JUDGE} --gate dropout --looks 5,8,12": Run(),
+    f"{JUDGE} --gate dropout --family changes.json --candidates 200": Run(),
+    "lightning-tfm judge lightning_logs --row hparams.variant --seed hparams.seed --metric val_acc:higher": Stops(
+        "lightning_logs: there is no such file", "logs of Lightning"
+    ),
+    "python examples/own_model/train.py": Foreign("check_example"),
+}
+FAST |= {line for line in COMMANDS if " judge " in line or "examples/own_model" in line}
 SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
     "docs/attention.md": (),
     "docs/attention_heads.py": (
@@ -379,6 +396,7 @@ SNIPPETS: dict[str, tuple[tuple[str, str], ...]] = {
         ("test_2016_flickr", "test"),
         ("sys.argv[1]", '"RUN"'),
     ),
+    "docs/howto/judge.md": (),
     "docs/howto/notebook.ipynb": (("--seeds 1,2", f"--seeds 1,2 {SHORT}"),),
     "docs/howto/python.md": (
         ("max_steps=40", "max_steps=2"),
@@ -544,6 +562,12 @@ class Place:
         for name, content in files().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content)
+        (folder / "examples").symlink_to(ROOT / "examples")
+        runs = [(row, s, a + s / 100) for row, a in (("base", 0.5), ("dropout", 0.7)) for s in range(1, 6)]
+        totals = [f"{row},{s},{a}" for row, s, a in runs]
+        (folder / "scores.csv").write_text("\n".join(["row,seed,test_acc", *totals]))
+        items = [f"{row},{s},{i},{int(i < 100 * a)}" for row, s, a in runs for i in range(100)]
+        (folder / "items.csv").write_text("\n".join(["row,seed,item,value", *items]))
         self.run_before: set[str] = set()
         code, said = self.run(f"lightning-tfm sweep sweeps/table3.yaml {SHORT}")
         assert code == 0, said
@@ -769,6 +793,16 @@ def check_pytest(line: str, place: Place) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=place.folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr
+
+
+def check_example(line: str, place: Place) -> None:
+    """A model that is not ours, from its training to a verdict, in small."""
+    words = [sys.executable, *shlex.split(line)[1:], "--seeds", "2", "--epochs", "1", "--lines", "60"]
+    (folder := place.folder / "own").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([*words, "--folder", "own"], cwd=place.folder, env=environment, capture_output=True, check=True)
+    code, said = place.run("lightning-tfm judge own/scores.csv --metric test_acc:higher:0.005 --items own/items.csv")
+    assert code == 0 and said.count("3 more seeds") >= 4 and (folder / "items.csv").is_file(), said
 
 
 def check_file(line: str, place: Place) -> None:
