@@ -112,9 +112,9 @@ class Training:
     """steps over which the learning rate rises"""
     lr_factor: float = 1.0
     """factor on the paper's schedule"""
-    schedule: Literal["inverse_sqrt", "linear", "cosine", "wsd"] = "inverse_sqrt"
-    """after the warm-up: the paper's step^-0.5, a straight line or half a cosine to zero at the last step, or the peak
-    held and then a straight line (warm-up, stable, decay)"""
+    schedule: str = "inverse_sqrt"
+    """{parts}, or the import path of your own class; after the warm-up: the paper's step^-0.5, a straight line or half
+    a cosine to zero at the last step, or the peak held and then a straight line (warm-up, stable, decay)"""
     beta1: float = 0.9
     """decay of Adam's mean of gradients (5.3)"""
     beta2: float = 0.98

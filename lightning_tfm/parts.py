@@ -369,6 +369,15 @@ OPTIMIZERS = Kind(
     Part("adamw", "adamw"),
     Part("muon", "MuonWithAdamW"),
 )
+SCHEDULES = Kind(
+    "training.schedule",
+    Part,
+    ("lightning_tfm.training.schedule", "Schedule"),
+    Part("inverse_sqrt", "InverseSqrt"),
+    Part("linear", "Linear"),
+    Part("cosine", "Cosine"),
+    Part("wsd", "WSD"),
+)
 CORPORA = Kind(
     "data.corpus",
     Part,
@@ -387,7 +396,7 @@ CORPORA = Kind(
 )
 
 KINDS: dict[str, Kind[Any]] = {
-    k.field: k for k in (SCHEMES, FEED_FORWARDS, NORMS, LAYERS, ATTENTIONS, OPTIMIZERS, CORPORA)
+    k.field: k for k in (SCHEMES, FEED_FORWARDS, NORMS, LAYERS, ATTENTIONS, OPTIMIZERS, SCHEDULES, CORPORA)
 }
 OWN_WEIGHTS = tuple(field for field, kind in KINDS.items() if kind.bases)
 """fields whose classes decide the weights: a user-defined one enters a run's identity. A corpus does by its text"""

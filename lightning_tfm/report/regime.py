@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from lightning_tfm.data.prepared import Prepared
+from lightning_tfm.parts import SCHEDULES
 from lightning_tfm.report.records import Cells
 
 
@@ -19,7 +20,7 @@ class Regime:
     """different ones among them; None where the text is not here"""
     warmup: float
     """share of the steps"""
-    last_rate: float
+    last_rate: float | None
     """of the peak"""
 
 
@@ -39,7 +40,9 @@ def regime_of(cells: Cells, root: Path) -> Regime | None:
         train = Prepared(store).train
         source, target = train.source_lengths + 1, train.target_lengths + 1
         unique = int(target[(source <= exact.data.max_len) & (target <= exact.data.max_len)].sum()) / parameters
-    last = min(1.0, math.sqrt(t.warmup / t.steps)) if t.schedule == "inverse_sqrt" else 0.0
+    last = None if t.schedule not in SCHEDULES else 0.0
+    if t.schedule == "inverse_sqrt":
+        last = min(1.0, math.sqrt(t.warmup / t.steps))
     trained = fmean(run.target_tokens or 0 for run in runs) / parameters
     return Regime(trained, unique, t.warmup / t.steps, last)
 
@@ -57,5 +60,7 @@ def notes(found: Regime | None, of_the_paper: bool) -> list[str]:
         epochs = f"{found.trained / found.unique:.2g} epochs{beside(f'{PAPER.trained / (PAPER.unique or 1):.2g}')}"
         pieces = f"{found.unique:.2g} unique{beside(f'{PAPER.unique:.2g}')} and {pieces}, {epochs}"
     ends = f"warm-up {100 * found.warmup:.0f} % of the steps{beside(f'{100 * PAPER.warmup:.0f} %')}"
-    last = f"rate at the end {found.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
-    return [f"regime: {pieces}; {ends}, {last}"]
+    last = ""
+    if found.last_rate is not None:
+        last = f", rate at the end {found.last_rate:.2f} of its peak{beside(f'{PAPER.last_rate:.2f}')}"
+    return [f"regime: {pieces}; {ends}{last}"]

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 
 from lightning_tfm.accel import choose
 from lightning_tfm.config import Experiment, Hardware, Model, to_dict
-from lightning_tfm.parts import own_parts
+from lightning_tfm.parts import SCHEDULES, own_parts
 from lightning_tfm.runs.directory import Attempt
 from lightning_tfm.runs.processes import by_torchrun
 from lightning_tfm.runs.result import Result
@@ -16,6 +16,7 @@ from lightning_tfm.runs.train import Run
 from lightning_tfm.study.cell import Cell, Plan
 from lightning_tfm.study.classes import whole_modules
 from lightning_tfm.training.precision import uses_gpu
+from lightning_tfm.training.schedule import check_schedule
 
 
 def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, store: Path) -> None:
@@ -40,6 +41,8 @@ def train_cell(plan: Plan, cell: Cell, hardware: Hardware, attempt: Attempt, sto
         from lightning_tfm.user_modules import variables_read
 
         variables = variables_read(identity["user_classes"])
+    if experiment.training.schedule not in SCHEDULES:
+        check_schedule(experiment.training, experiment.model.d_model)
     run = Run(experiment, hardware, attempt, store, choose.backend, Result(variables), check_of(experiment), beside)
     spawn = uses_gpu(hardware)  # asking for the GPUs may touch CUDA, which survives no fork
     if by_torchrun():

@@ -1,28 +1,103 @@
-"""The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches need it."""
+"""The learning rate (5.3, eq. 3), and at which steps of a run something happens. Without torch: searches need it.
+
+A schedule is one class here and one line in `parts.SCHEDULES`.
+"""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lightning_tfm.config import Hardware, Training
+from lightning_tfm.errors import UserError
+from lightning_tfm.parts import SCHEDULES
+
+
+class Schedule(ABC):
+    """Constructed as `Class(training, d_model)`, with the steps of a miniature. A rate depends on nothing but its step,
+    so that a resumed run goes on with those of an unbroken one."""
+
+    def __init__(self, training: Training, d_model: int):
+        self.training, self.d_model = training, d_model
+        self.peak = training.lr_factor * d_model**-0.5 * training.warmup**-0.5
+
+    def rate(self, n: int) -> float:
+        """The rate of step n, from 1 to training.steps: a straight line up to the peak, then `after_warmup`."""
+        t = self.training
+        return self.peak * n / t.warmup if n <= t.warmup else self.after_warmup(n)
+
+    @abstractmethod
+    def after_warmup(self, n: int) -> float:
+        """The rate of step n, from training.warmup + 1 on."""
+
+
+class InverseSqrt(Schedule):
+    """lr_factor * d_model^-0.5 * min(n^-0.5, n * warmup^-1.5) (eq. 3)."""
+
+    def after_warmup(self, n: int) -> float:
+        return self.training.lr_factor * self.d_model**-0.5 * n**-0.5
+
+
+class Linear(Schedule):
+    """On a straight line to 0 after the last step."""
+
+    def after_warmup(self, n: int) -> float:
+        t, start = self.training, self.falls_from()
+        return self.peak * min(1.0, (t.steps + 1 - n) / (t.steps + 1 - start))
+
+    def falls_from(self) -> int:
+        return self.training.warmup
+
+
+class WSD(Linear):
+    """Warm-up, stable, decay: the peak is held, then a straight line over the last `cooldown` of the steps (Hu et al.
+    2024)."""
+
+    def falls_from(self) -> int:
+        return self.training.steps - round(self.training.cooldown * self.training.steps)
+
+
+class Cosine(Schedule):
+    """On half a cosine to 0 after the last step (Loshchilov and Hutter 2017)."""
+
+    def after_warmup(self, n: int) -> float:
+        t = self.training
+        return self.peak * (1 + math.cos(math.pi * (n - t.warmup) / (t.steps + 1 - t.warmup))) / 2
 
 
 def learning_rate(step: int, d_model: int, t: Training) -> float:
-    """Rate of optimizer step `step`, counted from 0 (the paper's step_num is step + 1).
+    """Rate of optimizer step `step`, counted from 0 (the paper's step_num is step + 1)."""
+    return _schedule(t, d_model).rate(step + 1)
 
-    lr_factor * d_model^-0.5 * min(n^-0.5, n * warmup^-1.5), n = step + 1. The other schedules rise to the same peak and
-    reach 0 after the last step: `linear` on a straight line, `cosine` on half a cosine (Loshchilov and Hutter 2017),
-    `wsd` after holding the peak, on a straight line over the last `cooldown` of the steps (Hu et al. 2024).
-    """
-    n = step + 1
-    peak = t.lr_factor * d_model**-0.5 * t.warmup**-0.5
-    if n <= t.warmup:
-        return peak * n / t.warmup
-    if t.schedule == "inverse_sqrt":
-        return t.lr_factor * d_model**-0.5 * n**-0.5
-    if t.schedule == "cosine":
-        return peak * (1 + math.cos(math.pi * (n - t.warmup) / (t.steps + 1 - t.warmup))) / 2
-    start = t.warmup if t.schedule == "linear" else t.steps - round(t.cooldown * t.steps)
-    return peak * min(1.0, (t.steps + 1 - n) / (t.steps + 1 - start))
+
+@lru_cache(maxsize=64)
+def _schedule(t: Training, d_model: int) -> Schedule:
+    found: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
+    return found(t, d_model)
+
+
+def check_schedule(t: Training, d_model: int) -> None:
+    """Raise UserError where a schedule gives a step no rate, or another one when it is asked again, as a resumed run
+    does: at most a thousand steps, in order, and backwards of an object that is new."""
+    named = f"training.schedule='{t.schedule}'"
+    steps = sorted({1, t.steps, *range(1, t.steps + 1, -(-t.steps // 1000))})
+    found: type[Schedule] = SCHEDULES.find(t.schedule, __name__)
+    try:
+        first, second = found(t, d_model), found(t, d_model)
+        rates = [first.rate(n) for n in steps]
+        again = [second.rate(n) for n in reversed(steps)][::-1]
+    except Exception as error:  # whatever a user-defined class may raise
+        raise UserError(f"{named}: {type(error).__name__}: {error}") from error
+    for n, rate, other in zip(steps, rates, again, strict=True):
+        if not isinstance(rate, (int, float)) or not (math.isfinite(rate) and rate >= 0):
+            raise UserError(f"{named}: step {n} has the rate {rate!r}: expected a finite number, 0 or above")
+        if rate != other:
+            raise UserError(
+                f"{named}: step {n} has the rate {rate!r}, and {other!r} when steps are asked backwards: it must "
+                "depend on n alone, or a resumed run would train otherwise"
+            )
+    if not any(rates):
+        raise UserError(f"{named}: every rate is 0, so nothing would be trained")
 
 
 @dataclass(frozen=True)
