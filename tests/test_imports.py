@@ -76,7 +76,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
     | {"accel", "model", "data", "training", "scoring", "user_modules", "yaml_files", "durable", "gone", "sums"}
     | {"study", "runs", "watch", "queue", "inference", "report", "dashboard", "judging", "measure"},
     "results": BASE | {"inference", "model", "report", "runs", "study", "watch"},
-    "testing": BASE | {"contradictions", "model", "data", "study.classes"},
+    "testing": BASE | {"contradictions", "model", "data", "study.classes", "training.schedule"},
 }
 ONLY_IN = {
     "lightning": {"data", "training", "runs", "judging"},

@@ -92,6 +92,18 @@ def nadam(model: nn.Module, t: Training) -> torch.optim.Optimizer:
 ''',
         'Part("nadam", "nadam"),',
     ),
+    "SCHEDULES": (
+        "held_peak",
+        "training/schedule.py",
+        '''
+class HeldPeak(Schedule):
+    """The peak, to the last step."""
+
+    def after_warmup(self, n: int) -> float:
+        return self.peak
+''',
+        'Part("held_peak", "HeldPeak"),',
+    ),
     "CORPORA": (
         "swapped",
         "data/corpora.py",
@@ -191,7 +203,9 @@ assert any(held.NAME in fault for fault in unlike_ctranslate2(own.model)), "not 
 main(["fit", "--help", "all"])
 """
 SUITES = "model/test_suites.py model/test_flops.py model/test_size.py training/test_optimizers.py data/test_corpora.py"
+SUITES += " training/test_schedule.py"
 COVERED = {"NORMS": 1, "FEED_FORWARDS": 2, "SCHEMES": 3, "LAYERS": 3, "ATTENTIONS": 2, "OPTIMIZERS": 1, "CORPORA": 1}
+COVERED |= {"SCHEDULES": 1}
 """kind -> in how many of these files some test is about a part because it ships"""
 
 
