@@ -230,7 +230,8 @@ def _divide(row: str, name: str, size: int, divisor: int, which: str) -> int:
         return size // divisor
     works = [d for d in range(1, size + 1) if size % d == 0]
     raise UserError(
-        f"{row}: {name}={size} is not divisible by miniature.{which}={divisor}; "
+        f"{row}: {name}={size} is not divisible by miniature.{which}={divisor}: to train {size}, "
+        f"type {size * divisor}, which is at the paper's scale; or "
         f"divisors that work for this size: {', '.join(map(str, works[:16]))}{', …' if len(works) > 16 else ''}"
     )
 

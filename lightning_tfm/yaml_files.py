@@ -3,12 +3,13 @@
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.strict import Flaw, Kind, made, with_control
 
 PACKAGE = Path(__file__).parent
@@ -105,8 +106,10 @@ def find_file(name: str | Path) -> Path:
         candidate = shipped(path.parts[0]) / path.parts[1]
         if candidate.is_file():
             return candidate
-    ours = sorted(f"{folder}/{file.name}" for folder in FOLDERS for file in shipped(folder).glob("*.yaml"))
-    raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {nearest(str(name), ours)}")
+    ours = {file.stem: f"{folder}/{file.name}" for folder in FOLDERS for file in shipped(folder).glob("*.yaml")}
+    close = [ours[near] for near in get_close_matches(path.stem, ours, n=1, cutoff=0.75)]
+    said = f"did you mean '{close[0]}'?" if close else f"those that ship are in {' and '.join(FOLDERS)}"
+    raise UserError(f"no such file: {name} (searched {Path.cwd()} and the shipped files); {said}")
 
 
 def read_yaml(name: str | Path) -> YamlFile:

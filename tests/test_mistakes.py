@@ -46,6 +46,12 @@ TABLE = [
     (FIT, "model: {h: 4", 2, "e.yaml:1: not YAML"),
     (FIT, "seed: one", 2, "e.yaml:1: seed='one': expected a whole number"),
     (FIT, "rows: mine.yaml", 2, "expected a list of files"),
+    (FIT, "training: {steps: 60}\nminiature: {steps: 50}", 2, "to train 60, type 3000, which is at the paper's scale"),
+    ("list", "", 2, "unknown command 'list': status lists the studies, runs list the runs"),
+    ("table mine --latex", "", 2, "did you mean '--format latex'?"),
+    ("sweep bad.yaml", "", 2, "no such file: bad.yaml"),
+    ("sweep bad.yaml", "", 2, "those that ship are in experiments and sweeps"),
+    ("sweep tabel3.yaml", "", 2, "did you mean 'sweeps/table3.yaml'?"),
     # --- what YAML 1.1 and 1.2 read differently ---
     (FIT, "model: {N: 1:30}", 2, "e.yaml:1: 1:30 means different things to YAML 1.1 and 1.2: write 90, or '1:30' in"),
     (FIT, "model: {N: 010}", 2, "e.yaml:1: 010 means different things to YAML 1.1 and 1.2: write 10 (or 8, if octal"),
@@ -104,7 +110,7 @@ TABLE = [
     (FIT, "data: {long_from: 32}", 2, "data.long_from=32 is for data.long, the split that is scored by length"),
     (FIT, "data: {long: val, long_from: -1}", 2, "data.long_from=-1: must not be negative"),
     # --- arguments ---
-    ("fti", "", 2, "unknown verb 'fti': did you mean 'fit'?"),
+    ("fti", "", 2, "unknown command 'fti': did you mean 'fit'?"),
     ("fit --model.hh 4", "", 2, "option '--model.hh' (value '4') on the command line: did you mean '--model.h'?"),
     ("fit --model.h abc", "", 2, "command line: model.h='abc': expected a whole number"),
     ("fit --model.h=4.5", "", 2, "command line: model.h=4.5: expected a whole number"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from lightning_tfm.cli.terminal import without_utf_8
-from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.errors import UserError
 from lightning_tfm.gone import refuse
 from lightning_tfm.runs.threads import wait_quietly
 
@@ -89,7 +89,9 @@ def _main(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         refuse(verb)
-        raise UserError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
+        from lightning_tfm.study.meant import meant_verb
+
+        raise UserError(f"unknown command '{verb}': {meant_verb(verb, VERBS)}")
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -35,7 +35,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"--rate={asked['rate']}: must not be negative")
     if asked["pieces"] < 1:
         raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
-    searched = is_search_file(asked["sweep"])
+    searched = is_search_file(asked)
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
     check_seed(asked, sweep)
     scales = [] if isinstance(sweep, SearchFile) else scales_of(asked, sweep)

@@ -1,7 +1,7 @@
 """The options shared by the verbs that work on a study."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.queue.devices import check_accelerator
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm, check_here
+from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import MOST_SEEDS
 from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
@@ -48,8 +49,12 @@ def check_start(resources: Resources, folder: Path) -> None:
         check_here()
 
 
-def is_search_file(path: str) -> bool:
-    """Whether a sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML."""
+def is_search_file(asked: Mapping[str, Any]) -> bool:
+    """Whether the sweep file is a search: a table varies the parameter `row`. Raises UserError where it is not YAML,
+    or names a study."""
+    path, root = asked["sweep"], Path(dict(asked["given"]).get("out") or "results")
+    if not Path(path).exists() and (root / "studies" / path / "study.json").is_file():
+        raise UserError(f"'{path}' is a study, not a sweep file: {with_out(f'lightning-tfm resume {path}', root)}")
     return is_search(read_yaml(path))
 
 

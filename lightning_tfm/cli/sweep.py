@@ -43,7 +43,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     for option in ("--sampler", "--trials"):
         parser.add_argument(option, default="", help=argparse.SUPPRESS)  # of a search
     asked = parse_own(parser, argv)
-    if is_search_file(asked["sweep"]):
+    if is_search_file(asked):
         from lightning_tfm.cli import tune
 
         return tune.main(verb, argv)
@@ -206,15 +206,18 @@ def _run(
             states = work(study, cells, root, resources, start=True)
     finally:
         table = write_table(load_as(Ablation, root, name), root)
-    print(render_table(table, "text", shutil.get_terminal_size((80, 24)).columns), end="")
+    means = render_table(table, "text", shutil.get_terminal_size((80, 24)).columns)
+    several = any(row.n > 1 for row in table.rows)  # with single runs there is nothing to test
+    print("" if several else means, end="")
     print(f"{folder_of(root, name)}/table.md, .csv, .json", file=sys.stderr)
     made: list[Report] = []
 
     def report() -> "Report":
-        made.append(_said(make(name, root)))
+        made.append(_said(make(name, root), several))
         return made[0]
 
     reported = write_page(name, root, report)
+    print(means if several and not made else "", end="")
     if made and resources.wandb != "off":
         _send(made[0], folder_of(root, name), resources)
     if (row := settings.verb["reference"]) is not None:
@@ -239,10 +242,14 @@ def _against(made: "Report") -> "Report":
     return made
 
 
-def _said(made: "Report") -> "Report":
+def _said(made: "Report", several: bool) -> "Report":
+    """The report, its table with differences and verdicts printed where rows have `several` runs."""
     from lightning_tfm.report.study_forest import forest_of
-    from lightning_tfm.report.words import to_words
+    from lightning_tfm.report.words import effects, to_words
 
+    if several:
+        _against(made)
     width = shutil.get_terminal_size((80, 24)).columns
+    print("".join(f"{line}\n" for line in effects(made.summary) if not several), end="")
     print(to_words(made.summary, width), forest_text(forest_of(made.summary), width), sep="\n", end="")
     return made

@@ -37,7 +37,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add_search_options(parser)
     add_options(parser)
     asked = parse_own(parser, argv)
-    if not is_search_file(path := asked["sweep"]):
+    path = asked["sweep"]
+    if not is_search_file(asked):
         raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
     file = read_search(path)
     check_seed(asked, file)

@@ -1,5 +1,6 @@
 """`wandb replay STUDY`: send those records of a study, or of one run, to W&B that are not there yet."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +14,19 @@ if TYPE_CHECKING:
     from lightning_tfm.study.cell import Cell
 
 
+MODES = ("offline", "online")
+
+
 def main(verb: str, argv: Sequence[str]) -> int:
     parser = make_parser(verb, "Send a study's records to W&B: wandb replay STUDY.", experiment=False)
     parser.add_action("replay")
     parser.add_argument("study", help="name of the study under <out>/studies, or folder of a run")
-    parser.add_argument("--mode", choices=["offline", "online"], default="online", help="where to send them")
+    text = "where to send them [as WANDB_MODE, else online]"
+    parser.add_argument("--mode", choices=MODES, default=os.environ.get("WANDB_MODE", "online"), help=text)
     parser.add_argument("--storage", default="", help="where its queue is [as the study was started]")
     options = parse_plain(parser, argv)
+    if options["mode"] not in MODES:
+        raise UserError(f"WANDB_MODE={options['mode']}: nothing would be sent; give --mode offline or --mode online")
 
     from lightning_tfm.queue.wandb_mirror import replay
     from lightning_tfm.study.study import folder_of

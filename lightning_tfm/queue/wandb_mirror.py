@@ -41,7 +41,7 @@ LOOK = 1.0
 """seconds between two checks of the records"""
 PATIENCE = 60.0
 """seconds that the mirror gets for what is left when the study has ended"""
-DIED = "ended early, see mirror.log"
+DIED = "ended early"
 
 
 @dataclass
@@ -227,7 +227,7 @@ def send_verdicts(folder: Path, mode: Mode, group: str, found: Verdicts, say: Ca
     trouble = _end_of(forked(lambda: _apart(mirror, lambda: mirror.verdicts(found))), PATIENCE)
     if trouble:
         again = with_out(f"lightning-tfm wandb replay {group}", folder.parents[1])
-        say(f"W&B: the table of verdicts {trouble}; to send it: {again}")
+        say(f"W&B: the table of verdicts {trouble}{_where(trouble, folder)}; to send it: {again}")
 
 
 def _apart(mirror: Mirror, send: Callable[[], None]) -> int:
@@ -279,7 +279,12 @@ def mirrored(
         if trouble:
             again = f"lightning-tfm wandb replay {target or group}"
             later = f"to send what is missing there: {again if target else with_out(again, root)}"
-            say(f"W&B: the mirror {trouble}; no run was harmed; {later}")
+            say(f"W&B: the mirror {trouble}{_where(trouble, folder)}; no run was harmed; {later}")
+
+
+def _where(trouble: str, folder: Path) -> str:
+    """Where a process that died has said why."""
+    return f", see {folder / 'mirror.log'}" if trouble == DIED else ""
 
 
 def _end_mirror(pid: int) -> str:

@@ -1,6 +1,7 @@
 """Which fields are columns of a table: the paper's ten and whatever else a row changes; their heads."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lightning_tfm.config import Experiment, typed_and_trained
@@ -104,7 +105,7 @@ def scale(divided: str, rows: Sequence[SummaryRow]) -> str:
 def sizes(rows: Sequence[SummaryRow]) -> str:
     """Which sizes are printed."""
     if any(row.typed for row in rows):
-        return "sizes as they are typed, in brackets those trained"
+        return "sizes as they are typed, before that division; in brackets those trained"
     return "sizes are those trained" + ", row names the paper's" * of_the_paper(rows)
 
 
@@ -168,8 +169,8 @@ def labels(rows: Sequence[SummaryRow]) -> dict[str, str]:
 
 
 def brief(row: SummaryRow, name: str) -> str:
-    """`value`, for a narrow column: "sin", "lea", "rot" for the schemes that ship."""
-    found = value(row, name)
+    """`value`, for a narrow column: as it is typed alone; "sin", "lea", "rot" for the schemes that ship."""
+    found = value(replace(row, values=row.values | row.typed, typed={}), name)
     return found[:3] if name == "positions" and found in SCHEMES else found
 
 

@@ -44,11 +44,16 @@ def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[st
         found.append(f"{len(table.seeds)} seeds: {SEEDS}")
     found += twins(table.rows) + elsewhere(table.rows) + tuning.notes(table.tuning)
     found += worth.notes(table.rows) * with_worth
+    return found + left_out(table.rows)
+
+
+def left_out(rows: Sequence[SummaryRow]) -> list[str]:
+    """Why cells are empty: a line for each reason, with the row and seed of every cell."""
     cells: dict[str, list[str]] = {}
-    for row in table.rows:
+    for row in rows:
         for seed, why in row.missing.items():
             cells.setdefault(why, []).append(f"{row.name}/{seed}")
-    return found + [f"{why}: {', '.join(names)}" for why, names in cells.items()]
+    return [f"{why}: {', '.join(names)}" for why, names in cells.items()]
 
 
 def twins(rows: Sequence[SummaryRow]) -> list[str]:
@@ -72,10 +77,8 @@ def elsewhere(rows: Sequence[SummaryRow]) -> list[str]:
 
 
 def to_words(report: Summary, width: int) -> str:
-    """For the terminal: the words in each metric, the claims, and seeds far above their row."""
+    """For the terminal, below the table: the verdicts in each metric, and the claims."""
     lines = _untested(report) or [*word_counts(report), *map(claim_line, report.claims)]
-    lines += [*base_apart(report), *phrases(report.rows)]
-    lines += map(factors.line, report.factors.effects if report.factors else [])
     told = "".join(f"{textwrap.fill(line, width)}\n" for line in lines)
     beyond = beyond_text.section(report.beyond)
     return told + (f"\n{beyond.title}\n\n{terminal.to_text(beyond.blocks, width)}" if beyond.blocks else "")
@@ -120,8 +123,17 @@ def brief_notes(report: Summary) -> list[str]:
     """Below the tables with tests in a terminal."""
     notes = [*base_apart(report), *reference.said(report), *nats.notes(report)]
     notes.append(f"{SEEDS}; marginal {report.level} % intervals; words go by p (BH), over the rows of a metric")
-    notes += [columns.sizes(report.rows)] * bool(report.scale or columns.resized(report.rows))
-    return [*notes, *twins(report.rows), *tuning.notes(report.tuning), *phrases(report.rows)]
+    if report.scale:
+        notes.append(columns.scale(report.scale, report.rows))
+    elif columns.resized(report.rows):
+        notes.append(columns.sizes(report.rows))
+    notes += [*twins(report.rows), *tuning.notes(report.tuning), *phrases(report.rows), *left_out(report.rows)]
+    return [*notes, *effects(report)]
+
+
+def effects(report: Summary) -> list[str]:
+    """A line for each effect of a grid."""
+    return [factors.line(effect) for effect in report.factors.effects] if report.factors else []
 
 
 def tested_notes(report: Summary) -> list[str]:
@@ -143,7 +155,7 @@ def tested_notes(report: Summary) -> list[str]:
     notes += regime.notes(report.regime, columns.of_the_paper(report.rows))
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)
-    notes += map(factors.line, report.factors.effects if report.factors else [])
+    notes += effects(report)
     about = f" (more than {FAR:g} median absolute deviations above the median; they stay in every number)"
     notes += [f"{phrase}{about}" for phrase in phrases(report.rows)]
     return notes + [f"{row.name}, seed {seed}: {why}" for row in report.rows for seed, why in row.missing.items()]

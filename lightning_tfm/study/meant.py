@@ -28,12 +28,23 @@ MANY = 20
 """options that a message still lists"""
 INSTEAD = {"dry_run": "lightning-tfm plan says what would run", "resume": "run the same command to resume"}
 """option of other tools -> what to do here"""
+FORMATS = ("text", "markdown", "csv", "json", "latex", "html")
+VERBS = {
+    "list ls studies": "status lists the studies, runs list the runs",
+    "train run start": "fit trains one experiment, sweep a study",
+    "eval evaluate score": "validate scores the dev text, test the test text",
+    "search optimize": "tune SEARCH.yaml",
+    "show view": "status STUDY, table STUDY, report STUDY or dashboard",
+}
+"""what other tools call a command -> what to type here"""
 FOREIGN = frozenset(" ".join(ALIASES.values()).split())
 
 
 def meant(key: str, valid: Iterable[str]) -> str:
     """A clause that names what `key` may mean: a field by its own name or other tools' name for it, or one like it."""
     word, whole = _last(key), {name.lstrip("-"): name for name in valid}
+    if word in FORMATS and "format" in whole:
+        return f"did you mean '--format {word}'?"
     last = {_last(name): name for name in whole.values()}
     ours = next((field for field, names in ALIASES.items() if word in names.split()), "")
     close = [*get_close_matches(key.lstrip("-"), whole, 1), *get_close_matches(word, last, 1)]
@@ -41,6 +52,11 @@ def meant(key: str, valid: Iterable[str]) -> str:
     if found or (word not in INSTEAD and len(whole) <= MANY):
         return f"did you mean '{found}'?" if found else nearest(key, whole.values())
     return INSTEAD.get(word, "none is like it; --help all lists them")
+
+
+def meant_verb(word: str, valid: Iterable[str]) -> str:
+    """A clause that names the command a wrong word may mean."""
+    return next((said for words, said in VERBS.items() if word in words.split()), "") or nearest(word, valid)
 
 
 def _last(key: str) -> str:

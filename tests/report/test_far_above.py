@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from lightning_tfm.report.build import make
+from lightning_tfm.cli.sweep import _said
+from lightning_tfm.report.build import make, render_table
 from lightning_tfm.report.far_above import far_above, phrases
 from lightning_tfm.report.words import to_words
 from tests.records import summary_row
@@ -39,7 +40,7 @@ def test_the_report_says_it_everywhere(generator):
     made.write(made.study.rows[1], 3, 0.9)
     report = make("made", made.root)
     assert [r.far_above for r in report.summary.rows] == [[], [3], []]
-    for text in (report.render("html"), report.render("markdown"), to_words(report.summary, 80)):
+    for text in (report.render("html"), report.render("markdown"), render_table(report.summary, "text", 200)):
         assert re.search("seed 3 of A-h1 is far above the others of its row", text, re.IGNORECASE)
     assert ",3," in report.render("csv").splitlines()[2]
 
@@ -52,6 +53,24 @@ def test_the_terminal_counts_the_words_and_names_the_claims(generator):
         1
     ].startswith("BLEU, 2 rows: ")
     assert lines[2].startswith("“One attention head is worse than eight, the best setting.” supported (p ")
+
+
+def test_a_sweep_ends_with_differences_and_verdicts(generator, capsys):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3])
+    made.write_all({"A-h1": 0.3})
+    _said(make("made", made.root), several=True)
+    told = capsys.readouterr().out
+    assert told.startswith("differences to base") and "PPL, 2 rows: 1 same direction" in told
+    assert told.index("Δ, %") < told.index("PPL, 2 rows")
+
+
+def test_the_table_names_each_cell_that_is_left_out_and_why(generator):
+    made = generator(["base", "A-h1", "A-h4"], [1, 2, 3, 4])
+    made.write_all()
+    made.folder(made.study.rows[1], 2).result.write_text("{")
+    made.folder(made.study.rows[2], 3).result.unlink()
+    lines = render_table(make("made", made.root).summary, "text", 200)
+    assert re.search(r"its record cannot be read: .*: A-h1/2\n", lines) and "not run yet: A-h4/3" in lines
 
 
 def test_the_terminal_says_once_that_one_seed_is_not_tested(generator):

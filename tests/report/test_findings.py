@@ -11,7 +11,6 @@ from lightning_tfm.report.factors import Effect, FactorSummary
 from lightning_tfm.report.findings import base_apart, headline, trust
 from lightning_tfm.report.row import Difference, Percent, Scores
 from lightning_tfm.report.word import Word
-from lightning_tfm.report.words import to_words
 from tests.records import summary, summary_row
 
 
@@ -152,5 +151,5 @@ def test_a_base_that_stands_apart_is_named_everywhere(generator, seeds, said):
     for seed in seeds:
         made.write(next(row for row in made.study.rows if row.name == "base"), seed, 0.9)
     report = build.make("made", made.root)
-    told = [report.render("html"), report.render("markdown"), to_words(report.summary, 300)]
+    told = [report.render("html"), report.render("markdown"), build.render_table(report.summary, "text", 300)]
     assert all("base may be what stands apart" in " ".join(x.split()) and said in " ".join(x.split()) for x in told)
