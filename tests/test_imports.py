@@ -68,7 +68,7 @@ MAY = {  # room or file -> rooms and files of ours that it may import
         "model.size",
         "measure.record",
     },
-    "judging": {"durable", "errors", "plurals", "report"},
+    "judging": {"durable", "errors", "metrics", "plurals", "report"},
     "dashboard": BASE
     | {"durable", "study", "runs.record", "watch", "report", "queue", "data.prepare", "data.prepared"},
     "measure": BASE | {"model"},

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.cli.arguments import make_parser, parse_plain
 from lightning_tfm.cli.formats import OF_ANALYSES, add_format
-from lightning_tfm.cli.output import write_to
 from lightning_tfm.cli.terminal import columns
 from lightning_tfm.errors import UserError
 
@@ -26,6 +25,7 @@ def main(verb: str, argv: Sequence[str]) -> int:
     add(
         "--items", metavar="FILE", help="row, seed, item, value (or numerator, denominator): noise of the test set, too"
     )
+    add("--published", metavar="FILE", help="other people's numbers, a line per row: shown and judged beside")
     add("--target", type=float, help="a number to compare each row's mean with, instead of base")
     add("--row", default="row", metavar="COLUMN", help="column of the rows' names [row]")
     add("--seed", default="seed", metavar="COLUMN", help="column of the seeds [seed]")
@@ -65,7 +65,12 @@ def main(verb: str, argv: Sequence[str]) -> int:
         from lightning_tfm.judging.items import read_items
 
         items = read_items(Path(options["items"]), aims[0], scores, columns_of)
-    return _printed(judged(scores, aims, options["base"], options["target"], items), options, path)
+    judgement = judged(scores, aims, options["base"], options["target"], items)
+    if options["published"] is not None and options["target"] is None:
+        from lightning_tfm.judging.published import with_published
+
+        judgement = with_published(judgement, Path(options["published"]), options["row"])
+    return _printed(judgement, options, path)
 
 
 def _gate(scores: "Scores", aims: "list[Aim]", options: dict[str, Any], path: Path) -> int:
@@ -99,11 +104,14 @@ def _printed(judgement: "Judgement", options: dict[str, Any], path: Path) -> int
     if to == "-" or (to is None and kind != "html"):
         print(content, end="")
     else:
+        from lightning_tfm.cli.output import write_to
+
         write_to(Path(to) if to else path.with_name("judge.html"), content)
     return 0
 
 
 def _figures(judgement: "Judgement", folder: Path) -> None:
+    from lightning_tfm.cli.output import write_to
     from lightning_tfm.judging import views
     from lightning_tfm.report.forest_picture import wide
     from lightning_tfm.report.svg import standing_alone

@@ -34,7 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.metrics import METRICS, PRINTED
+from lightning_tfm.metrics import METRICS, PRINTED, Metric
 from lightning_tfm.report.row import Difference, Interval, SummaryRow
 from lightning_tfm.report.stats import statistics
 from lightning_tfm.report.stats.evidence import SMALLER_ALPHA, Evidence
@@ -86,13 +86,14 @@ def clear(paper: float, metric: str) -> bool:
 def judge(
     evidence: Evidence | None,
     paper: float | None,
-    metric: str,
+    metric: str | Metric,
     full_size: bool,
     alpha: float = ALPHA,
     to: str = "base",
 ) -> Verdict:
     """`paper`: the paper's difference to base (log PPL or BLEU), None where it prints no number; `to`: the row that
     differences are to."""
+    of = METRICS[metric] if isinstance(metric, str) else metric
     if evidence is None:
         return Verdict(UNTESTABLE, "no scores")
     if evidence.untested:
@@ -101,35 +102,35 @@ def judge(
     found, e = evidence.p < alpha, evidence
     if paper is None:
         if found:
-            return Verdict(BETTER if METRICS[metric].better(float(e.estimate)) else WORSE, f"differs from {to}")
+            return Verdict(BETTER if of.better(float(e.estimate)) else WORSE, f"differs from {to}")
         if e.equivalent < alpha:
-            return Verdict(EQUAL, f"inside ± {_region(metric)} of {to}", f"± {_region(metric)}")
+            return Verdict(EQUAL, f"inside ± {_region(of)} of {to}", f"± {_region(of)}")
         return _undecided(e, "no difference found")
-    if clear(paper, metric):
-        return _of_a_clear_one(e, paper, metric, found, full_size, to)
+    if abs(paper) > of.clear:
+        return _of_a_clear_one(e, paper, of, found, full_size, to)
     if found:
-        tau = METRICS[metric].clear
+        tau = of.clear
         if e.lower > paper + tau or e.upper < paper - tau:
             return Verdict(DIFFERS, f"differs from {to}; the paper's difference is within the noise of single runs")
         return Verdict(UNCLEAR, f"differs from {to}; the paper's difference is within the noise of single runs")
-    if e.equivalent < alpha and (full_size or METRICS[metric].same_unit):
+    if e.equivalent < alpha and (full_size or of.same_unit):
         return Verdict(NEITHER, "inside the noise of the paper's single runs, as is the paper's difference")
     return _undecided(e, "neither a difference nor its absence shown")
 
 
-def _of_a_clear_one(e: Evidence, paper: float, metric: str, found: bool, full_size: bool, to: str) -> Verdict:
-    if not (full_size or METRICS[metric].same_unit):
+def _of_a_clear_one(e: Evidence, paper: float, of: Metric, found: bool, full_size: bool, to: str) -> Verdict:
+    if not (full_size or of.same_unit):
         if not found:
             return _undecided(e, "no difference found")
         word = SAME_DIRECTION if (e.estimate > 0) == (paper > 0) else CONTRADICTED
-        return Verdict(word, f"differs from {to}; {METRICS[metric].label} here and in the paper have no common unit")
+        return Verdict(word, f"differs from {to}; {of.label} here and in the paper have no common unit")
     lower, upper = sorted((e.lower / paper, e.upper / paper))
     factor = Interval(float(e.estimate) / paper, lower, upper)
     told = f"× {factor.estimate:z.2f} [{lower:z.2f}, {upper:z.2f}]"
     if found and (e.estimate > 0) != (paper > 0):
         return Verdict(CONTRADICTED, f"differs from {to} in the direction opposite to the paper's", factor=factor)
     if found:
-        compatible, resolved = agrees(e, paper, METRICS[metric].sigma or 0.0)
+        compatible, resolved = agrees(e, paper, of.sigma or 0.0)
         if compatible and resolved:
             return Verdict(REPRODUCED, f"differs from {to} as in the paper, in direction and size", told, factor)
         beside = "size unclear" if compatible else told
@@ -182,9 +183,9 @@ def factors_printed(rows: Sequence[SummaryRow]) -> bool:
     return any(d.verdict in (REPRODUCED, SAME_DIRECTION) and d.beside.startswith("×") for d in found)
 
 
-def _region(metric: str) -> str:
+def _region(metric: Metric) -> str:
     """tau in print."""
-    return METRICS[metric].size(METRICS[metric].shown(METRICS[metric].clear))
+    return metric.size(metric.shown(metric.clear))
 
 
 def _undecided(e: Evidence, why: str, factor: Interval | None = None) -> Verdict:

@@ -2,6 +2,9 @@
 
 import json
 import math
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,3 +194,43 @@ def test_items_add_the_noise_of_the_test_set(tmp_path: Path, capsys):
     items.write_text("\n".join(lines[:-1]))
     assert main(["judge", str(scores), "--metric", "acc:higher", "--items", str(items)]) == 2
     assert "row 'other', seed 4 has not the same items" in capsys.readouterr().err
+
+
+def test_published_numbers_have_the_words_for_that(tmp_path: Path, capsys):
+    scores, published = tmp_path / "scores.csv", tmp_path / "published.csv"
+    scores.write_text(
+        "row,seed,loss\n" + "\n".join(f"{r},{s},{x}" for r, of in THREE.items() for s, x in enumerate(of))
+    )
+    asked = ["judge", str(scores), "--metric", "loss:lower", "--published", str(published), "--format", "json"]
+    for numbers, words in (
+        ({"base": 5, "good": 4, "bad": 4.9, "same": 5}, ["reproduced", "differs where the paper shows none"]),
+        ({"base": 5, "good": 6, "same": 5}, ["contradicted", "worse"]),
+    ):
+        published.write_text("row,loss\n" + "\n".join(f"{row},{x}" for row, x in numbers.items()))
+        assert main(asked) == 0
+        found = {one["row"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["rows"]}
+        assert [found["good"], found["bad"]] == words
+    published.write_text("row,loss\ngood,4\n")
+    assert main(asked) == 2 and "no row 'base'" in capsys.readouterr().err
+
+
+LIGHT = """
+import sys
+from lightning_tfm.cli.main import main
+assert main(["judge", sys.argv[1], "--metric", "loss:lower"]) == 0
+assert not {"torch", "pandas", "lightning", "jinja2", "scipy.stats"} & sys.modules.keys()
+"""
+
+
+def test_a_file_is_judged_without_torch_and_pandas_and_a_thousand_rows_make_a_page_of_two_megabytes(tmp_path, capsys):
+    rng, path = np.random.default_rng(6), tmp_path / "scores.csv"
+    runs = [(i, s, x) for i in range(1000) for s, x in enumerate(rng.normal(size=10))]
+    lines = [f"row{i},{s},{x:.5f},{x * x:.5f},{x + 9:.5f}" for i, s, x in runs]
+    path.write_text("row,seed,loss,b,c\n" + "\n".join(lines[:60]).replace("row0,", "base,"))
+    subprocess.run([sys.executable, "-c", LIGHT, str(path)], check=True, capture_output=True)
+    path.write_text("row,seed,loss,b,c\n" + "\n".join(lines))
+    more = ["--base", "row0", "--metric", "loss:lower", "--metric", "b:lower", "--metric", "c:lower:log"]
+    start = time.perf_counter()
+    assert main(["judge", str(path), *more, "--format", "html"]) == 0
+    assert time.perf_counter() - start < 60, "a few seconds alone"
+    assert (tmp_path / "judge.html").stat().st_size < 2e6
