@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -37,8 +38,6 @@ class Shot:
     dark: bool = False
     section: str = ""
     """of a report, alone, without what can be pressed in it; in more pixels, beside the records"""
-    first: bool = False
-    """the first drawing of the section, by itself"""
 
 
 SHOTS = (
@@ -53,7 +52,6 @@ SHOTS = (
 
 REPORT = "/study/table3-8-epochs/report"
 PARTS = (
-    *(Shot(f"forest-{'dark' if dark else 'light'}", REPORT, 860, 800, dark, "forest", True) for dark in (False, True)),
     *(Shot(f"{name}-light", REPORT, section=name) for name in ("agreement", "table")),
     Shot("agreement-dark", REPORT, section="agreement", dark=True),
 )
@@ -91,7 +89,28 @@ def photograph(results: Path) -> None:
             for word, run in runs.items():
                 path = path.replace(word, run)
             take(browser, address + path, shot)
+        for dark in (False, True):
+            draw(browser, results, dark)
         browser.close()
+
+
+def draw(browser: Browser, results: Path, dark: bool) -> None:
+    """The main figure with its sentences, alone."""
+    from lightning_tfm.report.build import make
+    from lightning_tfm.report.document import source
+    from lightning_tfm.report.forest_picture import wide
+    from lightning_tfm.report.study_forest import forest_of
+
+    figure = wide(forest_of(make("table3-8-epochs", results).summary), titled=True)
+    scheme: Literal["dark", "light"] = "dark" if dark else "light"
+    page = browser.new_page(viewport={"width": 1032, "height": 800}, color_scheme=scheme, device_scale_factor=2)
+    page.set_content(
+        f"<style>{source('report.css')}{source('pictures.css')}</style><figure class=forest>{figure}</figure>"
+    )
+    path = RECORDS.parent / f"forest-{scheme}.png"
+    page.locator("figure").screenshot(path=path)
+    page.close()
+    print(path)
 
 
 CELLS = {"BASE": ("table3-8-epochs", "base", 61), "OTHER": ("table3-8-epochs", "C-N2", 61), "DEMO": ("demo", "base", 1)}
@@ -113,7 +132,7 @@ def take(browser: Browser, address: str, shot: Shot) -> None:
     page = browser.new_page(
         viewport={"width": shot.width, "height": shot.height},
         color_scheme="dark" if shot.dark else "light",
-        device_scale_factor=2 if shot.first else 1.5 if shot.section else 1,
+        device_scale_factor=1.5 if shot.section else 1,
     )
     answer = page.goto(address, wait_until="load")
     assert answer is not None and answer.ok, f"{address}: {answer and answer.status}"
@@ -121,8 +140,7 @@ def take(browser: Browser, address: str, shot: Shot) -> None:
     path = (RECORDS.parent if shot.section else SCREENS) / f"{shot.name}.png"
     if shot.section:
         page.add_style_tag(content=".tools, .controls, .chooser, .publish { display: none !important }")
-        section = page.locator(f"#section-{shot.section}")
-        (section.locator("figure svg").first if shot.first else section).screenshot(path=path)
+        page.locator(f"#section-{shot.section}").screenshot(path=path)
     else:
         page.screenshot(path=path)
     page.close()

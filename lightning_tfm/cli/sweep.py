@@ -226,13 +226,12 @@ def _run(
 
 
 def _send(made: "Report", folder: Path, resources: Resources) -> None:
-    """The verdicts, as a W&B table."""
+    """The verdicts to W&B."""
+    from lightning_tfm.cli.wandb import verdicts_of
     from lightning_tfm.queue.wandb_mirror import send_verdicts
-    from lightning_tfm.report.table_data import columns_and_rows
 
     assert resources.wandb != "off"
-    found = columns_and_rows(made.summary)
-    send_verdicts(folder, resources.wandb, folder.name, found, say)
+    send_verdicts(folder, resources.wandb, folder.name, verdicts_of(made), say)
 
 
 def _against(made: "Report") -> "Report":

@@ -11,6 +11,7 @@ from lightning_tfm.plurals import plural
 
 if TYPE_CHECKING:
     from lightning_tfm.queue.wandb_mirror import Verdicts
+    from lightning_tfm.report.build import Report
     from lightning_tfm.study.cell import Cell
 
 
@@ -48,12 +49,23 @@ def main(verb: str, argv: Sequence[str]) -> int:
 def _verdicts(root: Path, name: str) -> "Verdicts | None":
     """Of a table that is defined here."""
     from lightning_tfm.report.build import make
-    from lightning_tfm.report.table_data import columns_and_rows
     from lightning_tfm.study.study import Ablation, file_of, load
 
     if not file_of(root, name).is_file() or not isinstance(load(root, name), Ablation):
         return None
-    return columns_and_rows(make(name, root).summary)
+    return verdicts_of(make(name, root))
+
+
+def verdicts_of(made: "Report") -> "Verdicts":
+    """As a table, with the main figure, and with the page without any line of the corpus."""
+    from lightning_tfm.report.forest_picture import wide
+    from lightning_tfm.report.study_forest import forest_of
+    from lightning_tfm.report.svg import standing_alone
+    from lightning_tfm.report.table_data import columns_and_rows
+
+    figure = wide(forest_of(made.summary), titled=True)
+    pages = {"differences": standing_alone(figure)} if figure else {}
+    return *columns_and_rows(made.summary), pages | {"report": made.render("html", texts=False)}
 
 
 def _cell_of(run: Path) -> "Cell":

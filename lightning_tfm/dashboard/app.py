@@ -51,6 +51,7 @@ class Dashboard:
             Route("/curves/news", self._guarded(lambda r: self._news(r, self._curved(r).news()))),
             Route("/study/{name}", self._guarded(lambda r: self._page(self._study(r)))),
             Route("/study/{name}/news", self._guarded(lambda r: self._news(r, self._study(r).news()))),
+            Route("/study/{name}/forest", self._guarded(self.forest)),
             Route("/study/{name}/report", self._guarded(self.report)),
             Route("/study/{name}/report/version", self._guarded(self.report_version)),
             Route("/compare", self._guarded(self.comparison)),
@@ -107,6 +108,12 @@ class Dashboard:
             return _unchanged(version)
         page = self._reports.page(name, request.query_params.get("reference"))
         return _html(page, version, policy_of(page))
+
+    def forest(self, request: Request) -> Response:
+        """The main figure of a study, a part of its page."""
+        name = self._existing(request)
+        version = self._reports.version(name)
+        return _unchanged(version) if _has(request, version) else _html(self._reports.forest(name), version)
 
     def report_version(self, request: Request) -> Response:
         return PlainTextResponse(self._reports.version(self._existing(request)), headers={"Cache-Control": "no-store"})

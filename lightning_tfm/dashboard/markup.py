@@ -70,11 +70,11 @@ def blocks(template: str, names: list[str], **data: Any) -> dict[str, str]:
 
 @cache
 def asset(kind: str) -> bytes:
-    """The style sheet (css), which begins with the report page's own, or the script (js)."""
-    here = (Path(__file__).parent / "templates" / f"dashboard.{kind}").read_bytes()
+    """The style sheet (css), which begins with the reports' own, or the script (js), which ends with their tooltip."""
     theirs = Path(lightning_tfm.report.__file__).parent / "templates"
-    shared = SHARED if kind == "css" else ()
-    return b"".join((theirs / name).read_bytes() for name in shared) + here
+    own = Path(__file__).parent / "templates" / f"dashboard.{kind}"
+    files = [*map(theirs.joinpath, SHARED), own] if kind == "css" else [own, theirs / "tips.js"]
+    return b"".join(file.read_bytes() for file in files)
 
 
 def static(kind: str) -> str:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 
 from lightning_tfm.errors import UserError
@@ -45,6 +46,10 @@ class Reports:
         key = ("report", name, reference or "")
         return self._kept(key, self.version(name), lambda now: self._report(name, reference, now))
 
+    def forest(self, name: str) -> str:
+        """The main figure of a table with its sentence, empty where nothing is compared yet. Raises UserError."""
+        return self._kept(("forest", name), self.version(name), lambda _: self._forest(name))
+
     def comparison(self, names: Sequence[str]) -> str:
         """Studies of tables side by side, with tests. Raises UserError."""
         now = " ".join(map(self.version, names))
@@ -67,6 +72,17 @@ class Reports:
         from lightning_tfm.report.build import make
 
         return make(name, self._root, reference).render("html", self._texts, now, _own_page)
+
+    def _forest(self, name: str) -> str:
+        from lightning_tfm.report.build import make
+        from lightning_tfm.report.forest_picture import both
+        from lightning_tfm.report.study_forest import forest_of
+        from lightning_tfm.report.svg import tag
+
+        load_as(Ablation, self._root, name)
+        found = forest_of(make(name, self._root).summary)
+        words = tag("p", tag("strong", escape(found.title)) + " " + tag("span", escape(found.scope), class_="soft"))
+        return words + str(both(found)) if found.lines else ""
 
     def _search(self, study: Search, now: str) -> str:
         """From its present storage; from trials.json if there is none."""

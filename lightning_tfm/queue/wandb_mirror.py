@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,8 @@ SENT = "wandb.json"
 SUMMARISED = (*(f"{METRICS[name].label} {what}" for name in PRINTED for what in ("difference", "verdict")), "FLOPs")
 """columns of the verdicts that the summary also has, as ROW/COLUMN"""
 Mode = Literal["offline", "online"]
-Verdicts = tuple[list[str], list[list[str | int | float | None]]]
+Verdicts = tuple[list[str], list[list[str | int | float | None]], Mapping[str, str]]
+"""heads, rows, and name -> HTML of what is shown beside the table"""
 """columns and rows (report/table_data.py)"""
 LOOK = 1.0
 """seconds between two checks of the records"""
@@ -70,10 +71,10 @@ class Mirror:
         self._open.clear()
 
     def verdicts(self, found: Verdicts) -> None:
-        """Log a study's verdicts as a separate run (job type 'table'): the table, and each row's in the summary."""
+        """Log a study's verdicts as a separate run (job type 'table'): table, pages, each row's in the summary."""
         import wandb
 
-        heads, rows = found
+        heads, rows, pages = found
         run = self._init(f"table-{self.group}", f"{self.group} verdicts", {"study": self.group}, "table", [])
         columns: list[str | int] = [*heads]
         run.log({"verdicts": wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})
@@ -82,6 +83,7 @@ class Mirror:
             for key in SUMMARISED:
                 if said[key] is not None:
                     run.summary[f"{said['row']}/{key}"] = said[key]
+        run.log({name: wandb.Html(content, inject=False) for name, content in pages.items()})
         run.finish()
 
     def _follow(self, folder: RunFolder, cell: Cell) -> None:

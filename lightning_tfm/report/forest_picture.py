@@ -111,6 +111,14 @@ def narrow(forest: Forest, titled: bool = False) -> Markup:
     return figure(face.width, round(more), f.title, body + legend, face.size)
 
 
+def both(forest: Forest) -> Markup:
+    """For a page: the one that its width asks for is seen."""
+    if not forest.lines:
+        return Markup()
+    forms = (("on-screens", wide(forest)), ("on-phones", narrow(forest)))
+    return Markup("\n").join(Markup(tag("figure", drawn, class_=f"forest {form}")) for form, drawn in forms)
+
+
 def _room(words: Sequence[str], face: Face) -> float:
     return face.letter * max(map(len, words), default=0)
 

@@ -46,9 +46,14 @@ def label(x: float, y: float, text: str, anchor: str = "start", class_: str = "l
 
 
 def figure(width: int, height: int, title: str, body: str, letters: int = 11) -> Markup:
-    """An SVG that scales with the page and says to a screen reader what it shows; `letters`: their size."""
-    said = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img", "aria_label": title}
-    return Markup(tag("svg", body, **said, **({"font_size": letters} if letters != 11 else {})))
+    """An SVG that scales with the page and says to a screen reader what it shows; `letters`: their size.
+
+    What is to be said of its marks (data-tip) is reached by the keyboard, too (tips.js).
+    """
+    said: dict[str, str | float] = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
+    said |= {"font_size": letters} if letters != 11 else {}
+    said |= {"tabindex": 0} if "data-tip" in body else {}
+    return Markup(tag("svg", body, **said, role="img", aria_label=title))
 
 
 LETTER = 8.4
@@ -108,7 +113,8 @@ def standing_alone(picture: str) -> str:
 def _written_out(element: ElementTree.Element, colour: str, size: str) -> None:
     """Classes as attributes, down the tree; `colour` is that of the series or of the verdict around."""
     classes = element.attrib.pop("class", "").split()
-    element.attrib.pop("data-tip", None)
+    for name in ("data-tip", "tabindex"):
+        element.attrib.pop(name, None)
     colour = next((_ROWS[int(name[1:])] for name in classes if re.fullmatch(r"g\d", name)), colour)
     colour = next((_VERDICTS[name] for name in classes if name in _VERDICTS), colour)
     if element.tag == "text":

@@ -37,6 +37,16 @@ def test_a_report_is_made_once_for_each_state_of_the_records(made, monkeypatch):
     assert asked == [first, second]
 
 
+def test_a_study_s_page_begins_with_its_main_figure_in_the_version_of_its_records(serve, made):
+    served = serve(made.root)
+    page = served.get("/study/made").text
+    assert page.index('data-of="/study/made/forest"') < page.index('id="part-head"') < page.index('id="part-cells"')
+    answer, now = served.get("/study/made/forest"), served.get("/study/made/report/version").text
+    assert answer.text.startswith("<p><strong>") and answer.text.count("<svg") == 2 and "one head" in answer.text
+    assert served.get("/study/made/forest", If_None_Match=f'"{now}"').status == 304
+    assert served.get("/study/none/forest").status == 404
+
+
 def test_a_report_asks_beside_itself_for_a_newer_version(serve, made):
     served = serve(made.root)
     answer = served.get("/study/made/report")

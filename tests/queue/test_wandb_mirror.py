@@ -109,7 +109,7 @@ def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tm
         mirror = Mirror(folder, "offline", "s")
         mirror.look(tmp_path, cells)
         mirror.close()
-        send_verdicts(folder, "offline", "s", (heads, rows), said.append)
+        send_verdicts(folder, "offline", "s", (heads, rows, {"differences": "<svg/>"}), said.append)
         assert not said, said
 
     assert forks.join(forks.start(send)) == 0
@@ -123,6 +123,8 @@ def test_summaries_say_what_a_run_is_and_verdicts_and_translations_are_tables(tm
     table = summaries["table-s"]
     assert (table["r1/PPL difference"], table["r1/PPL verdict"], table["r1/FLOPs"]) == (3.5, "reproduced", 2e9)
     assert (table["verdicts.nrows"], table["verdicts.ncols"]) == (2, 6)
+    (page,) = folder.glob("wandb/offline-run-*-table-s/files/media/html/differences*.html")
+    assert page.read_text() == "<svg/>"
     (path,) = folder.glob("wandb/offline-run-*-table-s/files/media/table/verdicts*.json")
     assert json.loads(path.read_text()) == {"columns": heads, "data": rows}, "numbers as numbers"
     tables = [json.loads(p.read_text()) for p in folder.glob("wandb/*/files/media/table/dev/translations*.json")]

@@ -1,6 +1,8 @@
 // One tooltip for all pictures: what a mark says, by pointer, by touch and, in a picture that has the focus, by arrow keys.
 {
-  const tip = one('#tip');
+  const tip = document.body.appendChild(document.createElement('div'));
+  Object.assign(tip, {className: 'tip', hidden: true});
+  tip.setAttribute('role', 'status');
   let shown = null;
   const hide = () => {
     if (shown) shown.classList.remove('on');
@@ -12,15 +14,16 @@
       hide();
       shown = mark;
       mark.classList.add('on');
-      const [first, ...rest] = mark.dataset.tip.split('\n');
-      tip.replaceChildren(made('strong', {textContent: first}), ...rest.map(line => made('div', {textContent: line})));
+      tip.replaceChildren(...mark.dataset.tip.split('\n').map((line, i) => {
+        const part = document.createElement(i ? 'div' : 'strong');
+        part.textContent = line;
+        return part;
+      }));
       tip.hidden = false;
     }
     const {width, height} = tip.getBoundingClientRect();
-    const left = x + 14 + width > innerWidth ? x - 14 - width : x + 14;
-    const top = y + 14 + height > innerHeight ? y - 14 - height : y + 14;
-    tip.style.left = Math.max(4, left) + 'px';
-    tip.style.top = Math.max(4, top) + 'px';
+    tip.style.left = Math.max(4, x + 14 + width > innerWidth ? x - 14 - width : x + 14) + 'px';
+    tip.style.top = Math.max(4, y + 14 + height > innerHeight ? y - 14 - height : y + 14) + 'px';
   };
   const of = event => event.target instanceof Element ? event.target.closest('[data-tip]') : null;
   document.addEventListener('pointermove', event => {
@@ -31,19 +34,17 @@
     const mark = of(event);
     if (mark) show(mark, event.clientX, event.clientY); else hide();
   });
+  document.addEventListener('focusout', hide);
   addEventListener('scroll', hide, {passive: true});
-  all('main svg').filter(picture => one('[data-tip]', picture)).forEach(picture => {
-    picture.setAttribute('tabindex', 0);
-    picture.addEventListener('blur', hide);
-    picture.addEventListener('keydown', event => {
-      const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
-      if (event.key === 'Escape') return hide();
-      if (!step) return;
-      event.preventDefault();
-      const marks = all('[data-tip]', picture).filter(visible), now = marks.indexOf(shown);
-      const next = marks[now < 0 ? (step > 0 ? 0 : marks.length - 1) : (now + step + marks.length) % marks.length];
-      const box = next.getBoundingClientRect();
-      show(next, box.left + box.width / 2, box.top + box.height / 2);
-    });
+  document.addEventListener('keydown', event => {
+    const picture = event.target instanceof Element ? event.target.closest('svg[tabindex]') : null;
+    const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
+    if (event.key === 'Escape') hide();
+    if (!picture || !step) return;
+    event.preventDefault();
+    const marks = all('[data-tip]', picture), now = marks.indexOf(shown);
+    const next = marks[now < 0 ? (step > 0 ? 0 : marks.length - 1) : (now + step + marks.length) % marks.length];
+    const box = next.getBoundingClientRect();
+    show(next, box.left + box.width / 2, box.top + box.height / 2);
   });
 }
