@@ -449,7 +449,7 @@ TRIAL = {
     "tries": "outcome -> how many tries ended so",
     "owner": "who works on it: host, process, start of the machine",
     "outcome": "how the try ended, where it did not finish",
-    "dropped": "the row left the study (`study drop`, `study rename`): its cell is not shown",
+    "dropped": "the row is hidden (`study hide`): its cell is not shown",
     "retry_of": "number of the trial that this one is a copy of",
     "beat": "when the owner last showed that it lives; seconds since 1970",
     "reason": "why it failed, was stopped, or must not run",

@@ -14,6 +14,8 @@ GONE = {
     "data.check_script": "leave it out, or clean the text by script before it is prepared",
     "data.max_types": "leave it out: every word is counted",
     "slurm.nodes": "a run's devices are on one node; one run over several takes torchrun: docs/howto/cluster.md",
+    "study drop": "lightning-tfm study hide STUDY ROW takes a row out of the table; it stays in every correction",
+    "study rename": "a label in the sweep file's rows renames a row on every page; its name stays",
     "trainer.packed": "leave it out: every step is padded, and a run that began packed continues from its checkpoint",
 }
 """`command`, `command action`, `command --option`, `command --option=value`, `section.field` -> what to use instead"""

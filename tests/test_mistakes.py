@@ -307,8 +307,8 @@ TABLE = [
     (f"{SEARCH} --sampler tpee", "", 2, "--sampler=tpee: valid: tpe"),
     # --- rows that leave a study or change their names ---
     ("study", "", 2, "required: action, study, row"),
-    ("study drop mine X", "", 2, "no study 'mine' in results/studies"),
-    ("study rename mine X", "", 2, "study rename: needs a new name"),
+    ("study hide mine X", "", 2, "no study 'mine' in results/studies"),
+    ("study show mine X", "", 2, "no study 'mine' in results/studies"),
     # --- where things are written, and ports ---
     ("fit --config experiments/miniature.yaml --out e.yaml", "", 2, "--out=e.yaml: e.yaml is a file; name a folder"),
     (f"{TABLE3} --out e.yaml/deeper", "", 2, "--out=e.yaml/deeper: e.yaml is a file"),

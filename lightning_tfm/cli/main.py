@@ -23,7 +23,7 @@ VERBS = {
     "resume": ("resume", "resume a study by its name, as it was started"),
     "plan": ("plan", "what a sweep would run, what is already finished, and what the rest would take"),
     "work": ("work", "join a study as a worker"),
-    "study": ("rows", "drop | rename: take a row out of a study's tables, or rename it; its runs stay"),
+    "study": ("rows", "hide | show: put a row apart from a study's table; it stays in every correction"),
     "status": ("status", "which runs of a study are finished, running, waiting or failed; which studies there are"),
     "wandb": ("wandb", "replay: send a study's records to W&B later"),
     "table": ("table", "print the table of a study; --params: the paper's parameter counts"),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
+from lightning_tfm.plurals import plural
 from lightning_tfm.runs.directory import read_json
 from lightning_tfm.runs.outcome import STOPPED, say_how
 from lightning_tfm.strict import Kept, read_kept
@@ -122,7 +123,7 @@ def rows_in_file(root: Path, name: str) -> tuple[str, dict[str, Row]] | None:
 
 
 def say_kept(study: Study, root: Path) -> None:
-    """Name the rows that a table keeps though they are no longer in the sweep file, or are others there."""
+    """Name the rows that a table keeps though the sweep file lacks or changes them, and those that are hidden."""
     found = rows_in_file(root, study.name)
     if found and isinstance(study, Ablation) and read_tuning(folder_of(root, study.name)) is None:
         for row, changed in other_rows([row.on(study.base) for row in found[1].values()], study.rows).items():
@@ -130,12 +131,15 @@ def say_kept(study: Study, root: Path) -> None:
             print(f"{where} differs from study '{study.name}': {changed}: {how}", file=sys.stderr)
     kept = [row.name for row in getattr(study, "rows", []) if found and row.name not in found[1]]
     if found and kept:
-        of_row = f"{study.name} {shlex.quote(kept[0])}"
+        hide = with_out(f"lightning-tfm study hide {study.name} {shlex.quote(kept[0])}", root)
         print(
             f"{study.name}: kept, though {found[0]} does not name {'them' if kept[1:] else 'it'}: {', '.join(kept)} "
-            f"({with_out(f'lightning-tfm study drop {of_row}', root)}; study rename {of_row} NEW)",
+            f"({hide})",
             file=sys.stderr,
         )
+    if hidden := [row.name for row in getattr(study, "hidden", [])]:
+        show = with_out(f"lightning-tfm study show {study.name} ROW", root)
+        print(f"{study.name}: {plural(len(hidden), 'row')} hidden: {', '.join(hidden)} ({show})", file=sys.stderr)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ its life and never returns: a try that was lost, handed back or failed is marked
 run may write is decided by its folder (`runs/directory.py`), not here; the queue only deals out work.
 """
 
-import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -303,24 +302,17 @@ class Queue:
                 self._copy(trial)
         return [f"{t.user_attrs['row']}/{t.user_attrs['seed']} ({t.user_attrs['outcome']})" for t in again]
 
-    def move(self, row: str, to: str | None) -> None:
-        """Take a row's cells out of the study, or give them the name `to`. Raises UserError while one is being run.
+    def hide(self, row: str) -> None:
+        """Take a row's cells out of the study. Raises UserError while one is being run.
 
-        A finished trial cannot be changed: a copy under the new name is added, and a trial that hides the old one.
+        A finished trial cannot be changed: one is added that hides it.
         """
         self.reap()
         with self._exclusive():
-            known = newest(self._trials())
-            mine = [trial for (name, _), trial in known.items() if name == row]
+            mine = [trial for (name, _), trial in newest(self._trials()).items() if name == row]
             if busy := [cell_of(trial).seed for trial in mine if trial.state == TrialState.RUNNING]:
                 raise UserError(f"study '{self.name}': row {row}, seed {busy[0]} is being trained: stop it first")
             for trial in mine:
-                if to is not None and (to, trial.user_attrs["seed"]) not in known:
-                    named = copy.deepcopy(trial)
-                    named.user_attrs["row"] = to
-                    named.params = {key: value for key, value in trial.params.items() if key != "row"}
-                    named.distributions = {key: trial.distributions[key] for key in named.params}
-                    self._storage.create_new_trial(self._study_id, named)
                 if trial.state == TrialState.WAITING:
                     self._storage.set_trial_user_attr(trial._trial_id, HIDDEN, True)
                     self._storage.set_trial_state_values(trial._trial_id, state=TrialState.FAIL)

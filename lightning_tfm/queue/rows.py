@@ -1,4 +1,4 @@
-"""A row leaves a study, or is renamed in it. Runs do not know the names of rows, so all of them stay."""
+"""A row is hidden from a study's table, or shown again. Runs do not know the names of rows, so all of them stay."""
 
 import shutil
 from pathlib import Path
@@ -6,49 +6,59 @@ from pathlib import Path
 from lightning_tfm.durable import to_json, write_atomic
 from lightning_tfm.errors import UserError
 from lightning_tfm.queue.open import has_queue, open_queue
-from lightning_tfm.runs.directory import read_json
-from lightning_tfm.study.cell import Cell
-from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, file_of, folder_of, link, load, load_as
+from lightning_tfm.runs.directory import RunFolder, read_json
+from lightning_tfm.study.study import LOOKS, Ablation, Study, amend, folder_of, link, load
 from lightning_tfm.study.tuned import FILE
 
 
-def move(root: Path, name: str, row: str, to: str | None, storage: str = "") -> None:
-    """Rename a row of a study to `to`, or take it out where that is None; the same call finishes an interrupted one.
-
-    Raises UserError where the study has no such row, must keep it, or works on it.
+def hide(root: Path, name: str, row: str, storage: str = "") -> str:
+    """Hide a row of a study; returns the name that it has among the hidden ones. The same call finishes an interrupted
+    one. Raises UserError where the study has no such row, must keep it, or works on it.
     """
-    if to is not None and (to != Path(to).name or to.startswith(".")):
-        raise UserError(f"'{to}' is not a valid name of a row: it is also the name of a folder")
-
-    def change(study: Study) -> Ablation:
-        if not isinstance(study, Ablation):
-            raise UserError(f"study '{name}' is a search: it has trials, no rows")
-        return study.renamed(row, to)
-
-    change(load(root, name))  # refused before anything is written
+    ablation = _ablation(load(root, name))
+    apart = ablation.hiding(row).hidden[-1].name  # refused before anything is written
     folder = folder_of(root, name)
-    looks, tuning = read_json(folder / LOOKS), read_json(folder / FILE)
-    parts = [*looks["looks"], looks["asked"] or {}] if looks else []
-    if looks and (to is None or any(to in part for part in parts)):
+    if (folder / LOOKS).is_file():
         raise UserError(f"study '{name}': its rows are fixed, as its p-values are corrected for looking at all of them")
-    if tuning:
-        tried = load_as(Ablation, root, tuning["study"]).rows if file_of(root, tuning["study"]).is_file() else []
-        for one in tried:
-            own, comma, value = one.name.rpartition(", ")
-            if own == row:
-                move(root, tuning["study"], one.name, None if to is None else to + comma + value, storage)
-        rows = [one | {"row": to} if one["row"] == row else one for one in tuning["rows"]]
-        write_atomic(folder / FILE, to_json(tuning | {"rows": [one for one in rows if one["row"] is not None]}))
     queue = open_queue(root, name, storage) if has_queue(root, name, storage) else None
     if queue is not None:
-        queue.move(row, to)
-    for path in sorted((folder / "cells" / row).glob("*.json")):
-        if to is not None and (found := read_json(path)):
-            link(folder, Cell(to, found["seed"], found["training_hash"], 0.0))
+        queue.hide(row)
     shutil.rmtree(folder / "cells" / row, ignore_errors=True)
-    if looks:
-        *before, asked = [{to if name == row else name: seeds for name, seeds in part.items()} for part in parts]
-        write_atomic(folder / LOOKS, to_json(looks | {"looks": before, "asked": looks["asked"] and asked}))
-    study = amend(root, name, change)
+    _rename_tuned(folder, row, apart)
+    study = amend(root, name, lambda study: _ablation(study).hiding(row))
     if queue is not None and queue.noted("definition") is not None:
         queue.note("definition", study.to_plain())
+    return apart
+
+
+def show(root: Path, name: str, row: str, storage: str = "") -> str:
+    """Show a hidden row again; returns its name. Its finished runs are there, others are trained by the next sweep.
+
+    Raises UserError where it is not hidden, or its name is taken.
+    """
+    before = _ablation(load(root, name))
+    shown = before.showing(row).rows[-1]
+    apart = next(one.name for one in before.hidden if one.change == shown.change and row in (one.name, shown.name))
+    study = amend(root, name, lambda study: _ablation(study).showing(row))
+    folder = folder_of(root, name)
+    _rename_tuned(folder, apart, shown.name)
+    for seed in study.seeds:
+        if RunFolder(root, (cell := study.cell(shown, seed)).training_hash).finished():
+            link(folder, cell)
+    queue = open_queue(root, name, storage) if has_queue(root, name, storage) else None
+    if queue is not None and queue.noted("definition") is not None:
+        queue.note("definition", study.to_plain())
+    return shown.name
+
+
+def _ablation(study: Study) -> Ablation:
+    if not isinstance(study, Ablation):
+        raise UserError(f"study '{study.name}' is a search: it has trials, no rows")
+    return study
+
+
+def _rename_tuned(folder: Path, row: str, to: str) -> None:
+    """What the value of a row was chosen by counts in every test, hidden or not."""
+    if tuning := read_json(folder / FILE):
+        rows = [one | {"row": to} if one["row"] == row else one for one in tuning["rows"]]
+        write_atomic(folder / FILE, to_json(tuning | {"rows": rows}))

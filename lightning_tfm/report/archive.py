@@ -59,15 +59,17 @@ def pack(cells: Cells, file: Path, folder: Path | None = None) -> int:
     study = cells.study
     if not cells.filled:
         raise UserError(f"study '{study.name}': none of its runs is finished, so there is nothing to pack")
-    rows = [row | {"where": without_folders(row["where"])} for row in study.to_plain()["rows"]]
-    members = {f"studies/{study.name}/study.json": to_json(study.to_plain() | {"rows": rows})}
+    whole = study.to_plain()
+    for key in whole.keys() & {"rows", "hidden"}:
+        whole[key] = [row | {"where": without_folders(row["where"])} for row in whole[key]]
+    members = {f"studies/{study.name}/study.json": to_json(whole)}
     for name in OF_STUDIES:
         if folder is not None and (folder / name).is_file():
             members[f"studies/{study.name}/{name}"] = (folder / name).read_bytes()
     for cell in cells.filled.values():
         members |= _run(study, cell)
     runs = next(iter(cells.filled.values())).folder.parent
-    diverged = [(row, seed) for row in study.rows for seed in cells.diverged.get(row.name, ())]
+    diverged = [(row, seed) for row in study.every_row for seed in cells.diverged.get(row.name, ())]
     for row, seed in diverged:
         members |= _diverged(study, row, runs / study.cell(row, seed).training_hash[:16])
     raw = io.BytesIO()
@@ -87,7 +89,7 @@ def _run(study: Ablation, cell: FilledCell) -> dict[str, bytes]:
             why = f"counting {metric.label}'s n-grams needs the dev text; run: lightning-tfm data prepare"
             raise UserError(f"run {cell.folder.name}: {why}")
     folder = f"runs/{cell.folder.name}"
-    row = next(row for row in study.rows if row.name == cell.row)
+    row = next(row for row in study.every_row if row.name == cell.row)
     scores = cell.folder / "scores" / study.evaluation_of(row)[:16]
     split = study.base.data.dev
     read = [metric for metric in METRICS.values() if metric.name in cell.sums and not metric.counted]

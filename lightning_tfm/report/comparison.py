@@ -176,7 +176,7 @@ def check_same_texts(studies: Sequence[Ablation]) -> None:
 def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Summary]) -> str:
     there = [(row, s.study) for row, s in zip(found, summaries, strict=True) if row is not None]
     if len(there) < 2:
-        return f"{name}: only in {there[0][1]}{_renamed(*there[0], summaries)}"
+        return f"{name}: only in {there[0][1]}{_renamed(there[0][0], summaries)}"
     if found[0] is None:
         return f"{name}: not in {summaries[0].study}, which the others are compared with"
     for row, study in there:
@@ -188,14 +188,12 @@ def _incomparable(name: str, found: list[SummaryRow | None], summaries: list[Sum
     return ""
 
 
-def _renamed(row: SummaryRow, study: str, summaries: list[Summary]) -> str:
+def _renamed(row: SummaryRow, summaries: list[Summary]) -> str:
     """Where another study has the same change under another name."""
     change = row.change | row.ties
     others = ((s.study, other.name) for s in summaries for other in s.rows if other.change | other.ties == change)
     found = next(((there, name) for there, name in others if name != row.name), None)
-    return (
-        f"; {found[0]} calls it {found[1]}: lightning-tfm study rename {study} {row.name} {found[1]}" if found else ""
-    )
+    return f"; {found[0]} calls it {found[1]}" if found else ""
 
 
 def _place(row: SummaryRow | None, metrics: list[str]) -> Place | None:

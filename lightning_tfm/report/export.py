@@ -109,9 +109,9 @@ def collect(what: str, root: Path) -> list[Exported]:
 
 
 def _of_table(study: Ablation, root: Path) -> list[Exported]:
-    varied = list(dict.fromkeys(key for row in study.rows for key in row.change))
+    varied = list(dict.fromkeys(key for row in study.every_row for key in row.change))
     found = []
-    for row in study.rows:
+    for row in study.every_row:
         values, text = study.as_trained(row, varied), study.data_of(row).prints.dev[:16]
         for seed in study.seeds:
             folder = RunFolder(root, training_hash(study.identity_of(row, seed)))

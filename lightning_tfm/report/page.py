@@ -116,6 +116,7 @@ def _head(report: Summary, cells: Cells) -> list[str]:
     ]
     if gone := sum(len(row.diverged or []) for row in report.rows):
         parts.insert(1, f"{gone} diverged")
+    parts += [f"{plural(len(report.hidden), 'row')} hidden, in every correction"] if report.hidden else []
     if unknown := sum(isinstance(cell.course, Undefined) for cell in cells.filled.values()):
         parts.append(f"whether {unknown} of them diverged is undefined: fewer than {BLOCKS} losses were logged")
     if report.sentences:

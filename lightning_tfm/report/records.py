@@ -46,7 +46,7 @@ def collect(study: Ablation, root: Path) -> Found:
 def collect_seen(study: Ablation, root: Path, course: Course | None) -> Found:
     """`collect` of a study on this course."""
     found: Found = {}
-    for row in study.rows:
+    for row in study.every_row:
         for seed in study.seeds:
             hidden = course.shown(row.name, seed) if course else None
             if hidden is not None:
@@ -154,7 +154,7 @@ class Cells:
     @property
     def by_word(self) -> bool:
         """Whether rows have other pieces than others, so that they are compared by the nll per reference word."""
-        return len({self.study.data_of(row).prints.dev for row in self.study.rows}) > 1
+        return len({self.study.data_of(row).prints.dev for row in self.study.every_row}) > 1
 
     @property
     def metrics(self) -> list[str]:
@@ -202,7 +202,7 @@ def read_cells(study: Ablation, root: Path, found: Found) -> Cells:
     def counter(metric: Metric) -> Counted | None:
         return counter_of(metric, references, study.base.evaluation) if references else None
 
-    rows = {row.name: row for row in study.rows}
+    rows = {row.name: row for row in study.every_row}
     filled: dict[tuple[str, int], FilledCell] = {}
     empty: dict[tuple[str, int], Missing] = {}
     for (name, seed), record in found.items():
@@ -226,7 +226,7 @@ def belonging(study: Ablation, found: Found) -> tuple[Found, dict[str, str]]:
     A record with another signature is left out with its perplexity: cells are whole. Of an added metric, the record
     is as if it had not been added; so it is where a user-defined class has changed since.
     """
-    rows = {row.name: row for row in study.rows}
+    rows = {row.name: row for row in study.every_row}
     fitted = {(name, seed): fitting(record, study, rows[name], seed) for (name, seed), record in found.items()}
     scores = {key: one.scores["dev"] for key, one in fitted.items() if isinstance(one, RunRecord)}
     common = commonest([dev.signature for dev in scores.values()])

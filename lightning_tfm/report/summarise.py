@@ -4,7 +4,7 @@ Pure functions: the same records give the same bytes.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import mean
 from typing import Any
@@ -28,7 +28,7 @@ from lightning_tfm.report.worth import with_worth
 from lightning_tfm.runs.record import Missing
 from lightning_tfm.study.looks import NOT_ASKED, Course, Look
 from lightning_tfm.study.rows import Paper, Row, apply
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study import Ablation, own_name
 
 SCHEMA = 5
 BEFORE = "before the first look"
@@ -44,7 +44,8 @@ def tabulate(study: Ablation, found: Found) -> Table:
     held = columns.columns_of(study.rows)
     base = columns.values_of(study.base.scaled("base"), held)
     twins = study.twins()
-    rows = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.rows]
+    every = [replace(_row(study, row, held, base, found), same_as=twins.get(row.name)) for row in study.every_row]
+    rows, hidden = every[: len(study.rows)], every[len(study.rows) :]
     if not columns.of_the_paper(rows):
         rows = [replace(row, paper=Paper(None, None, None)) for row in rows]
     m = study.base.miniature
@@ -57,6 +58,7 @@ def tabulate(study: Ablation, found: Found) -> Table:
         study.seeds,
         rows,
         foreign=foreign,
+        hidden=hidden,
         signatures=signatures or None,
         title=study.title,
         question=study.question,
@@ -132,24 +134,28 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
     study = cells.study
     found: Found = dict(cells.empty) | {key: cell.record for key, cell in cells.filled.items()}
     table = tabulate(study, found)
-    names = [row.name for row in table.rows if row.same_as is None]
+    every, hidden = [*table.rows, *table.hidden], {row.name for row in table.hidden}
+    names = [row.name for row in every if row.same_as is None]
     finished = sum(row in names for row, _ in cells.filled)  # a row with another's experiment has no runs of its own
-    asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in names)
+    asked = sum(why.reason != NOT_ASKED for (row, _), why in cells.empty.items() if row in {*names} - hidden)
     diverged, cells = cells.diverged, cells.comparable()
     tried = [name for name in names if name not in diverged]
     shares = course.plan.shares[: max(len(course.looks), 1)] if course and not cells.reference else [1.0]
     if cells.reference and not _printed(table, cells.reference):  # the paper says nothing of differences to it
-        table = replace(table, rows=[replace(row, paper=Paper(None, None, None)) for row in table.rows])
-    paper, full_size = paper_differences(table, cells.against), _full_size(study.base)
+        every = [replace(row, paper=Paper(None, None, None)) for row in every]
+    cells = replace(cells, study=study.whole)
+    paper, full_size = paper_differences(every, cells.against), _full_size(study.base)
     boots = bootstraps(cells)
     looks = _each_look(cells, tried, paper, full_size, course, boots)
     evidence = over_looks(looks)
     far = far_above({name: {c.seed: math.log(c.ppl) for c in cells.of(name)} for name in names})
     primary = [{row: e for (row, m), e in look.items() if m == "ppl" and not e.untested} for look in looks]
-    family = [] if cells.reference else claims.asked(names, study.base.model.h)  # the paper's claims are about base
+    called = {own_name(row): row.name for row in study.hidden} | {row.name: row.name for row in study.rows}
+    primary = [{name: e[row] for name, row in called.items() if row in e} for e in primary]
+    family = [] if cells.reference else claims.asked([*called], study.base.model.h)  # the paper's claims are about base
     weighed = claims.weigh(family, list(zip(primary, shares, strict=True)))
     curves = {key: cell.validations for key, cell in cells.filled.items()}
-    agreed, fall = agreement.of_rows(table.rows, curves, table.foreign, bool(table.scale))
+    agreed, fall = agreement.of_rows(every, curves, table.foreign, bool(table.scale))
 
     def tested(row: SummaryRow) -> SummaryRow:
         missing = {seed: why for seed, why in row.missing.items() if why != NOT_ASKED}
@@ -164,6 +170,8 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             row = row.with_metrics({PPL.name: replace(row.ppl, difference=not_compared)})
         return row
 
+    weighted = with_worth([tested(row) for row in every], study.whole, curves, cells.against)
+    long = beyond.analyse(cells, course is None)
     return rounded(
         Summary(
             schema=SCHEMA,
@@ -189,12 +197,13 @@ def summarise(cells: Cells, course: Course | None = None) -> Summary:
             agreement=None if cells.reference else agreed,
             last_eighth=fall,
             claims=weighed,
-            rows=with_worth([tested(row) for row in table.rows], study, curves, cells.against),
+            rows=weighted[: len(table.rows)],
+            hidden=weighted[len(table.rows) :] or None,
             factors=factors.analyse(cells, boots, course is None),
             reference=cells.reference,
             foreign=cells.foreign if cells.by_word else None,
-            beyond=beyond.analyse(cells, course is None),
-            tuning=tuning.weighed(cells.tuning, table.rows),
+            beyond=long and replace(long, rows=[row for row in long.rows if row.row not in hidden]),
+            tuning=tuning.weighed(cells.tuning, every),
         )
     )
 
@@ -231,11 +240,11 @@ def _printed(table: Table, name: str) -> bool:
     return any(row.paper.printed for row in table.rows if row.name == name)
 
 
-def paper_differences(table: Table, against: str | None) -> dict[Key, float]:
+def paper_differences(rows: Sequence[SummaryRow], against: str | None) -> dict[Key, float]:
     """(row, metric) -> the paper's own difference to what it prints for the row `against`: as tested."""
-    base = next((row.paper for row in table.rows if row.name == against), None)
+    base = next((row.paper for row in rows if row.name == against), None)
     found: dict[Key, float] = {}
-    for row in table.rows if base is not None else []:
+    for row in rows if base is not None else []:
         if base is None or row.name == against or row.same_as:
             continue
         for metric in (METRICS[name] for name in PRINTED):

@@ -31,6 +31,8 @@ class Table:
     tuning: TuningSummary | None = None
     foreign: list[str] = field(default_factory=list)
     """rows with other pieces than base"""
+    hidden: list[SummaryRow] = field(default_factory=list)
+    """rows that `study hide` put apart"""
     signatures: dict[str, str] | None = None
     """of added metrics; None without any"""
     title: str = ""
@@ -75,6 +77,8 @@ class Summary:
     last_eighth: LastEighth | None
     claims: list[ClaimSummary]
     rows: list[SummaryRow]
+    hidden: list[SummaryRow] | None = field(default=None, metadata=OPTIONAL)
+    """rows that `study hide` put apart: in no table, but in every correction and export"""
     factors: FactorSummary | None = field(default=None, metadata=OPTIONAL)
     """where the rows are all combinations of some fields"""
     reference: str | None = field(default=None, metadata=OPTIONAL)

@@ -1,6 +1,6 @@
 """The main table for programs, at full precision: as CSV, as JSON, and as columns and rows of W&B's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_tfm.metrics import CHARACTER, METRICS, Metric
@@ -37,7 +37,7 @@ def _csv(table: Table) -> Data:
             found |= {head: one.mean, f"{head} {metric.sd_key}": one.sd}
         return found | _paper(table.rows, row, "label") | {"missing": _missing(row)} | _twin(table.rows, row)
 
-    return [line(row) for row in table.rows]
+    return _with_hidden(table, line)
 
 
 def _tested_csv(report: Summary) -> Data:
@@ -61,7 +61,15 @@ def _tested_csv(report: Summary) -> Data:
         found |= _paper(report.rows, row, "name") | {"far above": " ".join(map(str, row.far_above))}
         return found | {"missing": _missing(row)} | _twin(report.rows, row)
 
-    return [line(row) for row in report.rows]
+    return _with_hidden(report, line)
+
+
+def _with_hidden(report: Table | Summary, line: Callable[[SummaryRow], Line]) -> list[Line]:
+    """The lines of the rows, and of the hidden ones, which a column tells apart."""
+    if not report.hidden:
+        return [line(row) for row in report.rows]
+    rows = [(row, "") for row in report.rows] + [(row, "hidden") for row in report.hidden]
+    return [line(row) | {"hidden": word} for row, word in rows]
 
 
 def _of(row: SummaryRow, metric: Metric) -> Scores:
@@ -98,7 +106,8 @@ def json(table: Table) -> Mapping[str, Any]:
     whole |= {"tuning": plain(table.tuning)} if table.tuning else {}
     whole |= {"other pieces": table.foreign} if table.foreign else {}
     whole |= {"signatures": table.signatures} if table.signatures else {}
-    return head | whole | {"rows": [_row(row) for row in table.rows]}
+    rows = {"rows": [_row(row) for row in table.rows]}
+    return head | whole | rows | ({"hidden": [_row(row) for row in table.hidden]} if table.hidden else {})
 
 
 def _row(row: SummaryRow) -> Line:
@@ -139,5 +148,5 @@ def columns_and_rows(report: Summary) -> tuple[list[str], list[list[str | int | 
             found |= {f"{metric.label} verdict": WORDS[d.verdict].shown if d else word}
         return found
 
-    lines = [line(row) for row in report.rows]
+    lines = _with_hidden(report, line)
     return list(lines[0]), [list(one.values()) for one in lines]

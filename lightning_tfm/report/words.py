@@ -42,7 +42,7 @@ def notes(table: Table, by_nll: bool = True, with_worth: bool = True) -> list[st
         found.append(f"the same in every row: {rest}")
     if len(table.seeds) > 1:
         found.append(f"{len(table.seeds)} seeds: {SEEDS}")
-    found += twins(table.rows) + elsewhere(table.rows) + tuning.notes(table.tuning)
+    found += apart(table) + twins(table.rows) + elsewhere(table.rows) + tuning.notes(table.tuning)
     found += worth.notes(table.rows) * with_worth
     return found + left_out(table.rows)
 
@@ -61,6 +61,14 @@ def twins(rows: Sequence[SummaryRow]) -> list[str]:
     said = [f"{row.name} is {row.same_as}" for row in rows if row.same_as]
     return [f"{', '.join(said)}: the same runs, so no comparison of {'its' if len(said) == 1 else 'their'} own"] * bool(
         said
+    )
+
+
+def apart(report: Table | Summary) -> list[str]:
+    """How many rows are hidden, and what of them counts."""
+    found = report.hidden or []
+    return [f"{plural(len(found), 'row')} hidden ({', '.join(r.name for r in found)}): in every correction"] * bool(
+        found
     )
 
 
@@ -127,7 +135,8 @@ def brief_notes(report: Summary) -> list[str]:
         notes.append(columns.scale(report.scale, report.rows))
     elif columns.resized(report.rows):
         notes.append(columns.sizes(report.rows))
-    notes += [*twins(report.rows), *tuning.notes(report.tuning), *phrases(report.rows), *left_out(report.rows)]
+    notes += [*apart(report), *twins(report.rows), *tuning.notes(report.tuning), *phrases(report.rows)]
+    notes += left_out(report.rows)
     return [*notes, *effects(report)]
 
 
@@ -151,7 +160,8 @@ def tested_notes(report: Summary) -> list[str]:
     if report.looks is not None:
         notes.append(f"{looked(report)}; p is corrected for that too, intervals are at {report.level} %")
     notes += columns.trained(report.scale, report.rows)
-    notes += twins(report.rows) + elsewhere(report.rows) + tuning.notes(report.tuning) + worth.notes(report.rows)
+    notes += apart(report) + twins(report.rows) + elsewhere(report.rows) + tuning.notes(report.tuning)
+    notes += worth.notes(report.rows)
     notes += regime.notes(report.regime, columns.of_the_paper(report.rows))
     notes += agreement_text.notes(report.agreement, report.last_eighth)
     notes += map(claim_line, report.claims)

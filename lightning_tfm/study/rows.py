@@ -264,9 +264,9 @@ def other_rows(asked: Iterable[Row], study: Iterable[Row]) -> dict[str, str]:
 
 def how_to_change(study: str, row: str, root: Path) -> str:
     """What to do where a row is another one in the file."""
-    take = with_out(f"lightning-tfm study drop {study} {shlex.quote(row)}", root)
+    hide = with_out(f"lightning-tfm study hide {study} {shlex.quote(row)}", root)
     return (
-        f"put the old change back, give the new one another name, or take the old one out ({take}; its runs stay) and "
+        f"put the old change back, give the new one another name, or hide the old one ({hide}; its runs stay) and "
         "repeat the sweep, which trains the row as it is now"
     )
 

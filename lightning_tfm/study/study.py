@@ -48,6 +48,8 @@ from lightning_tfm.study.sweeps import Parameter, Pruner, grid
 SCHEMA, MOST_SEEDS = 1, 10_000
 LOOKS = "looks.json"
 """in the folder of a study whose seeds are added by looks (study/looks.py)"""
+HIDDEN = " (hidden)"
+"""behind the name of a row that is hidden, which thereby is free for another one"""
 LISTED = 2000
 """the most points of a space that is listed"""
 
@@ -199,11 +201,14 @@ class Ablation(Study):
     seeds: list[int]
     data: dict[str, RowData] = field(default_factory=dict)
     """prepared data of the rows that change them, by row_data.data_key"""
+    hidden: list[Row] = field(default_factory=list)
+    """rows that `study hide` put apart: no longer trained, in no table, and counted in every correction"""
     KIND: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
         """Lay the rows on the base, which is frozen here: what they follow can no longer change."""
-        object.__setattr__(self, "rows", [row.on(self.base) for row in self.rows])
+        for name in ("rows", "hidden"):
+            object.__setattr__(self, name, [row.on(self.base) for row in getattr(self, name)])
 
     def cells(self) -> list[Cell]:
         return [cell for row in self.rows for cell in self._cells_of(row)] if self.seeds else []
@@ -240,28 +245,43 @@ class Ablation(Study):
         """Evaluation hash of the row's dev scores; that of all rows whose text has the same pieces."""
         return _evaluation_hash(self.base, self.data_of(row).prints.dev)
 
-    def renamed(self, row: str, to: str | None) -> "Ablation":
-        """With another name for a row, or without it and what only it needs if `to` is None or another row's name.
+    @property
+    def every_row(self) -> list[Row]:
+        """The rows of the table, and the hidden ones: the family of every correction."""
+        return [*self.rows, *self.hidden]
 
-        Raises UserError where no row has that name, for base, which stays, and where `to` is another change.
-        """
-        rows = {one.name: one for one in self.rows}
-        mine = find_row(rows, row)
-        if to is None and row == self.base_row:
-            raise UserError(f"study '{self.name}': {row} is what every row is compared with, so it stays")
-        if to is not None and to in rows and rows[to].change != mine.change:
-            raise UserError(f"study '{self.name}' has a row {to}, which changes {rows[to].change}, not {mine.change}")
-        if to is None or to in rows.keys() - {row}:
-            kept = [one for one in self.rows if one is not mine]
-        else:
-            kept = [replace(one, name=to) if one is mine else one for one in self.rows]
-        found = replace(self, rows=kept, data={key: self.data[key] for r in kept if (key := data_key(r.change))})
-        named = {path for experiment in found._kinds() for path in own_classes(experiment).values()}
-        return replace(found, classes={path: sha for path, sha in self.classes.items() if path in named})
+    @property
+    def whole(self) -> "Ablation":
+        """With the hidden rows among the others."""
+        return replace(self, rows=self.every_row, hidden=[]) if self.hidden else self
+
+    def hiding(self, name: str) -> "Ablation":
+        """With a row among the hidden ones, under a name that leaves its own free. Raises UserError."""
+        mine = find_row({row.name: row for row in self.rows}, name)
+        if name == self.base_row:
+            raise UserError(f"study '{self.name}': {name} is what every row is compared with, so it stays")
+        taken, number = {row.name for row in self.every_row}, 1
+        while (apart := f"{name}{HIDDEN}" if number == 1 else f"{name}{HIDDEN[:-1]} {number})") in taken:
+            number += 1
+        rows = [row for row in self.rows if row is not mine]
+        return replace(self, rows=rows, hidden=[*self.hidden, replace(mine, name=apart)])
+
+    def showing(self, name: str) -> "Ablation":
+        """With a hidden row in the table again, under its own name. Raises UserError where that is taken."""
+        found = [row for row in self.hidden if name in (row.name, own_name(row))]
+        if len(found) != 1:
+            names = ", ".join(f"'{row.name}'" for row in self.hidden)
+            why = f"the hidden ones are {names}" if names else "none is hidden"
+            raise UserError(f"study '{self.name}': which hidden row is {name}? {why}")
+        back = replace(found[0], name=own_name(found[0]))
+        if back.name in {row.name for row in self.rows}:
+            raise UserError(f"study '{self.name}' has another row {back.name} now: hide that one first")
+        hidden = [row for row in self.hidden if row is not found[0]]
+        return replace(self, rows=[*self.rows, back], hidden=hidden)
 
     def foreign(self, to: str | None) -> list[str]:
         """Rows with pieces other than the row `to`: their perplexities are not comparable with its."""
-        prints = {row.name: self.data_of(row).prints.dev for row in self.rows}
+        prints = {row.name: self.data_of(row).prints.dev for row in self.every_row}
         return [name for name in prints if to and prints[name] != prints[to]]
 
     def identity(self, cell: Cell) -> dict[str, Any]:
@@ -280,11 +300,11 @@ class Ablation(Study):
         seed = self.seeds[0] if self.seeds else self.base.training.seed
         first: dict[str, str] = {}
         found = {}
-        for row in sorted(self.rows, key=lambda row: row.name != self.base_row):
+        for row in sorted(self.every_row, key=lambda row: row.name != self.base_row):
             name = first.setdefault(training_hash(self.identity_of(row, seed)), row.name)
             if name != row.name:
                 found[row.name] = name
-        return {row.name: found[row.name] for row in self.rows if row.name in found}
+        return {row.name: found[row.name] for row in self.every_row if row.name in found}
 
     def as_trained(self, row: Row, keys: Iterable[str]) -> dict[str, Any]:
         """Values of these fields in the row's runs, a miniature's at its own sizes. Raises UserError."""
@@ -292,7 +312,7 @@ class Ablation(Study):
         return {key: value_of(exact, key) for key in keys}
 
     def _kinds(self) -> Iterable[Experiment]:
-        return (apply(self.base, row, self.base.training.seed) for row in self.rows)
+        return (apply(self.base, row, self.base.training.seed) for row in self.every_row)
 
     def experiment(self, cell: Cell) -> Experiment:
         return apply(self.base, next(row for row in self.rows if row.name == cell.row), cell.seed)
@@ -319,7 +339,12 @@ class Ablation(Study):
             "fingerprints": asdict(self.prints),
             "V": self.V,
             "store": self.store,
-        } | self._later({"data": {key: asdict(data) for key, data in self.data.items()}})
+        } | self._later(
+            {
+                "data": {key: asdict(data) for key, data in self.data.items()},
+                "hidden": [_plain_row(row) for row in self.hidden],
+            }
+        )
 
     def joined(self, old: Self, path: Path) -> Self:
         before, after = (_unseeded(to_dict(study.base)) for study in (old, self))
@@ -341,10 +366,13 @@ class Ablation(Study):
             )
         labels = {row.name: row.label for row in old.rows}
         rows = [replace(row, label=row.label or labels.get(row.name, "")) for row in self.rows]
-        rows = _union(old.rows, rows, key=lambda row: row.name)
+        apart = [(own_name(row), row.change) for row in old.hidden]
+        rows = _union(old.rows, [row for row in rows if (row.name, row.change) not in apart], key=lambda row: row.name)
         seeds = _union(old.seeds, self.seeds, key=lambda seed: seed)
         data, classes = old.data | self.data, old.classes | self.classes
-        return replace(self, base=old.base, rows=rows, seeds=seeds, data=data, classes=classes)._with_words(old)
+        return replace(
+            self, base=old.base, rows=rows, hidden=old.hidden, seeds=seeds, data=data, classes=classes
+        )._with_words(old)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,6 +549,11 @@ class Search(Study):
 
 
 AnyStudy = TypeVar("AnyStudy", bound=Study)
+
+
+def own_name(row: Row) -> str:
+    """Of a hidden row, without what HIDDEN adds."""
+    return row.name[: row.name.rindex(HIDDEN[:-1])]
 
 
 def check_reference(name: str | None, rows: Iterable[Row]) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
-from lightning_tfm.queue.rows import move
 from lightning_tfm.report import comparison_text
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, check_same_texts, compare, minus
@@ -153,9 +152,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path, capsys):
     other.write_all()
     with pytest.raises(UserError, match="no row is in two of the studies one, other"):
         compare([make("one", tmp_path), make("other", tmp_path)])
-    save(replace(one.study, name="renamed", rows=[row.on(BASE) for row in one.study.rows]), tmp_path)
-    move(tmp_path, "renamed", "A-h1", "one-head")
-    hint = "A-h1: only in one; renamed calls it one-head: lightning-tfm study rename one A-h1 one-head"
+    rows = [replace(row, name=row.name.replace("A-h1", "one-head")) for row in one.study.rows]
+    save(replace(one.study, name="renamed", rows=rows), tmp_path)
+    hint = "A-h1: only in one; renamed calls it one-head"
     with pytest.raises(UserError, match=hint):
         compare([make("one", tmp_path), make("renamed", tmp_path)])
     for argv, words in (

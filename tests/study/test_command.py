@@ -9,7 +9,7 @@ import lightning_tfm
 from lightning_tfm.study.command import with_out
 
 PACKAGE = Path(lightning_tfm.__file__).parent
-OF_RESULTS = "status|table|report|resume|dashboard|demo|runs list|study drop|study rename|wandb replay"
+OF_RESULTS = "status|table|report|resume|dashboard|demo|runs list|study hide|study show|wandb replay"
 
 
 @pytest.mark.parametrize(

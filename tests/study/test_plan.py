@@ -79,7 +79,7 @@ def test_what_sweep_would_refuse_plan_refuses_in_the_same_words(tmp_path: Path, 
         capsys.readouterr()
         assert plan(tmp_path, MINE, *change) == 2
         said = capsys.readouterr()
-        assert re.search("was started with a different experiment|take the old one out", said.err) and not said.out
+        assert re.search("was started with a different experiment|hide the old one", said.err) and not said.out
         *progress, refusal = said.err.splitlines(keepends=True)
         assert len(progress) == (2 if "--data.vocab_size=43" in more else 0), "only a text of its own is read"
         assert call("sweep", tmp_path, MINE, *change) == 2

@@ -138,7 +138,7 @@ COMMANDS: dict[str, Run | Stops | Parsed | Foreign] = {
     "lightning-tfm status table3 --watch": Run(),
     "lightning-tfm status": Run(),
     "lightning-tfm resume table3": Run(),
-    "lightning-tfm study drop table3 E-learned": Run(),
+    "lightning-tfm study hide table3 E-learned": Run(),
     "lightning-tfm dashboard": Stops("a port is between", "someone to end it with Ctrl-C", "--port 70000"),
     "lightning-tfm report table3 --collect": Run(),
     "lightning-tfm report table3 --format latex --tests p --no-paper --label tab:ablation": Run(),
