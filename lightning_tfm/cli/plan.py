@@ -8,7 +8,7 @@ from lightning_tfm.cli.scales import add_scales, at_scale, each, name_at, scales
 from lightning_tfm.cli.study import add_options, check_seed, is_search_file, numbers
 from lightning_tfm.cli.sweep import add_table_options, asked_cells, defined
 from lightning_tfm.cli.terminal import fitted
-from lightning_tfm.cli.tune import add_search_options, asked_search, with_data
+from lightning_tfm.cli.tune import add_search_options, asked_search, pruning, with_data
 from lightning_tfm.errors import NotHere, UserError
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.tuned import TUNE_SEEDS, asked_tuning, variants
@@ -69,6 +69,8 @@ def main(verb: str, argv: Sequence[str]) -> int:
         except NotHere as error:
             lacking.append(str(error))
             study = replace(study, prints=forecast.UNKNOWN, V=study.base.data.vocab_size).with_sources()
+        for line in pruning(study, sweep) if study.pruner.type != "none" else ():
+            print(fitted(line, indent=2))
         trials, coming, endings = forecast.trials_of(study, settings.out, resources.storage)
         cells = [run for trial in trials for run in trial.runs]
     else:

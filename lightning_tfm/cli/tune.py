@@ -86,6 +86,7 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         title=file.title,
         question=file.question,
         validate_every=every if pruner.type != "none" else 0,
+        prune_in_warmup=file.prune_in_warmup,
         prints=Fingerprints("", ""),
         V=1,
         store="",
@@ -101,7 +102,7 @@ def check_space(search: Search) -> None:
     """Raise UserError where base cannot be trained or has no such score, or no trial could reach its peak rate."""
     check_trainable(search.base, search.name)
     for aim in search.objectives:
-        metric = METRICS.get(aim.removeprefix("dev/"), PPL)
+        metric = METRICS[aim.removeprefix("dev/")] if aim.startswith("dev/") else PPL
         if metric.counted and not search.base.data.translated:
             raise UserError(
                 f"{search.name}: {aim} scores translations: data.corpus={search.base.data.corpus} has no source, "
@@ -180,8 +181,28 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
             f"{search.name}: every trial is {len(search.trial_seeds)} runs, at seeds {seeds}; their mean counts"
         )
     lines += [f"{search.name}: {key} follows: {next(iter(tie.values()))}" for key, tie in search.ties.items()]
-    if search.pruner.type != "none":
-        early = " (the sweep file's early_terminate, which W&B calls hyperband)" if file.early else ""
-        by = " of its first seed" if len(search.trial_seeds) > 1 else ""
-        lines.append(f"{search.name}: stopped early by {search.pruner.type}{early} on optimizer steps{by}")
-    return lines
+    return lines + (pruning(search, file) if search.pruner.type != "none" else [])
+
+
+def pruning(search: Search, file: SearchFile) -> list[str]:
+    """What the pruner of a search will see: the steps at which it compares trials, beside their warm-ups."""
+    pruner, training = search.pruner, search.base.scaled().training
+    early = " (the sweep file's early_terminate, which W&B calls hyperband)" if file.early else ""
+    first, grows = max(pruner.min_step, search.validate_every), pruner.type != "median"
+    looks, step = list[int](), first
+    while step < training.steps:
+        looks.append(step)
+        step = step * pruner.eta if grows else step + search.validate_every
+    at = ", ".join(f"{look:,}" for look in looks) if grows else f"{first:,} and every validation after it"
+    lines = [
+        f"{search.name}: stopped early by {pruner.type}{early}: dev PPL compared at steps {at} of {training.steps:,}"
+    ]
+    searched = next((p for p in search.space if p.name == "training.warmup"), None)
+    warmups = [int(x) for x in searched.listed or (searched.low, searched.high)] if searched else [training.warmup]
+    least, most = min(warmups), max(warmups)
+    takes = f"{search.name}: warm-up takes {least:,}{f' to {most:,}' if most > least else ''} steps"
+    if search.prune_in_warmup:
+        return [*lines, f"{takes}, and prune_in_warmup lets trials be stopped within it"]
+    judged = sum(look >= most for look in looks)
+    last = f"can be stopped at {judged} of these {len(looks)} steps" if judged else "is never stopped"
+    return [*lines, f"{takes}, and no trial is stopped before its own ends: one of {most:,} {last}"]

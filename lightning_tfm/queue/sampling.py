@@ -243,9 +243,14 @@ class SearchTrials(Trials):
         fresh = {r["step"]: r["dev_ppl"] for r in lines if r["step"] not in reported and r["step"] < end}
         for step, value in fresh.items():
             if not math.isnan(value) and self.queue.report(claim, step, value):
-                if self._study.pruner.prune(self._study, self.queue.trial(claim)):
+                # asked within the warm-up, too: a rung keeps the first value that it is shown
+                if self._study.pruner.prune(self._study, self.queue.trial(claim)) and step >= self._judged_from(claim):
                     yield step
             reported.add(step)
+
+    def _judged_from(self, claim: Claim) -> int:
+        """First step at which a trial may be stopped: before its own warm-up ends its rate is not yet its own."""
+        return 0 if self.search.prune_in_warmup else self.search.experiment(claim.cell).scaled().training.warmup
 
     def _missed(self, validated: set[int]) -> float:
         """First step of the search's schedule at which a run has no perplexity: started elsewhere, or in progress.

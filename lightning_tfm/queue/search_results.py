@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from lightning_tfm.plurals import plural
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
 from lightning_tfm.queue.sampling import BY_SEED
-from lightning_tfm.study.command import fit_command
-from lightning_tfm.study.study import Search, folder_of
+from lightning_tfm.study.command import fit_command, with_out
+from lightning_tfm.study.study import Search, folder_of, value_of
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
 
+TEST = "best-sweep.yaml"
+"""sweep file that tests the best trials as rows"""
+NEW_SEEDS = 5
 LEAST = 10
 """finished trials below which an importance means nothing"""
 
@@ -46,11 +50,19 @@ def report(search: Search, root: Path, storage: str = "") -> str:
     chosen = {folder / ("best.yaml" if one else f"best-{t.trial}.yaml"): t for t in of_best}
     for path, trial in chosen.items():
         write_atomic(path, _experiment_file(search, trial, path).encode())
+    tests = _tests(search, folder, of_best)
     for old in folder.glob("best*.yaml"):
-        if old not in chosen:
+        if old not in (*chosen, *tests):
             old.unlink()
+    for path, text in tests.items():
+        write_atomic(path, text.encode())
     refused = sum("run" not in t.user_attrs and t.state == TrialState.PRUNED for t in queue.trials())
     said = [*_summary(search, trials, refused, chosen), *map(importance_text, mattered)]
+    if tests:
+        command = with_out(f"lightning-tfm sweep {shlex.quote(str(folder / TEST))}", root)
+        said.append(
+            f"the best was chosen for its score, which flatters it; to test it at {NEW_SEEDS} new seeds: {command}"
+        )
     return "\n".join(said) + "\n"
 
 
@@ -97,6 +109,32 @@ def _experiment_file(search: Search, trial: Trial, path: Path) -> str:
     head = f"# Found by the search '{search.name}': trial {trial.trial}, run {trial.run}\n"
     head += f"# Expect   {scores}\n# Command  lightning-tfm fit --config {path}\n"
     return head + yaml.safe_dump(to_dict(search.of(trial.trial, trial.change)), sort_keys=False)
+
+
+def _tests(search: Search, folder: Path, leading: list[Trial]) -> dict[Path, str]:
+    """Files of a sweep that tests the best trials against base at new seeds; none where base is the best."""
+    rows = {}
+    for trial in leading:
+        change = {key: value for key, value in trial.sets.items() if value != value_of(search.base, key)}
+        if change:
+            rows[f"{search.name}-{trial.trial}"] = {"group": "search", "change": change}
+    if not rows:
+        return {}
+    base, added, last = folder / "best-base.yaml", folder / "best-rows.yaml", max(search.trial_seeds)
+    sweep = {
+        "name": f"{search.name}-test",
+        "program": "lightning-tfm",
+        "method": "grid",
+        "metric": {"name": "dev/ppl", "goal": "minimize"},
+        "parameters": {
+            "row": {"values": ["base", *rows]},
+            "seed": {"values": [last + number for number in range(1, NEW_SEEDS + 1)]},
+        },
+        "command": ["lightning-tfm", "fit", "--config", str(base), "--rows", str(added), "${args}"],
+    }
+    head = f"# The best of the search '{search.name}' against its base, at seeds that chose nothing.\n"
+    plain = {base: to_dict(search.base), added: rows, folder / TEST: sweep}
+    return {path: head + yaml.safe_dump(values, sort_keys=False) for path, values in plain.items()}
 
 
 def _summary(search: Search, trials: list[Trial], refused: int, chosen: dict[Path, Trial]) -> list[str]:

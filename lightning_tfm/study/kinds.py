@@ -18,7 +18,7 @@ KINDS = {
 }
 """kind -> what it is and what to do with it"""
 ASKED = {"experiment": "an experiment", "rows": "a file of rows", "sweep": "a sweep file"}
-BESIDE = {"title", "question", "sampler", "trials", "objectives", "constraints", "pruner"}
+BESIDE = {"title", "question", "sampler", "trials", "objectives", "constraints", "pruner", "prune_in_warmup"}
 EXPERIMENT = {f.name for f in fields(Experiment)} | {"trainer", "out", "rows"}
 
 

@@ -398,6 +398,8 @@ class Search(Study):
     validate_every: int = 0
     """steps between two evaluations of dev perplexity on every machine, since trials are stopped by comparing them; 0
     if none is stopped, and in searches started before it was kept"""
+    prune_in_warmup: bool = False
+    """trials may be stopped before their own warm-up ends, too"""
     KIND: ClassVar[str] = "search"
 
     @property
@@ -523,7 +525,7 @@ class Search(Study):
         plain |= {"space": [asdict(parameter) for parameter in self.space], "pruner": asdict(self.pruner)}
         plain |= {"fingerprints": asdict(self.prints)}
         same = ("sampler", "seed", "trials", "objectives", "constraints", "V", "store", "based")
-        later = {key: getattr(self, key) for key in ("seeds", "ties", "validate_every")}
+        later = {key: getattr(self, key) for key in ("seeds", "ties", "validate_every", "prune_in_warmup")}
         return plain | {key: getattr(self, key) for key in same} | self._later(later)
 
     def joined(self, old: Self, path: Path) -> Self:

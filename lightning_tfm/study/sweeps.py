@@ -52,7 +52,8 @@ class Metric(Schema):
     """What W&B watches."""
 
     REFUSED: ClassVar = {"target": CANNOT}
-    name: Literal[tuple(SCORES)]  # type: ignore[valid-type]
+    name: str
+    """of SCORES, or dev/module.Class"""
     goal: Goal | None = None
 
 
@@ -136,9 +137,12 @@ class _Beside(_Words):
     """0 if not given"""
     seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
     """of every trial; empty: only the experiment's own"""
-    objectives: dict[Literal[tuple(OBJECTIVES)], Goal] = field(default_factory=dict)  # type: ignore[valid-type]
+    objectives: dict[str, Goal] = field(default_factory=dict)
+    """of OBJECTIVES, or dev/module.Class"""
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
     pruner: Pruner = Pruner()
+    prune_in_warmup: bool = False
+    """trials may be stopped before their own warm-up ends, too"""
 
 
 Beside = TypeVar("Beside", bound=_Words)
@@ -210,6 +214,7 @@ class SearchFile:
     """parameters that follow others"""
     title: str = ""
     question: str = ""
+    prune_in_warmup: bool = False
 
     def with_sampler(self, sampler: str) -> "SearchFile":
         """The same, with another sampler."""
@@ -262,8 +267,8 @@ def read_sweep(path: str | Path) -> Sweep:
     asked = checked(_Ablation, file)
     if asked.method != "grid":
         raise UserError(f"{file.where('method')}: method={asked.method!r}: an ablation needs 'grid'")
-    if asked.metric is not None and asked.metric.goal is not None:
-        _check_goal(file, ("metric", "goal"), asked.metric.name, asked.metric.goal)
+    if asked.metric is not None:
+        _objective(file, ("metric", "name"), asked.metric.name, asked.metric.goal, SCORES)
     lists = {key: _values(file, key, spec) for key, spec in asked.parameters.items()}
     several = len(lists.get(SCALE, ())) > 1
     scales = lists.pop(SCALE) if several else []
@@ -307,7 +312,7 @@ def read_search(path: str | Path) -> SearchFile:
     if not asked.parameters:
         raise UserError(f"{file.where('parameters')}: parameters={{}}: expected names with values")
     goal = asked.metric.goal or "minimize"  # W&B's default
-    _check_goal(file, ("metric", "goal"), asked.metric.name, goal)
+    chief = _objective(file, ("metric", "name"), asked.metric.name, goal, SCORES)
     early = asked.early_terminate
     if early and (
         {"min_iter", "max_iter", "s"} & set(file.values["early_terminate"]) not in ({"min_iter"}, {"max_iter", "s"})
@@ -318,8 +323,13 @@ def read_search(path: str | Path) -> SearchFile:
         raise UserError(
             f"{beside.where('pruner')}: {file.path} already has 'early_terminate'; give only one of the two"
         )
-    objectives: dict[str, str] = {key: more.objectives[key] for key in more.objectives} or {asked.metric.name: goal}
-    if beside and asked.metric.name not in objectives:
+    objectives: dict[str, str] = {chief: goal}
+    if beside and more.objectives:
+        objectives = {
+            _objective(beside, ("objectives", name), name, own, OBJECTIVES): own
+            for name, own in more.objectives.items()
+        }
+    if beside and chief not in objectives:
         where = beside.where("objectives")
         raise UserError(f"{where}: the sweep file's metric {asked.metric.name} is not among the objectives")
     if (early or more.pruner.type != "none") and list(objectives) != ["dev/ppl"]:
@@ -328,6 +338,8 @@ def read_search(path: str | Path) -> SearchFile:
             f"metric they report while they train; with the objectives {', '.join(objectives)} nothing can be stopped: "
             "remove the pruner or search only by dev/ppl"
         )
+    if beside and more.prune_in_warmup and not early and more.pruner.type == "none":
+        raise UserError(f"{beside.where('prune_in_warmup')}: prune_in_warmup=true: no pruner is given; remove it")
     sampler = METHODS[asked.method]
     if beside and more.sampler:
         sampler = check_sampler(more.sampler, asked.method, beside.where("sampler"))
@@ -360,6 +372,7 @@ def read_search(path: str | Path) -> SearchFile:
         ties=tied,
         title=more.title,
         question=more.question,
+        prune_in_warmup=more.prune_in_warmup,
     )
 
 
@@ -390,8 +403,6 @@ def _beside_search(path: Path) -> tuple[YamlFile | None, _Beside]:
     file, asked = _beside(path, _Beside)
     if file is None:
         return None, asked
-    for name, goal in asked.objectives.items():
-        _check_goal(file, ("objectives", name), name, goal)
     if len(set(asked.seeds)) < len(asked.seeds) or ("seeds" in file.values and not asked.seeds):
         raise UserError(f"{file.where('seeds')}: seeds={file.values['seeds']!r}: expected seeds, each once")
     for key in ("objectives", "constraints"):
@@ -422,9 +433,22 @@ def _command(file: YamlFile, command: list[str]) -> list[str]:
     return rest
 
 
-def _check_goal(file: YamlFile, keys: tuple[str, str], name: str, goal: str) -> None:
-    if goal != OBJECTIVES[name]:
-        raise UserError(f"{file.where(*keys)}: {'.'.join(keys)}={goal!r}: {name} must be {OBJECTIVES[name]}d")
+def _objective(file: YamlFile, keys: tuple[str, str], name: str, goal: str | None, valid: dict[str, str]) -> str:
+    """An objective by its full name: of `valid`, or dev/ and the path of a user-defined metric. Raises UserError."""
+    where, own = f"{file.where(*keys)}: {'.'.join(keys)}", name.removeprefix("dev/")
+    is_own = own != name and ("." in own or ":" in own)
+    if name not in valid and not is_own:
+        said = f"{file.where(*keys)}: unknown key '{'.'.join(keys)}'" if keys[1] == name else f"{where}={name!r}"
+        raise UserError(f"{said}: {nearest(name, valid)}")
+    try:
+        found = METRICS[own] if is_own else None
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    best = valid[name] if found is None else "minimize" if found.lower_is_better else "maximize"
+    if goal not in (None, best):
+        place = keys if keys[1] == name else (keys[0], "goal")
+        raise UserError(f"{file.where(*place)}: {'.'.join(place)}={goal!r}: {name} must be {best}d")
+    return f"dev/{found.name}" if found else name
 
 
 def _values(file: YamlFile, key: str, spec: Listed) -> list[Any]:

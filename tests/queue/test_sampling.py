@@ -27,9 +27,10 @@ from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Measure, Outcome, read_small
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.gains import gains
-from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.rows import Fingerprints, load_rows
+from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Ablation, Search, load, load_as, save
-from lightning_tfm.study.sweeps import Parameter, Pruner
+from lightning_tfm.study.sweeps import Parameter, Pruner, read_sweep
 from lightning_tfm.training.schedule import EventSchedule
 from tests.launching import Train, launch
 from tests.records import leave
@@ -150,7 +151,7 @@ def test_the_points_of_a_grid_run_once_each(tmp_path: Path) -> None:
 def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, kind, request) -> None:
     storage = request.getfixturevalue("postgres").url if kind == "postgres" else ""
     rates = [Parameter("training.lr_factor", "categorical", [0.4, 0.3, 5.0, 6.0])]  # the second beats the first
-    made = search(pruner=Pruner("median", 1, 3, 1), space=rates, sampler="grid", trials=1)
+    made = search(pruner=Pruner("median", 1, 3, 1), space=rates, sampler="grid", trials=1, prune_in_warmup=True)
     states = run(tmp_path, made, workers=1, storage=storage, train=train_until_stopped)
     pruned = [s for s in states if s.state == "pruned"]
     assert [s.cell.change["training.lr_factor"] for s in pruned] == [5.0, 6.0] and len(states) == 4
@@ -167,10 +168,10 @@ def test_what_promises_little_is_stopped_and_recorded_with_its_step(tmp_path, ki
     assert best.cell.training_hash[:16] in (tmp_path / "studies" / "s" / "best.yaml").read_text()
 
 
-@pytest.mark.parametrize("kind", ["asha", "hyperband"])
-def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str) -> None:
-    base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 2}, "test")
-    made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random")
+@pytest.mark.parametrize(("kind", "within"), [("asha", False), ("hyperband", True)])
+def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, kind: str, within: bool) -> None:
+    base = override(Experiment(), {"training.steps": STEPS, "training.warmup": 3}, "test")
+    made = search(base=base, pruner=Pruner(kind, 1, 2), trials=14, sampler="random", prune_in_warmup=within)
     states = run(tmp_path, made, workers=2, train=train_watched)
     assert len(states) == 14 and {s.state for s in states} == {"done", "pruned"}
     study = Queue("s", find_storage("", tmp_path / "studies" / "s")).study(None, None)
@@ -182,7 +183,7 @@ def test_rungs_stop_trials_which_are_recorded_with_their_steps(tmp_path: Path, k
             continue
         decided = trial.user_attrs["pruned_by"]
         told = trial.intermediate_values
-        assert decided in (1, 2, 4, 8) and decided in told, "a rung"
+        assert decided in ((1, 2, 4, 8) if within else (4, 8)) and decided in told, "a rung, past the warm-up"
         assert all(told[step] == pytest.approx(loss(state.cell.change) + 1 / step) for step in told)
         assert trial.user_attrs["stopped_at"] == read_small(Outcome, folder.outcome).step >= decided
         assert state.reason == f"{kind} at step {decided}; stopped after step {trial.user_attrs['stopped_at']}"
@@ -308,6 +309,14 @@ def test_a_search_by_a_metric_that_was_asked_for_finds_its_best(tmp_path: Path) 
     found = {trial["trial"]: trial["dev/f1"] for trial in trials(tmp_path)}
     best = max(found, key=lambda name: found[name])
     assert len({*found.values()}) > 1 and f"{best}: dev/f1 {found[best]:.6g}" in summary
+    folder = tmp_path / "studies/s"
+    assert f"to test it at 5 new seeds: lightning-tfm sweep {folder}/best-sweep.yaml --out {tmp_path}" in summary
+    sweep = read_sweep(folder / "best-sweep.yaml")
+    (row,) = load_rows(folder / "best-rows.yaml")
+    assert sweep.rows == ["base", row.name] and sweep.seeds == [made.base.training.seed + k for k in range(1, 6)]
+    assert row.change == {key: value for key, value in next(t for t in trials(tmp_path) if t["trial"] == best).items()
+                          if key in ("training.lr_factor", "model.P_drop")}  # fmt: skip
+    assert load_experiment(folder / "best-base.yaml") == made.base
 
 
 def test_base_runs_first_and_a_space_that_is_exhausted_stops(tmp_path: Path) -> None:

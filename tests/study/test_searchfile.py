@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from lightning_tfm.cli.main import main
-from lightning_tfm.cli.tune import introduction
+from lightning_tfm.cli.tune import introduction, pruning
 from lightning_tfm.config import Experiment
 from lightning_tfm.errors import UserError
 from lightning_tfm.study.rows import Fingerprints
+from lightning_tfm.study.settings import load_experiment
 from lightning_tfm.study.study import Search
 from lightning_tfm.study.sweeps import Pruner, grid, read_search
 from lightning_tfm.yaml_files import shipped
@@ -152,6 +153,45 @@ def test_label_smoothing_searched_by_perplexity_is_warned_of(tmp_path: Path) -> 
     assert any("WARNING: label smoothing" in line and "dev/bleu" in line for line in said)
     quiet = introduction(file, replace(made, objectives={"dev/bleu": "maximize"}), 1, 0)
     assert not any("WARNING" in line for line in quiet)
+
+
+def test_what_a_pruner_will_see_is_said(tmp_path: Path) -> None:
+    def said(warmup: str, beside: str = "") -> str:
+        text = shipped("sweeps").joinpath("search.yaml").read_text()
+        file = read(tmp_path, text.replace("min: 100, max: 1000", warmup), beside)
+        base = load_experiment("experiments/miniature.yaml")
+        made = Search(
+            name="s", base=base, space=file.space(base), sampler="tpe", seed=0, trials=2, objectives=file.objectives,
+            constraints={}, pruner=Pruner("asha", 500, 2), prints=Fingerprints("t", "d"), V=9, store="x",
+            validate_every=250, prune_in_warmup=file.prune_in_warmup,
+        )  # fmt: skip
+        return " ".join(pruning(made, file))
+
+    steps = load_experiment("experiments/miniature.yaml").scaled().training.steps
+    looks = [look for look in (500, 1000, 2000, 4000) if look < steps]
+    assert f"dev PPL compared at steps {', '.join(f'{look:,}' for look in looks)} of {steps:,}" in said(
+        "min: 1, max: 9"
+    )
+    assert f"before its own ends: one of 600 can be stopped at {len(looks) - 1} of" in said("min: 100, max: 600")
+    assert f"one of {steps:,} is never stopped" in said(f"min: 100, max: {steps}")
+    assert "prune_in_warmup lets trials be stopped within it" in said("min: 100, max: 600", "prune_in_warmup: true")
+
+
+def test_a_users_own_metric_is_an_objective(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_aim.py").write_text(
+        "from lightning_tfm.counting import Summed\nclass Mine(Summed):\n    WIDTH = 1\n"
+        "    def counts(self, hypotheses):\n        return None\n"
+        "    @staticmethod\n    def score(sums):\n        return sums\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = GOOD.replace("dev/ppl", "dev/own_aim.Mine")
+    assert read(tmp_path, own.replace("minimize", "maximize"), "").objectives == {"dev/own_aim:Mine": "maximize"}
+    with pytest.raises(UserError, match=r"f.yaml:3: metric.goal='minimize': dev/own_aim.Mine must be maximized"):
+        read(tmp_path, own, "")
+    with pytest.raises(
+        UserError, match=r"f.yaml:3: metric.name: metric 'own_aim.Other': cannot|metric 'own_aim:Other'"
+    ):
+        read(tmp_path, own.replace("Mine", "Other"), "")
 
 
 def test_seeds_of_every_trial_stand_beside_or_are_given(tmp_path: Path, capsys) -> None:
