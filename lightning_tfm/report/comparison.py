@@ -24,7 +24,7 @@ from lightning_tfm.report.stats.statistics import Estimate
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.rows import differences
-from lightning_tfm.study.study import Ablation
+from lightning_tfm.study.study import HIDDEN, Ablation
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,20 @@ def compare(reports: list[Report]) -> Comparison:
     """The studies of `reports`, each after the first against the first. Raises UserError where no row is in two."""
     check_same_texts([report.cells.study for report in reports])
     summaries = [report.summary for report in reports]
-    names = list(dict.fromkeys(row.name for summary in summaries for row in summary.rows if not row.base))
+    families = [family(summary) for summary in summaries]
+    names = list(dict.fromkeys(name for one in families for name, row in one.items() if not row.base))
     common = set.intersection(*(set(summary.metrics) for summary in summaries))
     metrics = [name for name, metric in METRICS.items() if name in common and not metric.beside]
     labels = {row.name: row.label for summary in reversed(summaries) for row in summary.rows}
     rows, left_out = [], []
     for name in names:
-        found = [next((row for row in summary.rows if row.name == name), None) for summary in summaries]
+        found = [one.get(name) for one in families]
         reason = _incomparable(name, found, summaries)
         if reason:
             left_out.append(reason)
         else:
-            rows.append(ComparedRow(name, [_place(row, metrics) for row in found], len(_shared(reports, name))))
+            flagged = name + HIDDEN * any(row is not None and row.name != name for row in found)
+            rows.append(ComparedRow(flagged, [_place(row, metrics) for row in found], len(_shared(reports, flagged))))
     if not rows:
         studies = ", ".join(s.study for s in summaries)
         raise UserError(f"no row is in two of the studies {studies}: nothing to compare ({'; '.join(left_out)})")
@@ -152,6 +154,13 @@ def compare(reports: list[Report]) -> Comparison:
     ]
     asked = Asked({s.study: s.title for s in summaries}, " ".join(dict.fromkeys(s.question for s in summaries)))
     return rounded(Comparison(sides, rows, sorted(_shared(reports, None)), left_out, labels, asked))
+
+
+def family(summary: Summary) -> dict[str, SummaryRow]:
+    """Every row by its name; hidden ones too, by the name that they had, unless another row has it now."""
+    shown = {row.name: row for row in summary.rows}
+    hidden = {row.name[: row.name.rindex(HIDDEN[:-1])]: row for row in summary.hidden or []}
+    return shown | {name: row for name, row in hidden.items() if name not in shown}
 
 
 UNTRAINED: dict[str, Any] = dict.fromkeys(("test", "long", "long_from", "max_len"))
@@ -202,7 +211,8 @@ def _place(row: SummaryRow | None, metrics: list[str]) -> Place | None:
 
 def _runs(report: Report, name: str | None) -> set[str]:
     filled = report.cells.filled.values()
-    return {cell.record.training_hash[:16] for cell in filled if name in (None, cell.row)}
+    names = {name, name.removesuffix(HIDDEN)} if name else set()
+    return {cell.record.training_hash[:16] for cell in filled if not name or cell.row in names}
 
 
 def _shared(reports: list[Report], name: str | None) -> set[str]:

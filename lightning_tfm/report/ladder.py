@@ -32,13 +32,14 @@ from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import PPL
 from lightning_tfm.report.build import Report
 from lightning_tfm.report.columns import SIZES
-from lightning_tfm.report.comparison import Against, Asked, Side, compare
+from lightning_tfm.report.comparison import Against, Asked, Side, compare, family
 from lightning_tfm.report.plain import rounded
 from lightning_tfm.report.row import Difference
 from lightning_tfm.report.stats.statistics import ALPHA, t_isf
 from lightning_tfm.report.summary import Summary
 from lightning_tfm.report.word import UNTESTABLE
 from lightning_tfm.study.held import FOLLOW
+from lightning_tfm.study.study import HIDDEN
 
 PRIOR = {"size": (0.3, 0.15), "rest": (0.0, 0.3)}
 """class -> mean and standard deviation of its exponent a priori"""
@@ -225,7 +226,8 @@ def ladder(reports: Sequence[Report], target: float) -> Ladder:
             f"ladder {' '.join(studies)}: needs studies of several scales, their bases have {sizes} parameters"
         )
     comparison, largest = compare(list(reports)), reports[-1].summary
-    count = {row.name: row.parameters for row in largest.rows}
+    count = {name: row.parameters for name, row in family(largest).items()}
+    count |= {name + HIDDEN: parameters for name, parameters in count.items()}
     given, left_out = dict[str, list[Difference]](), list(comparison.left_out)
     for row in comparison.rows:
         found = [place.difference[PPL.name] for place in row.places if place is not None]

@@ -12,6 +12,7 @@ import pytest
 
 from lightning_tfm.cli.main import main
 from lightning_tfm.errors import UserError
+from lightning_tfm.queue.rows import hide
 from lightning_tfm.report import comparison_text
 from lightning_tfm.report.build import make
 from lightning_tfm.report.comparison import _incomparable, check_same_texts, compare, minus
@@ -143,6 +144,18 @@ def test_runs_that_are_the_same_are_said_and_not_tested(tmp_path):
     assert "6 runs shared (A-h1 3)" in " ".join(render(comparison_text.analysis(found), "text").split())
     page = render(comparison_text.analysis(found), "html")
     assert "the same runs" in page and page.count("<svg") == 2
+
+
+def test_a_hidden_row_is_compared_too_and_flagged(tmp_path):
+    """Else hiding one would make the p of the others smaller."""
+    for seed, name in enumerate(("one", "other")):
+        made = Generator(tmp_path, ["base", "A-h1", "A-h4"], [1 + seed, 3 + seed, 5 + seed, 7 + seed, 9 + seed], name)
+        made.write_all()
+    before = compare([make("one", tmp_path), make("other", tmp_path)])
+    hide(tmp_path, "other", "A-h4")
+    after = compare([make("one", tmp_path), make("other", tmp_path)])
+    assert [row.name for row in after.rows] == ["A-h1", "A-h4 (hidden)"]
+    assert [row.places for row in after.rows] == [row.places for row in before.rows]
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path, capsys):
