@@ -188,9 +188,7 @@ def test_a_users_own_metric_is_an_objective(tmp_path: Path, monkeypatch) -> None
     assert read(tmp_path, own.replace("minimize", "maximize"), "").objectives == {"dev/own_aim:Mine": "maximize"}
     with pytest.raises(UserError, match=r"f.yaml:3: metric.goal='minimize': dev/own_aim.Mine must be maximized"):
         read(tmp_path, own, "")
-    with pytest.raises(
-        UserError, match=r"f.yaml:3: metric.name: metric 'own_aim.Other': cannot|metric 'own_aim:Other'"
-    ):
+    with pytest.raises(UserError, match=r"f.yaml:3: metric.name: metric 'own_aim:Other': cannot import"):
         read(tmp_path, own.replace("Mine", "Other"), "")
 
 
