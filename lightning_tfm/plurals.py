@@ -10,3 +10,12 @@ def several(name: str) -> bool:
     """Whether a name speaks of several things, as its main noun's ending says: four heads, keys of half the width."""
     noun = name.partition(" of ")[0].split(" ")[-1]
     return len(noun) > 3 and noun.endswith("s") and not noun.endswith(("ss", "us", "is"))
+
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """With a sign, a real minus; what rounds to nothing has none."""
+    text = f"{value:+z.{digits}f}".replace("-", MINUS)
+    return text[1:] if not text.strip("+0.") else text

@@ -26,7 +26,7 @@ INTERVAL = re.compile(r"([+-]?\d[\d.]*)(?: %)? \[([+-]?[\d.]+), ([+-]?[\d.]+)\]"
 
 
 def page(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
+    return (ROOT / name).read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
 
 
 def table(study: str) -> str:

@@ -13,6 +13,7 @@ from lightning_tfm.dashboard.page import NoSuchPage, Page
 from lightning_tfm.dashboard.run_page import RunPages, axes, fields_of
 from lightning_tfm.dashboard.texts import Sentence, dev_lines, hypotheses, side_by_side
 from lightning_tfm.metrics import METRICS, PPL, Metric
+from lightning_tfm.plurals import signed
 from lightning_tfm.runs.record import RunRecord, read
 from lightning_tfm.watch.run_state import DEV, RunState
 
@@ -159,6 +160,6 @@ def _with_differences(values: list[float | None], metric: Metric, kinds: Sequenc
         if i and value is not None and first is not None and kinds[i] == kinds[0]:
             apart = metric.shown(metric.tested(value) - metric.tested(first))
         said.append(
-            f"{text} ({apart:+z.{metric.difference_digits}f}{' %' * metric.log})" if math.isfinite(apart) else text
+            f"{text} ({signed(apart, metric.difference_digits)}{' %' * metric.log})" if math.isfinite(apart) else text
         )
     return said

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 import lightning_tfm.report
 from lightning_tfm.dashboard.chart import KEYED
+from lightning_tfm.plurals import signed
 from lightning_tfm.watch.time_left import duration
 
 NOTHING = "–"
@@ -43,6 +44,7 @@ def environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     found.filters |= {
+        "signed": signed,
         "number": number,
         "whole": lambda value: NOTHING if value is None else f"{value:,.0f}",
         "clock": clock,

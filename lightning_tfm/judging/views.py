@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_tfm.judging.scores import Aim
 from lightning_tfm.judging.verdicts import SEEDS_ONLY, WITH_ITEMS, Judged, Judgement
-from lightning_tfm.plurals import plural
+from lightning_tfm.plurals import plural, signed
 from lightning_tfm.report.blocks import Block, Cell, Column, Data, Figures, Notes, Section, Table, Widest
 from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.stats.base_alone import CHEAPEST
@@ -126,11 +126,11 @@ def _cells(one: Judged, aim: Aim, fine: int, published: bool, narrow: bool) -> I
     else:
         shown = aim.shown(float(e.estimate))
         ends = None if math.isnan(e.lower) else (aim.shown(e.lower), aim.shown(e.upper))
-        yield Cell(f"{shown:+z.{fine}f}", value=shown, ends=ends)
-        yield f"[{ends[0]:+z.{fine}f}, {ends[1]:+z.{fine}f}]" if ends else ""
+        yield Cell(signed(shown, fine), value=shown, ends=ends)
+        yield f"[{signed(ends[0], fine)}, {signed(ends[1], fine)}]" if ends else ""
         yield from [Cell(_p(e.p), value=None if math.isnan(e.p) else e.p)] * (not narrow)
     if published:
-        yield "–" if one.published is None else f"{aim.shown(one.published):+z.{fine}f}"
+        yield "–" if one.published is None else signed(aim.shown(one.published), fine)
     sure = e is not None and e.holm < ALPHA
     said = ", ".join(filter(None, [one.verdict, one.beside]))
     yield Cell(one.verdict, one.beside, word=one.verdict, said=said, sure=sure) if one.verdict else ""

@@ -191,6 +191,6 @@ def importance_text(found: Importance) -> str:
     """One line of the summary."""
     if found.importance is None:
         return f"importance for {found.objective}: {found.why_not}"
-    parts = ", ".join(f"{key} {value:.0%}" for key, value in found.importance.items())
+    parts = ", ".join(f"{key} {100 * value:.0f} %" for key, value in found.importance.items())
     without = f", without {found.stopped} stopped ones" if found.stopped else ""
     return f"importance for {found.objective} (PED-ANOVA on {plural(found.trials, 'finished trial')}{without}): {parts}"

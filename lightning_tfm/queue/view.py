@@ -197,8 +197,8 @@ def _bar(name: str, overview: StudyState) -> "RenderableType":
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
     bar = ProgressBar(total=1.0, completed=overview.share, complete_style="cyan", finished_style="green")
-    last = f"{overview.share:.0%}" + (f", {left}" if (left := left_words(overview.left)) else "")
-    grid.add_row(*[name] * bool(name), bar, last if name else f"{overview.share:.0%}")
+    last = f"{100 * overview.share:.0f} %" + (f", {left}" if (left := left_words(overview.left)) else "")
+    grid.add_row(*[name] * bool(name), bar, last if name else f"{100 * overview.share:.0f} %")
     return grid
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lightning_tfm.metrics import OF_TEXT
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import columns
 from lightning_tfm.report.beyond import BeyondRow, BeyondSummary
 from lightning_tfm.report.beyond_figure import pictures
@@ -49,8 +50,10 @@ def interval(found: Interval | None) -> str:
     """+0.12 [+0.10, +0.14]; a dash for none."""
     if found is None or found.estimate is None:
         return NOTHING
-    ends = "" if found.lower is None or found.upper is None else f" [{found.lower:+z.2f}, {found.upper:+z.2f}]"
-    return f"{found.estimate:+z.2f}{ends}"
+    ends = (
+        "" if found.lower is None or found.upper is None else f" [{signed(found.lower, 2)}, {signed(found.upper, 2)}]"
+    )
+    return f"{signed(found.estimate, 2)}{ends}"
 
 
 RISE = Column("rise [95 %]", lines="rise [95 %]")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.plurals import plural
+from lightning_tfm.plurals import signed as with_sign
 from lightning_tfm.report.blocks import Figures, Notes, Section, Table, columns
 from lightning_tfm.report.columns import titled
 from lightning_tfm.report.comparison import Against, ComparedRow, Comparison
@@ -16,7 +17,7 @@ from lightning_tfm.report.row import Difference
 
 def signed(metric: str, value: float | None) -> str:
     """A difference with its sign; a dash for None."""
-    return NOTHING if value is None else f"{METRICS[metric].shown(value):+z.{METRICS[metric].difference_digits}f}"
+    return NOTHING if value is None else with_sign(METRICS[metric].shown(value), METRICS[metric].difference_digits)
 
 
 def to_base(row: ComparedRow, k: int, metric: str) -> Difference | None:

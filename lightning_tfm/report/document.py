@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import marks
 from lightning_tfm.report.heat_map import NOTHING
 from lightning_tfm.report.word import WORDS
@@ -30,6 +31,7 @@ def environment() -> Environment:
     found.filters |= {
         "sort_key": lambda value: "" if value is None else str(value)[:80],
         "spec": spec,
+        "signed": signed,
         "four": lambda value: f"{value:.4g}" if isinstance(value, float) else str(value),
         "p_value": p_value,
         "unbroken": lambda words: words.replace(" %", "\N{NO-BREAK SPACE}%"),

@@ -27,6 +27,7 @@ import numpy as np
 
 from lightning_tfm.config import to_dict
 from lightning_tfm.metrics import METRICS, PPL
+from lightning_tfm.plurals import signed
 from lightning_tfm.report.blocks import Table, columns
 from lightning_tfm.report.evidence import Boots
 from lightning_tfm.report.heat_map import NOTHING
@@ -327,7 +328,7 @@ def numbers(effect: Effect) -> tuple[str, str, str]:
     metric = METRICS[effect.metric]
 
     def shown(value: float) -> str:
-        return f"{metric.shown(value):+z.{metric.difference_digits}f}{' %' * metric.log}"
+        return f"{signed(metric.shown(value), metric.difference_digits)}{' %' * metric.log}"
 
     if effect.lower is None or effect.upper is None:
         return shown(effect.estimate), "", ""

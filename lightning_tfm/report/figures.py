@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import agreement_text, provenance
 from lightning_tfm.report.agreement import AgreementCourse, LastEighth
 from lightning_tfm.report.agreement_text import at
@@ -180,7 +181,7 @@ def agreement(course: AgreementCourse, fall: LastEighth | None) -> Markup:
     body = late + bottom_axis(x, bottom, top, "share of each row's own training, %")
     body += left_axis(y, left, right, "Spearman, log PPL")
     if fall is not None:
-        body += label(right, top - 8, f"base PPL {-100 * fall.fall:+z.1f} %", "end")
+        body += label(right, top - 8, f"base PPL {signed(-100 * fall.fall, 1)} %", "end")
     if null is not None:
         body += tag("line", x1=x(0), x2=x(100), y1=y(null), y2=y(null), class_="front")
         for i, words in enumerate(("parameter", "count alone", f"{null:.2f}")):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lightning_tfm.metrics import METRICS, PPL, WORD, Metric
-from lightning_tfm.plurals import plural, several
+from lightning_tfm.plurals import plural, several, signed
 from lightning_tfm.report import agreement_text, factors, far_above, layer_table
 from lightning_tfm.report.beyond import BeyondSummary
 from lightning_tfm.report.factors import Effect, FactorSummary
@@ -106,7 +106,7 @@ def _effects(report: Summary, metric: Metric, tested: Sequence[Tested]) -> list[
     size = metric.true_difference(median(smallest))
     return [
         f"No row is found to differ from {report.to}; {size} would typically have been found with a probability of "
-        f"about {ABOUT:.0%}."
+        f"about {100 * ABOUT:.0f} %."
     ]
 
 
@@ -115,7 +115,7 @@ def _largest(metric: Metric, found: Sequence[tuple[float, SummaryRow]], verbs: t
     if not found:
         return []
     first = sorted(found, key=lambda one: -abs(one[0]))[:NAMED]
-    sizes = ", ".join(f"{x:+z.{0 if abs(x) >= 10 else metric.difference_digits}f}" for x, _ in first)
+    sizes = ", ".join(signed(x, 0 if abs(x) >= 10 else metric.difference_digits) for x, _ in first)
     said = listed([row.called for _, row in first])
     said = said[:1].upper() + said[1:] if first[0][1].label else said
     most = " most" * (len(found) > len(first))
@@ -176,7 +176,7 @@ def _beyond(found: BeyondSummary | None, rows: Sequence[SummaryRow]) -> list[str
     ahead = [(x.estimate, r.row) for r in found.rows if r.compared == Word.BETTER and (x := r.against)] if found else []
     best = sorted((x, called[row]) for x, row in ahead if x is not None)[:NAMED]
     least = f" {listed([name for _, name in best])} lose{'s' * (len(best) == 1)} least there" if best else ""
-    sizes = ", ".join(f"{x:+z.2f}" for x, _ in best)
+    sizes = ", ".join(signed(x, 2) for x, _ in best)
     least += f" ({sizes} nats per piece against base)." * bool(best)
     return [f"Beyond the training length {listed(parts)}.{least}"] if parts else []
 

@@ -7,10 +7,9 @@ terminal, report/forest_picture.py as SVG. Nothing here knows runs or models.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_tfm.plurals import plural, several
+from lightning_tfm.plurals import plural, several, signed
 from lightning_tfm.report.word import DIVERGED, UNDECIDED, UNTESTABLE, WORDS, Word
 
-MINUS = "\N{MINUS SIGN}"
 SHARE, SHORTER = 0.1, 3.0
 """of the changes that may be beyond an axis's edge, but always one, where the axis is so many times as short then"""
 
@@ -158,12 +157,6 @@ class Forest:
 def _around(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
     low, high = min([0.0, *(low for low, _ in spans)]), max([0.0, *(high for _, high in spans)])
     return (low, high) if high > low else (-1.0, 1.0)
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """With a sign, a real minus; what rounds to nothing has none."""
-    text = f"{value:+z.{digits}f}".replace("-", MINUS)
-    return text[1:] if not text.strip("+0.") else text
 
 
 # --- the sentences over it ---

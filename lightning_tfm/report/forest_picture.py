@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lightning_tfm.report.forest import MINUS, Axis, Entry, Forest, Line
+from lightning_tfm.plurals import MINUS
+from lightning_tfm.report.forest import Axis, Entry, Forest, Line
 from lightning_tfm.report.svg import Scale, figure, label, number, tag
 
 WIDE, SLIM = 1000, 380

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import marks, svg
 from lightning_tfm.report.svg import LETTER, Scale, bottom_axis, figure, label, pointed, spanning, tag
 from lightning_tfm.report.word import DISC
@@ -70,10 +71,10 @@ def picture(
 
 
 def _mark(mark: Mark, x: Scale, y: float) -> str:
-    said, body = f"{mark.said}: {mark.estimate:+z.2f}", ""
+    said, body = f"{mark.said}: {signed(mark.estimate, 2)}", ""
     ends = None if mark.lower is None or mark.upper is None else (mark.lower, mark.upper)
     if ends is not None:
-        said += f" [{ends[0]:+z.2f}, {ends[1]:+z.2f}]"
+        said += f" [{signed(ends[0], 2)}, {signed(ends[1], 2)}]"
     if not x.low <= mark.estimate <= x.high:  # so far out that it would squeeze the rest together
         body += _far(mark, x, y)
     else:
@@ -82,7 +83,7 @@ def _mark(mark: Mark, x: Scale, y: float) -> str:
             body += tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
         body += marks.placed(mark.shape, x(mark.estimate), y)
     if mark.paper is not None:
-        said += f", the paper {mark.paper:+z.2f}"
+        said += f", the paper {signed(mark.paper, 2)}"
     if mark.paper is not None and x.low <= mark.paper <= x.high:
         px = x(mark.paper)
         body += tag("path", d=f"M{svg.number(px - 5)} {svg.number(y)}l5-5 5 5-5 5z", class_="paper")
@@ -93,7 +94,7 @@ def _far(mark: Mark, x: Scale, y: float) -> str:
     """Its mark at the edge, with its number and an arrow."""
     right = mark.estimate > x.high
     arrow = "\N{RIGHTWARDS ARROW}" if right else "\N{LEFTWARDS ARROW}"
-    words = f"{mark.estimate:+z.0f} {arrow}" if right else f"{arrow} {mark.estimate:+z.0f}"
+    words = f"{signed(mark.estimate, 0)} {arrow}" if right else f"{arrow} {signed(mark.estimate, 0)}"
     at, inward = (x.end, -1) if right else (x.start, 1)
     text = label(at + inward * 16, y + 4, words, "end" if right else "start")
     return marks.placed(mark.shape, at + inward * 6, y) + text

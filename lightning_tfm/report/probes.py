@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from lightning_tfm.data.gold import has_gold
 from lightning_tfm.metrics import Metric, chief
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import provenance, syntax
 from lightning_tfm.report.blocks import Block, Figures, Fold, Notes, Section, Table, columns
 from lightning_tfm.report.grid import grid
@@ -91,8 +92,13 @@ def head_blocks(record: Record, most: int = 8) -> list[Block]:
 
 
 def _head(metric: Metric, kind: str, layer: int, head: int, worth: Record) -> list[str]:
-    band = f"[{worth['low']:+z.4f}, {worth['high']:+z.4f}]"
-    return [f"{kind}, layer {layer}, head {head}", f"{worth['nll']:+z.4f}", band, f"{worth[metric.name]:+z.2f}"]
+    band = f"[{signed(worth['low'], 4)}, {signed(worth['high'], 4)}]"
+    return [
+        f"{kind}, layer {layer}, head {head}",
+        signed(worth["nll"], 4),
+        band,
+        signed(worth[metric.name], 2),
+    ]
 
 
 def beam_blocks(record: Record) -> list[Block]:

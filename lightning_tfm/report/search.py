@@ -151,7 +151,7 @@ def blocks(report: SearchSummary) -> list[Block]:
         rows.append([t.trial, t.state, *map(t.in_words, names), *scores])
     notes = [f"best: {', '.join(report.best) or 'none yet'}", *conditions(report), *report.gains]
     for record in report.importance:
-        parts = record.why_not or ", ".join(f"{k} {v:.0%}" for k, v in (record.importance or {}).items())
+        parts = record.why_not or ", ".join(f"{k} {100 * v:.0f} %" for k, v in (record.importance or {}).items())
         notes.append(f"importance for {record.objective} on {plural(record.trials, 'finished trial')}: {parts}")
     return [Table("", columns("trial", "state", *names, *aims, words=["state"]), rows), Notes(notes)]
 

@@ -72,8 +72,8 @@ def importance(record: Importance) -> str:
         y = top + line * i
         bar = tag("rect", x=x(0), y=y + 4.0, width=max(x(share) - x(0), 1.0), height=line - 8.0, class_="bar")
         words = label(left - 8, y + line / 2 + 4, short_name(name), "end")
-        words += label(x(share) + 5, y + line / 2 + 4, f"{share:.0%}")
-        body += tag("g", pointed(f"{name}: {share:.1%}") + bar + words, class_="g3")
+        words += label(x(share) + 5, y + line / 2 + 4, f"{100 * share:.0f} %")
+        body += tag("g", pointed(f"{name}: {100 * share:.1f} %") + bar + words, class_="g3")
     return figure(width, bottom + 38, f"Importance of each parameter for {record.objective}", body)
 
 

@@ -71,7 +71,7 @@ def _sentence(report: SearchSummary, gain: str) -> str:
 def _mattered(report: SearchSummary) -> list[str]:
     """The parameters that explain most of each objective."""
     found = {record.objective: list(record.importance.items())[:3] for record in report.importance if record.importance}
-    shares = {aim: ", ".join(f"{name} {share:.0%}" for name, share in first) for aim, first in found.items()}
+    shares = {aim: ", ".join(f"{name} {100 * share:.0f} %" for name, share in first) for aim, first in found.items()}
     return [f"What mattered for {aim}: {said}." for aim, said in shares.items()]
 
 

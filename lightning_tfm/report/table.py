@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lightning_tfm.metrics import CHARACTER, METRICS, PPL, WORD, Metric
+from lightning_tfm.plurals import signed
 from lightning_tfm.report import agreement_text, beyond_text, columns, nats, words
 from lightning_tfm.report.blocks import Block, Cell, Column, Notes, Table, Text, Widest
 from lightning_tfm.report.columns import COLUMNS
@@ -196,13 +197,13 @@ def differences(report: Summary, metric: Metric, near: bool = False) -> dict[str
         if of.estimate is None:
             return Cell()
         ends = None if of.lower is None or of.upper is None else (of.lower, of.upper)
-        interval = "" if ends is None else f"[{ends[0]:+z.{digits}f}, {ends[1]:+z.{digits}f}]"
-        return Cell(f"{of.estimate:+z.{digits}f}", interval, of.estimate, ends)
+        interval = "" if ends is None else f"[{signed(ends[0], digits)}, {signed(ends[1], digits)}]"
+        return Cell(signed(of.estimate, digits), interval, of.estimate, ends)
 
     def printed(d: Difference, row: SummaryRow) -> Cell:
         paper = d.paper if d.paper_percent is None else d.paper_percent
         clear = "" if d.paper_is_clear is None or d.paper_is_clear else "within the noise of single runs"
-        return Cell() if paper is None else Cell(f"{paper:+z.{metric.brief}f}", value=paper, title=clear)
+        return Cell() if paper is None else Cell(signed(paper, metric.brief), value=paper, title=clear)
 
     def word(d: Difference, row: SummaryRow) -> Cell:
         if d.verdict not in (DIVERGED, INCOMPARABLE) and (d.estimate is None or row.n < 2):
@@ -235,7 +236,7 @@ def _why(d: Difference, metric: Metric) -> str:
     if d.verdict != UNDECIDED or d.p is None or smallest is None:
         return d.why
     size = metric.true_difference(smallest)
-    return f"{d.why}; {size} would have been found with a probability of about {ABOUT:.0%}"
+    return f"{d.why}; {size} would have been found with a probability of about {100 * ABOUT:.0f} %"
 
 
 # --- views ---

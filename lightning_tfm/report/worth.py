@@ -28,6 +28,7 @@ from statistics import fmean
 
 import numpy as np
 
+from lightning_tfm.plurals import signed
 from lightning_tfm.report.row import Multiplier, SummaryRow
 from lightning_tfm.study.cost import SOLVE
 from lightning_tfm.study.rows import apply
@@ -169,6 +170,6 @@ def solved(rows: Sequence[SummaryRow]) -> list[str]:
             if base is None or not isinstance(asked, dict) or SOLVE not in asked:
                 continue
             one, other = (getattr(x, asked[SOLVE]) for x in (row, base))
-            left = f" ({100 * (one / other - 1):+z.2f} %)" if one and other else ""
+            left = f" ({signed(100 * (one / other - 1), 2)} %)" if one and other else ""
             said.setdefault(f"{key} solved for base's {asked[SOLVE]}", []).append(f"{row.name}{left}")
     return [f"{what}: {', '.join(names)}" for what, names in said.items()]

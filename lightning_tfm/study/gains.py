@@ -36,7 +36,7 @@ def gains(
         for (aim, direction), mine, theirs in zip(objectives.items(), values, base, strict=True):
             assert theirs is not None
             gain = theirs - mine if direction == "minimize" else mine - theirs
-            share = f" ({abs(gain / theirs):.1%})" if theirs else ""
+            share = f" ({100 * abs(gain / theirs):.1f} %)" if theirs else ""
             verb = "better" if gain > 0 else "worse" if gain < 0 else "different"
             parts.append(f"{aim} {abs(gain):.4g}{share} {verb} than base's {theirs:.4g}")
             if by_seed and (found := _interval(*(by_seed[one][aim] for one in (name, BASE)))):

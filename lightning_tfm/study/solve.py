@@ -17,6 +17,7 @@ from typing import Any
 from lightning_tfm.config import Experiment, override
 from lightning_tfm.errors import UserError, nearest
 from lightning_tfm.model.size import count_parameters
+from lightning_tfm.plurals import signed
 from lightning_tfm.study.classes import own_classes
 from lightning_tfm.study.cost import PIECES, SOLVE, predicted_cost
 
@@ -85,7 +86,6 @@ def solved_lines(base: Experiment, rows: Iterable[Any]) -> list[str]:
                 unit = getattr(base.miniature, FIELDS[key])
                 value, kind = row.change[key], asked[SOLVE]
                 at = f" at {asked.get(OF, PIECES)} pieces a sentence" if kind == "flops" else ""
-                found.append(
-                    f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {100 * left:+z.2f} % left"
-                )
+                apart = f"{signed(100 * left, 2)} % left"
+                found.append(f"{row.name}: {key} {value // unit} as trained, for base's {kind}{at}: {apart}")
     return found

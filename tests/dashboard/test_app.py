@@ -147,7 +147,7 @@ def test_runs_and_studies_are_shown_by_what_they_were_asked_to_be_scored_by(serv
     assert ">F1<" in (index := served.get("/").text) and ">BLEU<" not in index and '"score":[71.25' in index
     assert "<dt>dev F1</dt><dd>71.2</dd>" in served.get(f"/run/{one}").text
     assert re.search(r">BLEU</?.*>F1<", served.get("/study/trees").text)
-    assert "dev F1" in (page := served.get(f"/diff?run={one}&run={other}").text) and "71.25 (+0.00)" in page
+    assert "dev F1" in (page := served.get(f"/diff?run={one}&run={other}").text) and "71.25 (0.00)" in page
     assert "71.25" in served.get("/query?where=f1+%3E+70&column=dev.f1").text
 
 

@@ -40,7 +40,7 @@ def test_the_largest_effects_in_words_of_the_rows_then_the_verdicts():
             row("f", "same direction", 2.0),
         )
     ) == [
-        "No dropout, half the width and e cost most (+20, +12, +8.0 % perplexity). b gains (-4.0 % perplexity).",
+        "No dropout, half the width and e cost most (+20, +12, +8.0 % perplexity). b gains (−4.0 % perplexity).",
         "Of 6 rows 3 are reproduced, 1 goes in the same direction (f), 1 is contradicted (b) and 1 is undecided "
         "(over seeds: this corpus, this scale).",
     ], "the undecided row is no gain, however large its estimate"
@@ -51,7 +51,7 @@ def test_nothing_found_says_what_would_have_been():
     first, second = headline(report(row("a", "undecided", 1.0, smallest=3.0), row("b", "undecided", 9, smallest=5)))
     assert first == (
         "No row is found to differ from base; a true difference of 4.0 % PPL would typically have been found with a "
-        "probability of about 70%."
+        "probability of about 70 %."
     )
     assert second == "Of 2 rows 2 are undecided (over seeds: this corpus, this scale)."
     (beyond_all, _) = headline(report(row("a", "undecided", 1.0, smallest=284.0)))
@@ -94,7 +94,7 @@ def test_rows_of_other_pieces_are_judged_by_nll_per_word():
     ]
     rows = [replace(r, more={"word": Scores(3.0, 0.1, {}, d)}) for r, d in zip(rows, words, strict=True)]
     assert headline(replace(report(*rows), foreign=["a", "b"])) == [
-        "a costs (+0.500 nll per word). b gains (-0.250 nll per word).",
+        "a costs (+0.500 nll per word). b gains (−0.250 nll per word).",
         "In nll per word, of 2 rows 1 is better (b) and 1 is worse (a) (over seeds: this corpus, this scale).",
     ]
 
@@ -131,7 +131,7 @@ def test_a_factorial_leads_with_its_fields_and_says_where_they_interact():
     norm, late = "model.norm: pre against post", "training.warmup: 8 against 4"
     effects = [effect("main", [norm], -24.7, 0.012), effect("main", [late], 2.0, 0.4)]
     made = replace(report(row("a", "undecided", 1.0, smallest=3.0)), factors=FactorSummary([], effects, []))
-    said = "Over all levels of the other fields: norm pre instead of post gives -24.7 % perplexity [-29.7 %, -19.7 %]."
+    said = "Over all levels of the other fields: norm pre instead of post gives −24.7 % perplexity [−29.7 %, −19.7 %]."
     assert headline(made)[0] == said
     both = [replace(e, p=None) for e in (*effects, effect("interaction", [norm, late], 30.0))]
     assert headline(replace(made, factors=FactorSummary([], both, [])))[0] == (

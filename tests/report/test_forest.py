@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from lightning_tfm import report
-from lightning_tfm.report.forest import MINUS, Axis, Entry, Forest, Line, finding, signed, tally
+from lightning_tfm.plurals import MINUS, signed
+from lightning_tfm.report.forest import Axis, Entry, Forest, Line, finding, tally
 from lightning_tfm.report.forest_picture import SLIM, WIDE, narrow, wide
 from lightning_tfm.report.forest_text import to_text
 from lightning_tfm.report.row import Difference, Scores

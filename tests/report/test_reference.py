@@ -131,7 +131,7 @@ def test_seeds_that_were_added_by_verdicts_against_base_allow_no_test_against_an
 def test_the_commands(made, capsys):
     out = ["--out", str(made.root)]
     assert main(["table", "made", "--reference", "A-h1", *out]) == 0
-    assert capsys.readouterr().out.startswith("differences to A-h1, not to base")
+    assert "\n\ndifferences to A-h1, not to base\n" in capsys.readouterr().out
     assert main(["report", "made", "--reference", "A-h1", *out]) == 0
     assert (made.root / "studies" / "made" / "report-to-A-h1.html").is_file()
     capsys.readouterr()

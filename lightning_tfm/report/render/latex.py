@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from lightning_tfm.plurals import MINUS
 from lightning_tfm.report.blocks import Block, Cell, Column, Fold, Notes, Table, Text
 from lightning_tfm.report.word import WORDS
 
@@ -17,7 +18,7 @@ ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 ESCAPES |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
 ESCAPES |= {"±": r"$\pm$", "×": r"$\times$", "÷": r"$\div$", "–": "--", "…": r"\dots{}"}
-ESCAPES |= {"“": "``", "”": "''", "Δ": r"$\Delta$", "²": "$^2$", "\N{NO-BREAK SPACE}": "~"}
+ESCAPES |= {"“": "``", "”": "''", "Δ": r"$\Delta$", "²": "$^2$", MINUS: "$-$", "\N{NO-BREAK SPACE}": "~"}
 UNKNOWN = "?"
 ONE = 56
 """characters of a table that fits one of two columns; wider ones span both"""
@@ -159,7 +160,7 @@ def _difference(cell: Cell) -> str:
     if cell.value is None:
         return latex(cell.main)
     if cell.ends is None:
-        return f"${cell.main}$"
+        return f"${cell.main.replace(MINUS, '-')}$"
     digits = len(cell.main.partition(".")[2])
     up, down = cell.ends[1] - cell.value, cell.value - cell.ends[0]
-    return f"${cell.main}^{{+{up:.{digits}f}}}_{{-{down:.{digits}f}}}$"
+    return f"${cell.main.replace(MINUS, '-')}^{{+{up:.{digits}f}}}_{{-{down:.{digits}f}}}$"

@@ -27,9 +27,10 @@ def to_text(blocks: Sequence[Block], width: int = 79) -> str:
 
 
 def _notes(block: Notes | Text, width: int) -> str:
+    whole = [line.replace(" %", "\N{NO-BREAK SPACE}%") for line in block.lines]
     return "\n".join(
         textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-        for line in block.lines
+        for line in whole
     )
 
 
