@@ -103,6 +103,13 @@ def main(verb: str, argv: Sequence[str]) -> int:
     print(fitted(f"{found}\n{costs}", indent=15))
     if asked["tune"]:
         print("--tune: the rows of the table are planned at base's value; a chosen one may be another run")
+    if resources.slurm is not None:
+        from lightning_tfm.queue.slurm import script
+
+        try:
+            print(f"each of {resources.slurm.jobs} jobs:\n{script(resources.slurm, study.name, settings.out)}")
+        except UserError as error:
+            lacking.append(str(error))
     for why in lacking:
         print(f"not on this machine, planned without it: {why}")
     return 0

@@ -68,6 +68,10 @@ def make_resources(options: dict[str, Any], hardware: Hardware, here: bool = Tru
     hardware = replace(hardware, devices=per_run or hardware.devices)
     gpu = hardware.accelerator == "gpu" or (hardware.accelerator == "auto" and bool(visible_gpus()))
     slurm = Slurm(**options["slurm"]) if options["launcher"] == "slurm" else None
+    if slurm is not None:
+        slurm.options()
+        if not slurm.gpus and hardware.accelerator == "gpu":  # as many as its runs take at once
+            slurm = replace(slurm, gpus=hardware.devices * -(-max(1, options["workers"]) // (runs or 1)))
     check_one_machine(hardware)
     if slurm is None and here:
         check_accelerator(hardware)

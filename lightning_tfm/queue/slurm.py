@@ -4,11 +4,12 @@ The jobs run `lightning-tfm work`; what they do is decided by the study's queue.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,41 @@ class Slurm:
     """how often a job that runs out of time is queued again"""
     stop_seconds: int = STOP_SECONDS
     """seconds before its time limit at which SLURM warns a job, for the checkpoints of its runs"""
+    account: str = ""
+    """account that the jobs are charged to"""
+    qos: str = ""
+    """quality of service of the jobs"""
+    memory: str = ""
+    """memory of each job as SLURM takes it, such as 16G"""
+    constraint: str = ""
+    """feature that a node must have"""
+    array: bool = False
+    """submit the jobs as one array"""
+    setup: str = ""
+    """lines of the script before the command, separated by semicolons, such as 'module load cuda; source env.sh'"""
+    more: str = ""
+    """further #SBATCH options by name, separated by semicolons, such as 'reservation=night; exclude=n1,n2'"""
+
+    @property
+    def lines(self) -> list[str]:
+        """Those of `setup`."""
+        return [line.strip() for line in self.setup.split(";") if line.strip()]
+
+    def options(self) -> dict[str, str | bool]:
+        """Those of `more`; True for one without a value. Raises UserError."""
+        found: dict[str, str | bool] = {}
+        for option in (text.strip() for text in self.more.split(";") if text.strip()):
+            name, equals, value = option.removeprefix("--").partition("=")
+            if name in OWN or not re.fullmatch(r"[a-z][a-z-]*", name) or (equals and not value):
+                why = f"is --slurm.{OWN[name]}" if name in OWN else "expected NAME or NAME=VALUE; …"
+                raise UserError(f"--slurm.more={self.more}: '{option}': {why}")
+            found[name] = value if equals else True
+        return found
+
+
+OWN = {"account": "account", "qos": "qos", "mem": "memory", "constraint": "constraint", "partition": "partition"}
+OWN |= {"time": "minutes", "cpus-per-task": "cpus", "gpus-per-node": "gpus", "signal": "stop_seconds", "array": "array"}
+"""option of sbatch -> the field of Slurm that sets it"""
 
 
 class WorkerJob:
@@ -110,18 +146,42 @@ def submit(slurm: Slurm, study: str, arguments: list[str], folder: Path, cluster
 
     Raises UserError where SLURM refuses them. `cluster` local runs them here, for tests.
     """
+    from submitit.core.utils import FailedJobError
+
+    executor = _executor(slurm, study, folder, cluster)
+    job = WorkerJob([sys.executable, "-m", "lightning_tfm.cli.main", "work", study, *arguments])
+    try:
+        with executor.batch() if slurm.array else nullcontext():
+            return [executor.submit(job) for _ in range(slurm.jobs)]
+    except FailedJobError as error:
+        raise UserError(f"--launcher slurm: {error}") from None
+
+
+def script(slurm: Slurm, study: str, folder: Path) -> str:
+    """What is given to sbatch, as `submit` writes it; nothing is submitted. Raises UserError as `check_here`."""
+    check_here()
+    executor = _executor(slurm, study, folder, "slurm")._executor
+    return executor._make_submission_file_text(executor._submitit_command_str, "ID")
+
+
+def _executor(slurm: Slurm, study: str, folder: Path, cluster: str) -> Any:
     import submitit
 
     executor = submitit.AutoExecutor(folder / "slurm", cluster=cluster, slurm_max_num_timeout=slurm.requeues)
     executor.update_parameters(name=f"tfm-{study}", timeout_min=slurm.minutes, cpus_per_task=slurm.cpus)
-    if cluster == "slurm":
-        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds)
-        if slurm.partition:
-            executor.update_parameters(slurm_partition=slurm.partition)
     if slurm.gpus:
         executor.update_parameters(gpus_per_node=slurm.gpus)
-    command = [sys.executable, "-m", "lightning_tfm.cli.main", "work", study, *arguments]
-    return [executor.submit(WorkerJob(command)) for _ in range(slurm.jobs)]
+    if cluster == "slurm":
+        asked: dict[str, Any] = {
+            "partition": slurm.partition,
+            "account": slurm.account,
+            "qos": slurm.qos,
+            "mem": slurm.memory,
+        }
+        asked |= {"constraint": slurm.constraint, "setup": slurm.lines, "additional_parameters": slurm.options()}
+        executor.update_parameters(slurm_signal_delay_s=slurm.stop_seconds)
+        executor.update_parameters(**{f"slurm_{name}": value for name, value in asked.items() if value})
+    return executor
 
 
 def any_alive(jobs: list[Any]) -> bool:

@@ -110,6 +110,65 @@ def test_a_study_under_torchrun_is_refused_in_a_line(tmp_path: Path, monkeypatch
     assert "type the same without torchrun, --workers N" in line and not (tmp_path / "out").exists()
 
 
+SCRIPT = """
+#SBATCH --account=physics
+#SBATCH --constraint=a100
+#SBATCH --cpus-per-task=4
+#SBATCH --exclude=n1,n2
+#SBATCH --exclusive
+#SBATCH --gpus-per-node=2
+#SBATCH --mem=16G
+#SBATCH --partition=long
+#SBATCH --qos=high
+#SBATCH --reservation=night
+#SBATCH --signal=USR2@60
+#SBATCH --time=240
+module load cuda
+source env.sh
+"""
+
+
+def test_the_script_asks_for_what_the_user_named(tmp_path: Path, monkeypatch, capsys) -> None:
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text("#!/bin/sh\necho error: invalid account >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    options = "--launcher slurm --slurm.account physics --slurm.constraint a100 --slurm.cpus 4 --slurm.memory 16G "
+    options += "--slurm.qos high --slurm.partition long --slurm.stop_seconds 60 --slurm.minutes 240 "
+    options += "--trainer.accelerator gpu --devices-per-run 2"
+    setup = ["--slurm.setup", "module load cuda; source env.sh"]
+    more = "reservation=night; --exclude=n1,n2; exclusive"
+    command = ["sweeps/table3.yaml", *options.split(), *setup, f"--out={tmp_path / 'out'}"]
+    assert main(["plan", *command, f"--slurm.more={more}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in SCRIPT.strip().splitlines() if line not in lines] == []
+    assert lines.index("source env.sh") < next(i for i, line in enumerate(lines) if line.startswith("srun"))
+    assert main(["sweep", *command, "--slurm.more=mem=4G"]) == 2
+    assert "--slurm.more=mem=4G: 'mem=4G': is --slurm.memory" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"^--launcher slurm: error: invalid account"):
+        submit(Slurm(), "s", [], tmp_path)
+
+
+def test_the_jobs_of_a_study_are_one_array_where_asked(tmp_path: Path, monkeypatch) -> None:
+    given = tmp_path / "given"
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\ncat "$1" >> {given}\necho Submitted batch job 7\n')
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert [job.job_id for job in submit(Slurm(jobs=3, array=True), "s", [], tmp_path)] == ["7_0", "7_1", "7_2"]
+    assert given.read_text().count("#SBATCH --array=0-2") == 1
+    assert len(submit(Slurm(jobs=2), "s", [], tmp_path)) == 2 and given.read_text().count("--array") == 1
+
+
+def test_jobs_ask_for_the_gpus_that_their_runs_take() -> None:
+    def gpus(hardware: Hardware, runs: int = 0, **asked: int) -> int:
+        return resources(hardware, runs, **asked).slurm.gpus
+
+    gpu = Hardware(accelerator="gpu")
+    assert [gpus(gpu), gpus(gpu, gpus=4), gpus(replace(gpu, devices=2)), gpus(Hardware())] == [1, 4, 2, 0]
+
+
 def test_the_state_of_jobs_is_asked_of_squeue(tmp_path: Path, monkeypatch) -> None:
     class Job:
         job_id = "7"
