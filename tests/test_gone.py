@@ -42,18 +42,18 @@ def unpacked(name: str, folder: Path) -> Path:
     return folder
 
 
-def said(folder: Path, *argv: str) -> tuple[str, str]:
-    """Standard output and error of a command in `folder`, which has to succeed."""
+def said(folder: Path, *argv: str, code: int = 0) -> tuple[str, str]:
+    """Standard output and error of a command in `folder`, which has to end with `code`."""
 
     def call() -> tuple[int, str, str]:
         os.chdir(folder)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(list(argv))
-        return code, out.getvalue(), err.getvalue()
+            ended = main(list(argv))
+        return ended, out.getvalue(), err.getvalue()
 
-    code, out, err = in_child(call)
-    assert code == 0, err
+    ended, out, err = in_child(call)
+    assert ended == code, err
     return out, err
 
 
@@ -78,6 +78,11 @@ def test_a_search_with_several_seeds_a_trial_prints(tmp_path):
     folder = unpacked("several", tmp_path)
     assert "3 finished" in said(folder, "status", "several")[0]
     trials = json.loads(said(folder, "report", "several", "--format", "json")[0])["trials"]
+    assert (
+        "has several seeds per trial: it can be read, and goes no further" in said(folder, "work", "several", code=2)[1]
+    )
+    err = said(folder, "tune", "several.yaml", code=2)[1]
+    assert "is a different search (seeds is None, the study has [1, 2])" in err
     assert [trial["values"]["dev/ppl"] for trial in trials] == [14.70293161, 14.3917885, 15.25617702]
 
 

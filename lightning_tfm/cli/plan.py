@@ -10,13 +10,14 @@ from lightning_tfm.cli.sweep import add_table_options, asked_cells, defined
 from lightning_tfm.cli.terminal import fitted
 from lightning_tfm.cli.tune import add_search_options, asked_search, pruning, with_data
 from lightning_tfm.errors import NotHere, UserError
+from lightning_tfm.gone import refuse
 from lightning_tfm.queue.resources import Resources, make_resources
 from lightning_tfm.queue.tuned import TUNE_SEEDS, asked_tuning, variants
 from lightning_tfm.study.cost import PIECES
 from lightning_tfm.study.settings import Settings
 from lightning_tfm.study.solve import solved_lines
 from lightning_tfm.study.study import Study
-from lightning_tfm.study.sweeps import SearchFile, read_search, read_sweep
+from lightning_tfm.study.sweeps import SearchFile, Sweep, read_search, read_sweep
 
 
 def main(verb: str, argv: Sequence[str]) -> int:
@@ -37,7 +38,10 @@ def main(verb: str, argv: Sequence[str]) -> int:
         raise UserError(f"--pieces={asked['pieces']}: must be at least 1")
     searched = is_search_file(asked)
     sweep = read_search(asked["sweep"]) if searched else read_sweep(asked["sweep"])
-    check_seed(asked, sweep)
+    if isinstance(sweep, Sweep):
+        check_seed(asked, sweep)
+    elif asked["seeds"]:
+        refuse("tune --seeds")
     scales = [] if isinstance(sweep, SearchFile) else scales_of(asked, sweep)
     if len(scales) > 1:
         return each(main, verb, argv, scales)

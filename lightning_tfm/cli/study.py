@@ -13,7 +13,7 @@ from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.slurm import Slurm, check_here
 from lightning_tfm.study.command import with_out
 from lightning_tfm.study.study import MOST_SEEDS
-from lightning_tfm.study.sweeps import SearchFile, Sweep, is_search
+from lightning_tfm.study.sweeps import Sweep, is_search
 from lightning_tfm.yaml_files import read_yaml
 
 STORAGE = "postgresql+psycopg://… [a journal in the study's folder]"
@@ -58,14 +58,13 @@ def is_search_file(asked: Mapping[str, Any]) -> bool:
     return is_search(read_yaml(path))
 
 
-def check_seed(asked: dict[str, Any], file: Sweep | SearchFile) -> None:
+def check_seed(asked: dict[str, Any], file: Sweep) -> None:
     """Raise UserError where the command line gives one seed, and the seeds are listed: it would decide nothing."""
     text = asked["seeds"]
     place = f"--seeds={text}" if text and text != "auto" else str(file.path) if file.seeds else ""
     for key, seed in dict(asked["given"]).items() if place else ():
         if key in ("seed", "training.seed") and seed is not None:
-            kind = "search" if isinstance(file, SearchFile) else "table"
-            raise UserError(f"--{key}={seed}: {place} lists the seeds, and a {kind}'s seeds are --seeds {seed}")
+            raise UserError(f"--{key}={seed}: {place} lists the seeds, and a table's seeds are --seeds {seed}")
 
 
 def numbers(text: str, option: str = "--seeds") -> list[int]:

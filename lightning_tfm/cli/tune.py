@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_tfm.cli.arguments import Parser, make_parser, only_printed, parse, parse_own, progress_of
 from lightning_tfm.cli.output import write_page
-from lightning_tfm.cli.study import add_options, check_precisions, check_seed, check_start, is_search_file, numbers
+from lightning_tfm.cli.study import add_options, check_precisions, check_start, is_search_file
 from lightning_tfm.config import override
 from lightning_tfm.errors import UserError
 from lightning_tfm.metrics import METRICS, OF_TEXT, PPL
@@ -31,9 +31,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     )
     parser.add_argument("sweep", help="W&B sweep file, e.g. sweeps/search.yaml; options in NAME.study.yaml")
     parser.add_argument("--name", help="name of the study [as in the file]")
-    parser.add_argument(
-        "--seeds", help="seeds of every trial, whose mean counts: 1,2,3 or 1-3 [as in the file, else one]"
-    )
     add_search_options(parser)
     add_options(parser)
     asked = parse_own(parser, argv)
@@ -41,7 +38,6 @@ def main(verb: str, argv: Sequence[str]) -> int:
     if not is_search_file(asked):
         raise UserError(f"{path}: it names rows, so it is a table, not a search: run lightning-tfm sweep {path}")
     file = read_search(path)
-    check_seed(asked, file)
     settings = parse(parser, [*file.arguments, *argv])
     if only_printed(settings):
         return 0
@@ -81,7 +77,6 @@ def asked_search(settings: Settings, file: SearchFile, resources: Resources) -> 
         objectives=file.objectives,
         constraints=file.constraints,
         pruner=pruner,
-        seeds=numbers(asked) if (asked := settings.verb["seeds"]) else file.seeds,
         ties=file.ties,
         title=file.title,
         question=file.question,
@@ -174,11 +169,6 @@ def introduction(file: SearchFile, search: Search, points: int, refused: int) ->
         why = "above the limit, or their tied sizes are not whole" if search.ties else "above the limit"
         lines.append(
             f"{search.name}: {plural(refused, 'point')} of the grid {'is' if refused == 1 else 'are'} left out: {why}"
-        )
-    if len(search.trial_seeds) > 1:
-        seeds = ", ".join(map(str, search.trial_seeds))
-        lines.append(
-            f"{search.name}: every trial is {len(search.trial_seeds)} runs, at seeds {seeds}; their mean counts"
         )
     lines += [f"{search.name}: {key} follows: {next(iter(tie.values()))}" for key, tie in search.ties.items()]
     return lines + (pruning(search, file) if search.pruner.type != "none" else [])

@@ -86,8 +86,7 @@ def trials_of(search: Search, root: Path, storage: str) -> tuple[list[Cell], lis
     states = open_queue(root, search.name, storage).states() if has_queue(root, search.name, storage) else []
     words = {"pruned": "stopped early", "failed": "failed"}
     ended = [state for state in states if state.state in words]
-    endings = {run: f"{words[s.state]}: {s.reason}" for s in ended for _, run in s.cell.more}
-    endings |= {s.cell.training_hash: f"{words[s.state]}: {s.reason}" for s in ended}
+    endings = {s.cell.training_hash: f"{words[s.state]}: {s.reason}" for s in ended}
     if not search.budget:
         return search.cells(), [], endings
     cells = [state.cell for state in states] or search.cells()

@@ -32,7 +32,7 @@ from lightning_tfm.runs.outcome import EXIT_CODES, say
 from lightning_tfm.runs.processes import STOP_SIGNALS, StopSignals, adopt_orphans, children, describe, forked, held_back
 from lightning_tfm.study.cell import Cell
 from lightning_tfm.study.command import with_out
-from lightning_tfm.study.study import Study, folder_of, link
+from lightning_tfm.study.study import Search, Study, folder_of, link
 from lightning_tfm.training.schedule import EventSchedule
 from lightning_tfm.watch.study_state import CellState, Watch
 
@@ -53,6 +53,8 @@ def work(
 
     Raises UserError; SystemExit after a stop signal.
     """
+    if isinstance(study, Search) and len(study.trial_seeds) > 1:
+        raise UserError(f"study '{study.name}' has several seeds per trial: it can be read, and goes no further")
     from lightning_tfm.queue.training import Training  # with torch: once, before any worker is forked
 
     folder = folder_of(root, study.name)

@@ -36,8 +36,6 @@ EXHAUSTED = "exhausted"
 """note in a search's storage: every point of its space has been tried"""
 HIDDEN = "dropped"
 """attribute of a trial that ends the cells of a row that left the study"""
-RECORDS = "records"
-"""attribute of a trial of several seeds whose files are not shared: training hash -> record, of those that are done"""
 PROPOSALS = 200
 """proposals of a search that may be refused in a row"""
 
@@ -149,13 +147,12 @@ class Queue:
             return True
         if trial.user_attrs["run"] != cell.training_hash:
             raise UserError(another_experiment(self.name, cell, trial.user_attrs["run"]))
-        return trial.state == TrialState.COMPLETE and not all(kept(run.training_hash) for run in cell.runs)
+        return trial.state == TrialState.COMPLETE and not kept(cell.training_hash)
 
     def shared_records(self) -> list[tuple[str, dict[str, Any]]]:
         """(training hash, record) of the finished runs whose record is in the storage."""
         done = self._trials(TrialState.COMPLETE)
-        found = [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
-        return found + [pair for t in self._trials() for pair in t.user_attrs.get(RECORDS, {}).items()]
+        return [(t.user_attrs["run"], t.user_attrs["record"]) for t in done if "record" in t.user_attrs]
 
     def claim(self, skip: Callable[[str], bool] = lambda training_hash: False) -> Claim | None:
         """Take the waiting cell with the longest predicted run; None if `skip(hash)` leaves none."""
@@ -164,7 +161,7 @@ class Queue:
         with self._exclusive():
             for trial in sorted(self._trials(TrialState.WAITING), key=_turn):
                 cell, key = cell_of(trial), trial._trial_id
-                if not any(skip(run.training_hash) for run in cell.runs):
+                if not skip(cell.training_hash):
                     # the name first: a RUNNING trial always says whose death to watch for
                     self._storage.set_trial_user_attr(key, "owner", me().to_dict())
                     if self._storage.set_trial_state_values(key, state=TrialState.RUNNING):
@@ -280,8 +277,7 @@ class Queue:
         """Queue the failed cells of a run once more, with fresh RETRIES; returns how many."""
         with self._exclusive():
             failed = [t for t in newest(self._trials()).values() if t.state == TrialState.FAIL]
-            runs = {t.number: [run.training_hash for run in cell_of(t).runs] for t in failed}
-            trials = [t for t in failed if training_hash in runs[t.number] and "final" in t.user_attrs]
+            trials = [t for t in failed if training_hash == t.user_attrs["run"] and "final" in t.user_attrs]
             for trial in trials:
                 self._add(
                     attributes_of(cell_of(trial)) | {"attempt": trial.user_attrs["attempt"] + 1},
@@ -400,7 +396,6 @@ class Queue:
             "tries": trial.user_attrs["tries"],
             "retry_of": trial.number,
         }
-        again |= {key: value for key, value in trial.user_attrs.items() if key == RECORDS}
         self._add(again, trial.params, trial.distributions)
 
     def _orphans(self) -> list[FrozenTrial]:
@@ -435,7 +430,6 @@ def another_experiment(study: str, cell: Cell, there: str) -> str:
 def attributes_of(cell: Cell) -> dict[str, Any]:
     """User attributes of a fresh trial."""
     named = {"row": cell.row, "seed": cell.seed, "run": cell.training_hash, "cost": cell.cost}
-    named |= {"more": [list(run) for run in cell.more]} if cell.more else {}
     return named | {"change": cell.change, "attempt": 1, "tries": {}}
 
 
@@ -459,7 +453,7 @@ def state_of(trial: FrozenTrial) -> CellState:
     owner = Owner(**a["owner"]) if trial.state == TrialState.RUNNING and "owner" in a else None
     whole = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     seconds = trial.duration.total_seconds() if whole and trial.duration else None
-    values, recorded = tuple(trial.values or ()), "record" in a or RECORDS in a
+    values, recorded = tuple(trial.values or ()), "record" in a
     return CellState(
         cell_of(trial), names[trial.state], a.get("reason", ""), owner, a["attempt"], seconds, values, recorded
     )

@@ -6,7 +6,7 @@ looks for a request to stop (`RunFolder.ask_to_stop`), so that pruning works und
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -30,8 +30,6 @@ from lightning_tfm.study.study import Ablation, Search, Study, value_of
 from lightning_tfm.watch.run_state import Curve
 from lightning_tfm.watch.study_state import measured
 
-BY_SEED = "by_seed"
-"""attribute of a trial of several seeds: objective -> seed -> value"""
 REPEATS = 5
 """repeated proposals in a row after which an untried point is taken where they can be listed"""
 
@@ -147,16 +145,12 @@ class Trials:
     def watch(self, claim: Claim, folder: RunFolder, pid: int) -> None:
         """Look at the record of a run that process `pid` trains, and ask it to stop if it is unpromising."""
 
-    def finish(self, claim: Claim, folder: RunFolder, records: Sequence[RunRecord]) -> None:
-        """Report what a finished trial (`records`: at each seed; `folder`: of the first) shows beside its values."""
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
+        """Report what a finished trial shows beside its values."""
 
-    def values(self, records: Sequence[RunRecord]) -> tuple[float, ...]:
-        """What is reported for a finished trial, means over its seeds, in the order of the study's directions."""
-        return (_mean(records, "dev/ppl"),)
-
-
-def _mean(records: Sequence[RunRecord], name: str) -> float:
-    return sum(measured(record, name) for record in records) / len(records)
+    def values(self, record: RunRecord) -> tuple[float, ...]:
+        """What is reported for a finished trial, in the order of the study's directions."""
+        return (measured(record, "dev/ppl"),)
 
 
 def trials_of(study: Study, queue: Queue, first_validation: int) -> Trials:
@@ -267,24 +261,19 @@ class SearchTrials(Trials):
         self.queue.mark(claim, "stopped_at", stopped)
         return f"{self.search.pruner.type} at step {step}; stopped after step {stopped}"
 
-    def finish(self, claim: Claim, folder: RunFolder, records: Sequence[RunRecord]) -> None:
+    def finish(self, claim: Claim, folder: RunFolder, record: RunRecord) -> None:
         # not reported yet: the last perplexities, with which others are compared, and limits known only now
         if self.search.pruner.type != "none":
             for _ in self._report(claim, folder):
                 pass  # too late to stop it
         limits = self.search.constraints
-        excess = {name: _mean(records, name) - limit for name, limit in limits.items() if name != "parameters"}
+        excess = {name: measured(record, name) - limit for name, limit in limits.items() if name != "parameters"}
         if claim.cell.row == BASE:
             excess |= self.search.excess(claim.cell.change)
         self.queue.constrain(claim.trial_id, excess)
-        if claim.cell.more:
-            seeds = [str(run.seed) for run in claim.cell.runs]
-            found = {name: [measured(record, name) for record in records] for name in self.search.objectives}
-            by_seed = {name: dict(zip(seeds, values, strict=True)) for name, values in found.items()}
-            self.queue.mark(claim, BY_SEED, by_seed)
 
-    def values(self, records: Sequence[RunRecord]) -> tuple[float, ...]:
-        return tuple(_mean(records, name) for name in self.search.objectives)
+    def values(self, record: RunRecord) -> tuple[float, ...]:
+        return tuple(measured(record, name) for name in self.search.objectives)
 
     @cached_property
     def _points(self) -> list[dict[str, Any]] | None:

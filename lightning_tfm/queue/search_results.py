@@ -18,7 +18,6 @@ from lightning_tfm.durable import write_atomic
 from lightning_tfm.plurals import plural
 from lightning_tfm.queue.open import open_queue
 from lightning_tfm.queue.queue import Queue
-from lightning_tfm.queue.sampling import BY_SEED
 from lightning_tfm.study.command import fit_command, with_out
 from lightning_tfm.study.study import Search, folder_of, value_of
 from lightning_tfm.study.trials import STATES, Importance, Trial, best, gained
@@ -88,7 +87,7 @@ def _trial(search: Search, t: FrozenTrial) -> Trial:
         feasible=all(value <= 0 for value in t.constraints.values()),
         reason=t.user_attrs.get("reason", ""),
         command=fit_command(search.of(name, every)),
-        by_seed=t.user_attrs.get(BY_SEED) if done else None,
+        by_seed=t.user_attrs.get("by_seed") if done else None,
         tied=search.tied(name, every) or None,
         trained=search.trained(name, every),
     )

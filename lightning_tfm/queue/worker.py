@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from lightning_tfm.queue.open import make_queue
-from lightning_tfm.queue.queue import RECORDS, Claim, Queue
+from lightning_tfm.queue.queue import Claim, Queue
 from lightning_tfm.queue.resources import Resources
 from lightning_tfm.queue.sampling import SearchTrials, trials_of
-from lightning_tfm.queue.sharing import fetch
 from lightning_tfm.queue.storage import OUTAGES
 from lightning_tfm.runs.as_scored import read_scored
 from lightning_tfm.runs.attempt import Task, attempted, become_run
@@ -104,8 +103,8 @@ class Worker:
         claim = self.queue.claim(skip=self._busy)
         if claim is None:
             claim = self.trials.propose()
-            for run in claim.cell.runs if claim is not None else ():
-                link(self.job.folder, run)
+            if claim is not None:
+                link(self.job.folder, claim.cell)
         return claim, claim is None and self.queue.done()
 
     def _ask(self, question: Callable[[], Answer], if_stopped: Answer) -> Answer:
@@ -140,32 +139,17 @@ class Worker:
         return RunFolder(self.job.root, training_hash, grace, grace / 12)
 
     def _run(self, claim: Claim) -> None:
-        """Run what the claim lacks: one run, or one after another where a trial has several seeds."""
-        alone = not self.job.resources.share_files
-        if alone and claim.cell.more:
-            fetch(self.queue, self.job.root)
-        for number, cell in enumerate(claim.cell.runs):
-            folder = self._folder(cell.training_hash)
-            if self._scored(cell):
-                continue
-            if number and self.stop:
-                self._record(claim, cell, "interrupted", "stopped")
-                return
+        cell, folder = claim.cell, self._folder(claim.cell.training_hash)
+        if not self._scored(cell):
+            alone = not self.job.resources.share_files
             if alone and claim.attempt > 1 and not any(folder.checkpoints.glob("*")):
                 self.say(f"{cell.row} seed {cell.seed}: starts over, since its checkpoints are on another machine")
             pid = forked(partial(self._be_run, cell, folder))
-            outcome, reason = self._wait(pid, claim, folder, watched=number == 0)
+            outcome, reason = self._wait(pid, claim, folder)
             if outcome != "finished":
-                self._record(claim, cell, outcome, reason)
+                self._record(claim, outcome, reason)
                 return
-            if alone and claim.cell.more:
-                self._ask(lambda: self._share(claim), None)
-        self._record(claim, claim.cell, "finished", "")
-
-    def _share(self, claim: Claim) -> None:
-        """Put the records of the finished seeds into the storage, for whoever may have to continue."""
-        found = {run.training_hash: self._folder(run.training_hash).result for run in claim.cell.runs}
-        self.queue.mark(claim, RECORDS, {run: read_json(path) for run, path in found.items() if path.is_file()})
+        self._record(claim, "finished", "")
 
     def _be_run(self, cell: Cell, folder: RunFolder) -> int:
         """Body of a run's process; returns its exit code."""
@@ -192,8 +176,8 @@ class Worker:
     def _task(self, cell: Cell, attempt: Attempt) -> Task:
         return Task(cell, attempt, self.job.resources.threads, self.slot)
 
-    def _wait(self, pid: int, claim: Claim, folder: RunFolder, watched: bool) -> tuple[str, str]:
-        """Wait for the child, keeping the claim alive; (outcome, reason). `watched`: it may be stopped early."""
+    def _wait(self, pid: int, claim: Claim, folder: RunFolder) -> tuple[str, str]:
+        """Wait for the child, keeping the claim alive; (outcome, reason)."""
         grace, patience = self.job.resources.grace, self.job.resources.patience
         last_beat = last_sign = last_watch = time.monotonic()
         stopped_at: float | None = None
@@ -211,7 +195,7 @@ class Worker:
             if stopped_at is not None and now - stopped_at > patience and not killed_for:
                 killed_for = f"wrote no checkpoint within {patience:g} s of the stop signal"
                 os.kill(pid, signal.SIGKILL)
-            if watched and now - last_watch > WATCH:
+            if now - last_watch > WATCH:
                 with suppress(*OUTAGES):  # the next look shows what this one could not
                     self.trials.watch(claim, folder, pid)
                 last_watch = time.monotonic()
@@ -233,17 +217,16 @@ class Worker:
             return True
 
     def _finish(self, claim: Claim) -> bool:
-        folders = [self._folder(run.training_hash) for run in claim.cell.runs]
-        found = [self._record_of(run) for run in claim.cell.runs]
-        records = [record for record in found if isinstance(record, RunRecord)]
-        assert len(records) == len(folders), "finished() was seen"
-        if not self.job.resources.share_files and not claim.cell.more:
-            self.queue.mark(claim, "record", read_json(folders[0].result))
-        self.trials.finish(claim, folders[0], records)
-        return self.queue.finish(claim, *self.trials.values(records))
+        folder, record = self._folder(claim.cell.training_hash), self._record_of(claim.cell)
+        assert isinstance(record, RunRecord), "finished() was seen"
+        if not self.job.resources.share_files:
+            self.queue.mark(claim, "record", read_json(folder.result))
+        self.trials.finish(claim, folder, record)
+        return self.queue.finish(claim, *self.trials.values(record))
 
-    def _record(self, claim: Claim, cell: Cell, outcome: str, reason: str) -> None:
-        """Tell the queue how the claim ended, with the run `cell` of it."""
+    def _record(self, claim: Claim, outcome: str, reason: str) -> None:
+        """Tell the queue how the claim ended."""
+        cell = claim.cell
         name, folder = f"{cell.row} seed {cell.seed}", self._folder(cell.training_hash)
         if outcome == "finished":
             if not self._ask(lambda: self._finish(claim), True):

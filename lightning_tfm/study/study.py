@@ -392,7 +392,7 @@ class Search(Study):
     based: bool = True
     """base is the first run; not in searches started before that was so"""
     seeds: list[int] = field(default_factory=list)
-    """of every trial, whose values are the means over them; empty: only base's own"""
+    """of every trial of an earlier search, whose values are the means over them; empty: only base's own"""
     ties: dict[str, Any] = field(default_factory=dict)
     """dotted keys that are not sampled but follow the others (study/ties.py)"""
     validate_every: int = 0
@@ -538,8 +538,6 @@ class Search(Study):
         unnamed |= {"prints": self.prints, "store": ""}
         same = replace(self, validate_every=every, **unnamed)
         before, after = replace(old, **unnamed).to_plain(), same.to_plain()
-        if self.seeds:
-            before["base"], after["base"] = _unseeded(before["base"]), _unseeded(after["base"])
         found = differences(before, after, "the study has") + self._other_texts(old) + self._other_sources(old)
         if found:
             raise UserError(

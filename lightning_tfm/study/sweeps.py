@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, MinLen
 
 from lightning_tfm.config import WORDS, Experiment, override
 from lightning_tfm.errors import UserError, nearest
+from lightning_tfm.gone import GONE
 from lightning_tfm.metrics import METRICS
 from lightning_tfm.strict import Schema
 from lightning_tfm.study import ties
@@ -135,8 +136,7 @@ class _Beside(_Words):
     seed: Annotated[int, Ge(0)] = 0
     trials: Count = 0
     """0 if not given"""
-    seeds: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """of every trial; empty: only the experiment's own"""
+    REFUSED: ClassVar = {"seeds": GONE["tune --seeds"]}
     objectives: dict[str, Goal] = field(default_factory=dict)
     """of OBJECTIVES, or dev/module.Class"""
     constraints: dict[Literal["parameters", "seconds"], Annotated[float, Gt(0)]] = field(default_factory=dict)
@@ -208,8 +208,6 @@ class SearchFile:
     specs: dict[str, Spec]
     """the searched parameters"""
     file: YamlFile
-    seeds: list[int] = field(default_factory=list)
-    """of every trial; empty: only the experiment's own"""
     ties: dict[str, Any] = field(default_factory=dict)
     """parameters that follow others"""
     title: str = ""
@@ -351,8 +349,6 @@ def read_search(path: str | Path) -> SearchFile:
     }
     for key, tie in tied.items():
         ties.untied({key: tie}, file.where("parameters", key))
-    if beside and more.seeds and "seed" in fixed | {k.removeprefix("training."): 0 for k in fixed}:
-        raise UserError(f"{beside.where('seeds')}: seeds={more.seeds}: {file.path} gives 'seed' one value; drop one")
     arguments = [f"--{'training.seed' if key == 'seed' else key}={value}" for key, value in fixed.items()]
     return SearchFile(
         name=asked.name or file.path.stem,
@@ -368,7 +364,6 @@ def read_search(path: str | Path) -> SearchFile:
         arguments=_command(file, asked.command) + arguments,
         specs={key: spec for key, spec in asked.parameters.items() if key not in fixed | tied},
         file=file,
-        seeds=list(more.seeds),
         ties=tied,
         title=more.title,
         question=more.question,
@@ -403,8 +398,6 @@ def _beside_search(path: Path) -> tuple[YamlFile | None, _Beside]:
     file, asked = _beside(path, _Beside)
     if file is None:
         return None, asked
-    if len(set(asked.seeds)) < len(asked.seeds) or ("seeds" in file.values and not asked.seeds):
-        raise UserError(f"{file.where('seeds')}: seeds={file.values['seeds']!r}: expected seeds, each once")
     for key in ("objectives", "constraints"):
         if key in file.values and not file.values[key]:
             raise UserError(f"{file.where(key)}: {key}={file.values[key]!r}: expected names with their values")

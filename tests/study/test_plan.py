@@ -95,17 +95,14 @@ def test_one_seed_where_seeds_are_listed_is_refused(tmp_path: Path, capsys) -> N
         assert call(verb, tmp_path, MINE, "--seeds=4", "--seed=3") == 2
         assert "--seed=3: --seeds=4 lists the seeds" in capsys.readouterr().err
     for verb in ("plan", "tune"):
-        assert call(verb, tmp_path, GRID, "--seeds=1,2", "--seed=3") == 2
-        assert "a search's seeds are --seeds 3" in capsys.readouterr().err
+        assert call(verb, tmp_path, GRID, "--seeds=1,2") == 2
+        assert "tune --seeds was removed: a trial is one run" in capsys.readouterr().err
     assert plan(tmp_path, UNSEEDED, "--seed=3") == 0 and plan(tmp_path, TABLE, "--seed=3", "--seed=null") == 0
     said = capsys.readouterr().out
     assert "base           seed 3 " in said and "base           seed 1 " in said
 
 
-@pytest.mark.parametrize("verb", ["sweep", "tune"])
-def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(
-    tmp_path: Path, capsys, monkeypatch, verb: str
-) -> None:
+def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(tmp_path: Path, monkeypatch) -> None:
     def seeded(seed: int) -> list[str]:
         (tmp_path / "seeded.yaml").write_text(f"seed: {seed}\n")
         return ["--config", str(tmp_path / "seeded.yaml"), "--seeds=1,2"]
@@ -114,12 +111,10 @@ def test_the_experiments_own_seed_is_no_other_study_where_seeds_are_listed(
         return Queue(study.name, find_storage("", root / "studies" / study.name)).states()
 
     monkeypatch.setattr("lightning_tfm.queue.launch.work", begin)
-    sweep = TABLE if verb == "sweep" else GRID
-    assert call(verb, tmp_path, sweep, *seeded(3)) == 0
-    assert call(verb, tmp_path, sweep, *seeded(4)) == 0 and plan(tmp_path, sweep, "--seeds=1,2") == 0
-    if verb == "sweep":
-        kept = json.loads((tmp_path / "out" / "studies" / "small" / "study.json").read_text())
-        assert kept["base"]["training"]["seed"] == 3 and kept["seeds"] == [1, 2]
+    assert call("sweep", tmp_path, TABLE, *seeded(3)) == 0
+    assert call("sweep", tmp_path, TABLE, *seeded(4)) == 0 and plan(tmp_path, TABLE, "--seeds=1,2") == 0
+    kept = json.loads((tmp_path / "out" / "studies" / "small" / "study.json").read_text())
+    assert kept["base"]["training"]["seed"] == 3 and kept["seeds"] == [1, 2]
 
 
 def test_a_row_of_the_very_sweep_is_not_called_unknown(tmp_path: Path, capsys) -> None:

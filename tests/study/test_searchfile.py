@@ -192,14 +192,6 @@ def test_a_users_own_metric_is_an_objective(tmp_path: Path, monkeypatch) -> None
         read(tmp_path, own.replace("Mine", "Other"), "")
 
 
-def test_seeds_of_every_trial_stand_beside_or_are_given(tmp_path: Path, capsys) -> None:
-    plain = GOOD.replace("  seed: {value: 3}\n", "")
-    assert read(tmp_path, plain, BESIDE + "seeds: [1, 2, 3]\n").seeds == [1, 2, 3]
-    for beside, why in (("seeds: [1, 1]", "expected seeds, each once"), ("seeds: []", "expected seeds, each once")):
-        with pytest.raises(UserError, match=rf"f.study.yaml:5: .*{why}"):
-            read(tmp_path, plain, BESIDE + beside)
-    with pytest.raises(UserError, match=r"f.study.yaml:5: seeds=\[1, 2\]: .*f.yaml gives 'seed' one value"):
+def test_seeds_of_every_trial_are_gone(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"f.study.yaml:5: 'seeds' \(value \[1, 2\]\): a trial is one run"):
         read(tmp_path, GOOD, BESIDE + "seeds: [1, 2]\n")
-    read(tmp_path, plain, BESIDE)
-    assert main(["tune", str(tmp_path / "f.yaml"), "--seeds", "1,1", "--out", str(tmp_path)]) == 2
-    assert "a seed appears twice" in capsys.readouterr().err
