@@ -25,6 +25,8 @@ def read_logs(folder: Path, aims: Sequence[Aim], row: str, seed: str, best: Coll
     for option, name in (("--row", row), ("--seed", seed)):
         if not name.startswith("hparams."):
             raise UserError(f"{option} {name}: of a folder of logs it is a hyperparameter: {option} hparams.NAME")
+    if not aims:
+        raise UserError(f"{folder}: say which metric decides, and which values are better: --metric NAME:higher")
     scores, running = Scores(str(folder)), []
     for path in files:
         name = path.parent.relative_to(folder).as_posix()

@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from lightning_tfm.errors import UserError, nearest
 
 MOST, LONGEST = 1_000_000, 1 << 20
 """lines of a file, bytes of a line"""
+HUGE = 1e100
+"""a score from which a run has diverged, as if it were infinite"""
 FORM = re.compile(r"(?P<name>.+?):(?P<side>higher|lower)(?P<log>:log)?(:(?P<margin>[^:]+))?")
 
 
@@ -84,8 +87,8 @@ class Scores:
 
     def missing(self) -> list[str]:
         """A sentence on each row that lacks seeds that most rows have."""
-        every = in_order({seed for run in self.runs.values() for seed in run})
-        common = [s for s in every if sum(s in run for run in self.runs.values()) * 2 > len(self.runs)]
+        counts = Counter(seed for run in self.runs.values() for seed in run)
+        common = in_order(seed for seed, n in counts.items() if 2 * n > len(self.runs))
         lacks = {row: [s for s in common if s not in run] for row, run in self.runs.items()}
         return [f"{row}: no seed {', '.join(s)}; used as it is" for row, s in lacks.items() if s]
 
@@ -168,7 +171,7 @@ def number(given: Any, one: Aim, where: str) -> float | None:
     value = _plain_number(given)
     if value is None:
         raise UserError(f"{where}: {one.name}={given!r} is no number")
-    if not math.isfinite(value):
+    if not abs(value) < HUGE:
         return math.nan
     if one.log and value <= 0:
         raise UserError(f"{where}: {one.name}={given} has no logarithm; leave out :log, or score what is above 0")

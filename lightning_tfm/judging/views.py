@@ -45,18 +45,18 @@ def forest(judgement: Judgement, aims: Sequence[Aim] | None = None) -> Forest:
     ]
     by_row = [{one.row: one for one in judgement.rows[aim.name]} for aim in shown]
     first = [one for one in by_row[0].values() if one.evidence and math.isfinite(float(one.evidence.estimate))]
-    first.sort(key=lambda one: -abs(float(one.evidence.estimate)))  # type: ignore[union-attr]
-    drawn = first[:DRAWN]
-    drawn.sort(key=lambda one: float(one.evidence.estimate) * (1 if shown[0].lower else -1))  # type: ignore[union-attr]
+    first.sort(key=lambda one: float(one.evidence.estimate) * (1 if shown[0].lower else -1))  # type: ignore[union-attr]
     lines = [
         Line(one.row, [_entry(judged.get(one.row), aim) for judged, aim in zip(by_row, shown, strict=True)])
-        for one in drawn
+        for one in first
     ]
-    counts = {one.n for one in drawn}
+    far = sorted((abs(line.entries[0].estimate) for line in lines if line.entries[0]), reverse=True)[:DRAWN]
+    drawn = [line for line in lines if line.entries[0] and abs(line.entries[0].estimate) >= far[-1]]
+    counts = {one.n for one in first}
     seeds, to = plural(counts.pop(), "seed") if len(counts) == 1 else "", _to(judgement)
     title = " ".join(filter(None, [finding(axes[0], lines, to), tally(lines, seeds, "")]))
-    published = "published" if any(one.published is not None for one in drawn) else ""
-    return Forest(title, SCOPES[judgement.with_items], axes, lines, seeds, published=published, to=to)
+    published = "published" if any(one.published is not None for one in first) else ""
+    return Forest(title, SCOPES[judgement.with_items], axes, drawn, seeds, published=published, to=to)
 
 
 def _entry(one: Judged | None, aim: Aim) -> Entry | None:

@@ -67,8 +67,8 @@ def test_json_that_is_none_is_refused_by_line(tmp_path):
 
 
 def test_nan_and_infinity_are_runs_that_diverged(tmp_path):
-    found = read(written(tmp_path, HEAD + "base,1,nan\nbase,2,-inf\nbase,3,0.5\n"), ACC).of("base", "acc")
-    assert [math.isnan(x) for x in found.values()] == [True, True, False]
+    found = read(written(tmp_path, HEAD + "base,1,nan\nbase,2,-inf\nbase,3,0.5\nbase,4,1e300\n"), ACC).of("base", "acc")
+    assert [math.isnan(x) for x in found.values()] == [True, True, False, True]
 
 
 def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
