@@ -22,7 +22,7 @@ from lightning_tfm.inference.inspect import with_pieces
 from lightning_tfm.inference.load import Trained
 from lightning_tfm.model.transformer import SequenceModel
 from lightning_tfm.report.build import make
-from lightning_tfm.runs.as_scored import read_as_scored
+from lightning_tfm.runs.as_scored import read_as_scored, without_other_test
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.record import Missing, RunRecord
 from lightning_tfm.study.looks import asked_cells
@@ -96,6 +96,7 @@ class StudyResults:
         record = read_as_scored(folder, self.study.evaluation_of(found), self.study.base.data.dev)
         if isinstance(record, Missing):
             raise UserError(f"{self.study.name}, row '{row}' at seed {seed}: {record.reason}")
+        record = without_other_test(record, self.study.evaluations(cell, self.root)[1])
         return RunResults(folder, record, self.study.texts(cell, self.root).dev[:16])
 
 

@@ -149,10 +149,10 @@ class Board:
         return watch.look(outline.cells)
 
 
-def _scoring(run: RunState) -> tuple[str, str]:
-    """What two studies score alike where they see the same in a run."""
-    dev = run.record and run.record.scores.get("dev")
-    return run.text, dev.evaluation_hash if dev else ""
+def _scoring(run: RunState) -> tuple[str, ...]:
+    """The same of a run that two studies score alike."""
+    scores = run.record.scores if run.record else {}
+    return run.text, *(scores[name].evaluation_hash if name in scores else "" for name in ("dev", "test"))
 
 
 @dataclass(frozen=True)

@@ -51,3 +51,11 @@ def read_as_scored(folder: RunFolder, evaluation: str, split: str) -> RunRecord 
     """The record with a dev score of this evaluation; else why there is none."""
     found, later = read(folder.result), read_later(folder.scores(evaluation) / f"{split}.json")
     return found if isinstance(found, Missing) else as_scored(found, later, evaluation)
+
+
+def without_other_test(record: RunRecord, evaluation: str) -> RunRecord:
+    """The record without test scores of another evaluation; as it is where `evaluation` is empty, since not known."""
+    test = record.scores.get("test")
+    if not evaluation or test is None or test.evaluation_hash == evaluation:
+        return record
+    return replace(record, scores={name: s for name, s in record.scores.items() if name.partition("_")[0] != "test"})

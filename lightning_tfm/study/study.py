@@ -135,6 +135,11 @@ class Study(Kept, ABC):
         """Evaluation hash of a cell's dev score; `root`: see plan."""
         return _evaluation_hash(self.base, self.texts(cell, root).dev)
 
+    def evaluations(self, cell: Cell, root: Path) -> tuple[str, str]:
+        """Evaluation hashes of a cell's dev and test scores; empty for a test text that is not known."""
+        test = self.texts(cell, root).test
+        return self.evaluation(cell, root), _evaluation_hash(self.base, test) if test else ""
+
     def texts(self, cell: Cell, root: Path) -> Fingerprints:
         """Of a cell's texts, as of the study's start; `root`: see plan."""
         return self.prints

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from lightning_tfm.metrics import METRICS, PPL, Metric, printed
-from lightning_tfm.runs.as_scored import as_scored, read_later
+from lightning_tfm.runs.as_scored import as_scored, read_later, without_other_test
 from lightning_tfm.runs.directory import RunFolder
 from lightning_tfm.runs.owner import Owner
 from lightning_tfm.runs.record import Missing, RunRecord, Score, Seconds
@@ -172,8 +172,8 @@ class Watch:
     study: Study | None = None
     runs: Reads = None  # type: ignore[assignment]
     """by default those below `root`"""
-    _evaluations: dict[str, str] = field(default_factory=dict)
-    """row -> hash of its scores' evaluation; empty for another study's row"""
+    _evaluations: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """row -> hashes of the evaluations of its dev and test scores; empty for another study's row"""
     _most: int = 0
     """trials that a search makes in all"""
     _links: list[Cell] | None = None
@@ -227,20 +227,23 @@ class Watch:
             return run
         if cell.row not in self._evaluations:  # of a row that somebody else added or dropped: none
             foreign = isinstance(self.study, Ablation) and all(row.name != cell.row for row in self.study.rows)
-            self._evaluations[cell.row] = "" if foreign else self.study.evaluation(cell, self.root)
-        evaluation, folder = self._evaluations[cell.row], RunFolder(self.root, cell.training_hash)
+            evaluations = ("", "") if foreign else self.study.evaluations(cell, self.root)
+            self._evaluations[cell.row] = evaluations
+        (evaluation, test), folder = self._evaluations[cell.row], RunFolder(self.root, cell.training_hash)
         if not evaluation:
             return run
+        if (record := without_other_test(run.record, test)) is not run.record:
+            run = replace(run, record=record)
         score = self._score(folder.scores(evaluation) / f"{self.study.base.data.dev}.json")
-        found = as_scored(run.record, score, evaluation)
-        if not run.record.scored_by(evaluation):
+        found = as_scored(record, score, evaluation)
+        if not record.scored_by(evaluation):
             text = self.study.texts(cell, self.root).dev
-            if run.record.data.dev not in ("", text):
+            if record.data.dev not in ("", text):
                 run = replace(run, text=text[:16], best_ppl=None, curve=())
         if not isinstance(found, RunRecord):
             state = "damaged" if found.damaged else "waiting"
             return replace(run, state=state, words=found.reason, record=None, ppl=None)
-        return run if found is run.record else replace(run, record=found, ppl=found.scores["dev"].ppl)
+        return run if found is record else replace(run, record=found, ppl=found.scores["dev"].ppl)
 
 
 def _held_against(s: CellState, runs: list[RunState], study: Study | None) -> CellState:

@@ -238,6 +238,26 @@ def test_a_run_of_two_studies_has_in_each_the_score_on_its_dev_text_or_none(made
         found.run("base", 2)
 
 
+def test_a_test_score_is_shown_in_no_study_of_another_test_text(made):
+    study = made.table("one", ["base"], seeds=[1])
+    made.fill(study)
+    known = replace(study.prints, test="1" * 64)
+    one = save(replace(study, name="two", prints=known), made.root)
+    save(replace(study, name="three", prints=replace(known, test="2" * 64)), made.root)
+    (path,) = made.root.glob("runs/*/result.json")
+    record = json.loads(path.read_bytes())
+    hashed = one.evaluations(one.cells()[0], made.root)[1]
+    record["scores"]["test"] = record["scores"]["dev"] | {"split": "test", "ppl": 66.0, "evaluation_hash": hashed}
+    path.write_text(json.dumps(record))
+    for name, ppl in (("two", 66.0), ("three", None)):
+        (found,) = json.loads(
+            call("runs", "query", QUERY.format(name), "--columns", "test.ppl", "--json", f"--out={made.root}").out
+        )
+        assert found["test.ppl"] == ppl and found["ppl"] is not None
+        scores = load_study(name, made.root).run("base", 1).record.scores
+        assert ("test" in scores) == (ppl is not None)
+
+
 def test_a_search_counts_the_trials_that_are_still_to_come(made):
     search = made.search("search", 10)
     for number, state in enumerate(["finished", "stopped early", "running"]):
