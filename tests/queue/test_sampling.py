@@ -331,7 +331,7 @@ def test_base_runs_first_and_a_space_that_is_exhausted_stops(tmp_path: Path) -> 
     assert len(begun) == 3 and any(line.startswith("base ") for line in begun[:2]), "two workers begin at once"
     text = report(load_as(Search, tmp_path, "s"), tmp_path)
     assert "3 finished" in text and "the space has 2 points" in text and "too few to tell" in text
-    assert "dev/ppl 0.7 (41.2%) better than base's 1.7" in text
+    assert "dev/ppl 0.7 (41.2 %) better than base's 1.7" in text
     run(tmp_path, made)
     assert len((tmp_path / "begun").read_text().splitlines()) == 3, "there is nothing left to try"
 
